@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/system/file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "ballast/system/error.h"
+
+namespace ballast {
+namespace {
+
+[[noreturn]] void fail_with_errno(const char* what, const fs::path& path) {
+  const int code = errno;
+  fail("cannot {} {}: {}{}", what, path.string(), std::strerror(code),
+       code == ENOSPC ? " (free some space, or write to another disk)" : "");
+}
+
+constexpr size_t kWriteBuffer = 1 << 20;
+
+void write_fully(int fd, const char* data, size_t size, const fs::path& path) {
+  while (size > 0) {
+    const ssize_t n = ::write(fd, data, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_with_errno("write", path);
+    data += n;
+    size -= static_cast<size_t>(n);
+  }
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail_with_errno("open", path);
+  struct stat status {};
+  if (::fstat(fd, &status) != 0 || S_ISDIR(status.st_mode)) {
+    ::close(fd);
+    if (S_ISDIR(status.st_mode)) errno = EISDIR;
+    fail_with_errno("read", path);
+  }
+  size_ = static_cast<size_t>(status.st_size);
+  if (size_ > 0) {
+    void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (address == MAP_FAILED) {
+      ::close(fd);
+      fail_with_errno("map", path);
+    }
+    data_ = static_cast<const std::byte*>(address);
+  }
+  ::close(fd);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void MappedFile::drop(size_t offset, size_t size) const {
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t begin = (offset + page - 1) / page * page;
+  const size_t end = std::min(offset + size, size_) / page * page;
+  if (begin < end) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+}
+
+OutputFile::OutputFile(const fs::path& path) : path_(path) {
+  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0) fail_with_errno("create", path);
+  buffer_.reserve(kWriteBuffer);
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      size_(other.size_),
+      buffer_(std::move(other.buffer_)) {}
+
+OutputFile::~OutputFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void OutputFile::write(std::span<const std::byte> bytes) {
+  write(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
+
+void OutputFile::write(std::string_view text) {
+  size_ += text.size();
+  if (buffer_.size() + text.size() > kWriteBuffer) flush();
+  if (text.size() >= kWriteBuffer) {
+    write_fully(fd_, text.data(), text.size(), path_);
+  } else {
+    buffer_.append(text);
+  }
+}
+
+void OutputFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
+  flush();
+  const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+  if (n != static_cast<ssize_t>(bytes.size())) fail_with_errno("write", path_);
+}
+
+void OutputFile::flush() {
+  write_fully(fd_, buffer_.data(), buffer_.size(), path_);
+  buffer_.clear();
+}
+
+void OutputFile::finish() {
+  flush();
+  if (::fsync(fd_) != 0) fail_with_errno("write", path_);
+  const int fd = std::exchange(fd_, -1);
+  if (::close(fd) != 0) fail_with_errno("close", path_);
+}
+
+std::string read_text(const fs::path& path) { return std::string(MappedFile(path).text()); }
+
+void write_text_atomically(const fs::path& path, std::string_view text) {
+  fs::path temporary = path;
+  temporary += ".tmp";
+  OutputFile file(temporary);
+  file.write(text);
+  file.finish();
+  if (::rename(temporary.c_str(), path.c_str()) != 0) fail_with_errno("rename", temporary);
+  sync_folder(path.parent_path().empty() ? "." : path.parent_path());
+}
+
+void sync_folder(const fs::path& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) fail_with_errno("open", folder);
+  ::fsync(fd);  // some network file systems refuse to sync a folder; the rename is still atomic
+  ::close(fd);
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code code;
+  fs::create_directories(folder, code);
+  if (code) fail("cannot create folder {}: {}", folder.string(), code.message());
+}
+
+FileLock::FileLock(const fs::path& path, std::string_view what) {
+  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd_ < 0) fail_with_errno("open", path);
+  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    char holder[32] = {};
+    const ssize_t n = ::pread(fd_, holder, sizeof(holder) - 1, 0);
+    ::close(fd_);
+    fail("{} is already in use by process {} (lock {}): wait for it, stop it, or choose another",
+         what, n > 0 ? holder : "?", path.string());
+  }
+  const std::string pid = std::to_string(::getpid());
+  if (::ftruncate(fd_, 0) != 0 || ::pwrite(fd_, pid.data(), pid.size(), 0) < 0) {
+    fail_with_errno("write", path);
+  }
+}
+
+FileLock::~FileLock() { ::close(fd_); }
+
+}  // namespace ballast

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ballast {
+
+namespace fs = std::filesystem;
+
+// All functions here throw UserError naming the file and the system's reason.
+
+// A whole file, mapped read-only. An empty file is an empty span.
+class MappedFile {
+ public:
+  explicit MappedFile(const fs::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+  // Tells the kernel that [offset, offset + size) is not needed again soon, so that resident memory
+  // stays small while a large file is read once.
+  void drop(size_t offset, size_t size) const;
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// A file being written from start to end. Nothing is on disk for sure before finish().
+class OutputFile {
+ public:
+  explicit OutputFile(const fs::path& path);  // creates or truncates
+  ~OutputFile();                              // closes; does not report errors
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  // Overwrites bytes already written, e.g. a header once its numbers are known.
+  void write_at(uint64_t offset, std::span<const std::byte> bytes);
+  uint64_t size() const { return size_; }
+  void finish();  // flush, fsync, close
+
+ private:
+  void flush();
+  fs::path path_;
+  int fd_ = -1;
+  uint64_t size_ = 0;
+  std::string buffer_;
+};
+
+std::string read_text(const fs::path& path);
+// Readers see the old content or the new one, never a part: temporary file, fsync, rename.
+void write_text_atomically(const fs::path& path, std::string_view text);
+// Makes renames and new files in `folder` durable.
+void sync_folder(const fs::path& folder);
+// Creates the folder and its parents where missing.
+void make_folder(const fs::path& folder);
+
+// A lock file held by this process until destruction (or death): `path` is created if missing.
+// Throws UserError saying which process holds it ("run directory already in use").
+class FileLock {
+ public:
+  FileLock(const fs::path& path, std::string_view what);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace ballast

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace ballast {
+
+// A part of a document. Documents can be larger than memory, so they travel in pieces.
+struct TextPiece {
+  std::string text;            // any bytes
+  bool ends_document = false;  // the next piece starts a new document
+  uint32_t domain = 0;         // index into TextReader::domains()
+  // On a document's last piece: -log p(document) in nats under the law that wrote it, its end
+  // included; NaN where no such law is known.
+  double nats = std::numeric_limits<double>::quiet_NaN();
+};
+
+// Documents one after another, in an order that depends on the input alone.
+class TextReader {
+ public:
+  virtual ~TextReader() = default;
+
+  // Fills the next piece; false at the end. A document is cut only before white space that follows
+  // a non-space, where every GPT-2 style pre-tokenizer cuts too: pieces can be encoded apart.
+  virtual bool next(TextPiece& piece) = 0;
+
+  virtual const std::vector<std::string>& domains() const = 0;
+  // Input bytes (compressed ones for compressed files) in all and read so far; total 0: unknown.
+  virtual uint64_t total_bytes() const = 0;
+  virtual uint64_t bytes_read() const = 0;
+};
+
+}  // namespace ballast
