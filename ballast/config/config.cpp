@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/config/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+
+#include "ballast/config/knobs.h"
+#include "ballast/system/error.h"
+
+namespace ballast {
+namespace {
+
+template <typename T>
+T parse_number(const Knob& knob, const std::string& text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    fail("{}: want {}, got \"{}\"", knob.name(),
+         std::is_integral_v<T> ? "a whole number" : "a number", text);
+  }
+  return value;
+}
+
+// Whole numbers may be written 1_000 or 1e6 on the command line.
+int64_t parse_integer(const Knob& knob, std::string text) {
+  std::erase(text, '_');
+  if (text.find_first_of("eE.") == std::string::npos) return parse_number<int64_t>(knob, text);
+  const auto value = parse_number<double>(knob, text);
+  if (value != std::floor(value) || std::abs(value) > 9e15) {
+    fail("{}: want a whole number, got \"{}\"", knob.name(), text);
+  }
+  return static_cast<int64_t>(value);
+}
+
+void check_range(const Knob& knob, double value) {
+  if (!(value >= knob.low && value <= knob.high)) {
+    fail("{}: want a value from {:g} to {:g}, got {:g}", knob.name(), knob.low, knob.high, value);
+  }
+}
+
+void check_choice(const Knob& knob, const std::string& value) {
+  if (knob.choices.empty() || std::ranges::count(knob.choices, value) > 0) return;
+  fail("{}: want one of {}, got \"{}\" (nearest: {})", knob.name(), fmt::join(knob.choices, ", "),
+       value, nearest(value, knob.choices));
+}
+
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> items;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    if (end > begin) items.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return items;
+}
+
+struct SetFromText {
+  const Knob& knob;
+  const std::string& text;
+
+  void operator()(int64_t* target) const {
+    const int64_t value = parse_integer(knob, text);
+    check_range(knob, static_cast<double>(value));
+    *target = value;
+  }
+  void operator()(double* target) const {
+    const double value = knob.duration ? parse_duration(text) : parse_number<double>(knob, text);
+    check_range(knob, value);
+    *target = value;
+  }
+  void operator()(bool* target) const {
+    if (text != "true" && text != "false")
+      fail("{}: want true or false, got \"{}\"", knob.name(), text);
+    *target = text == "true";
+  }
+  void operator()(std::string* target) const {
+    check_choice(knob, text);
+    *target = text;
+  }
+  void operator()(std::vector<std::string>* target) const { *target = split_list(text); }
+};
+
+}  // namespace
+
+void set_knob(Config& config, const std::string& key, const std::string& value) {
+  std::vector<std::string> names;
+  for (const Knob& knob : knobs(config)) {
+    if (knob.name() == key) return std::visit(SetFromText{knob, value}, knob.target);
+    names.push_back(knob.name());
+  }
+  fail("there is no knob \"{}\"; the nearest is \"{}\" (`ballast train --help` lists them all)",
+       key, nearest(key, names));
+}
+
+void check_config(const Config& config) {
+  const ModelConfig& m = config.model;
+  if (m.width % m.heads != 0) {
+    fail("model.heads: {} heads do not divide the width {}", m.heads, m.width);
+  }
+  const TrainingConfig& t = config.training;
+  if (t.batch % t.micro_steps != 0) {
+    fail("training.batch: {} sequences do not divide into {} micro-steps", t.batch, t.micro_steps);
+  }
+  if (config.data.train.empty())
+    fail("data.train: name at least one source (builtin, or a folder made by `ballast prepare`)");
+}
+
+std::vector<std::string> differences(const Config& before, const Config& after) {
+  Config a = before, b = after;
+  const auto left = knobs(a), right = knobs(b);
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < left.size(); ++i) {
+    const auto text = [](const Knob& knob) {
+      return std::visit(
+          [](const auto* value) {
+            if constexpr (requires { value->begin()->size(); }) {
+              return fmt::format("[{}]", fmt::join(*value, ", "));
+            } else {
+              return fmt::format("{}", *value);
+            }
+          },
+          knob.target);
+    };
+    const std::string from = text(left[i]), to = text(right[i]);
+    if (from != to) lines.push_back(fmt::format("{}: {} -> {}", left[i].name(), from, to));
+  }
+  return lines;
+}
+
+double parse_duration(const std::string& text) {
+  double value = 0;
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, value);
+  const std::string unit(end, last);
+  const double scale = unit.empty() || unit == "s" ? 1
+                       : unit == "m"               ? 60
+                       : unit == "h"               ? 3600
+                       : unit == "d"               ? 86400
+                                                   : 0;
+  if (error != std::errc() || scale == 0 || !(value >= 0)) {
+    fail("want a time such as 90, 90s, 10m, 2h or 1d, got \"{}\"", text);
+  }
+  return value * scale;
+}
+
+std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
+  const auto distance = [&](const std::string& other) {
+    std::vector<size_t> row(other.size() + 1);
+    std::iota(row.begin(), row.end(), 0);
+    for (size_t i = 1; i <= word.size(); ++i) {
+      size_t diagonal = row[0]++;
+      for (size_t j = 1; j <= other.size(); ++j) {
+        const size_t above = row[j];
+        row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (word[i - 1] != other[j - 1])});
+        diagonal = above;
+      }
+    }
+    return row.back();
+  };
+  return candidates.empty() ? "" : *std::ranges::min_element(candidates, {}, distance);
+}
+
+}  // namespace ballast

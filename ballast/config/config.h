@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ballast {
+
+// Everything that decides what a run computes. Each member is declared to the outside (TOML key,
+// flag, help, range, run record) once, in knobs.cpp; its default stands here.
+
+struct ModelConfig {
+  int64_t vocabulary = 0;  // 0: the tokenizer's
+  int64_t width = 128;     // D
+  int64_t layers = 4;      // L
+  int64_t heads = 4;       // H
+  int64_t hidden = 0;      // F; 0: 4 D
+  int64_t context = 256;   // S
+
+  int64_t feed_forward_width() const { return hidden > 0 ? hidden : 4 * width; }
+};
+
+struct DataConfig {
+  std::vector<std::string> train = {"builtin"};  // PATH or PATH:WEIGHT
+  std::vector<std::string> valid;                // empty: the valid split of `train`
+  int64_t builtin_bytes = 20'000'000;
+  int64_t builtin_vocabulary = 257;  // 257: bytes; more: BPE trained on it
+};
+
+struct OptimizerConfig {
+  double learning_rate = 1e-3;
+  double final_learning_rate = 0.0;  // as a fraction of learning_rate
+  int64_t warmup_steps = 100;
+  double beta1 = 0.9;
+  double beta2 = 0.98;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;
+  double clip_norm = 1.0;  // 0: no clipping
+};
+
+struct TrainingConfig {
+  int64_t steps = 1000;
+  int64_t batch = 32;       // sequences a step, over all workers and micro-steps
+  int64_t micro_steps = 1;  // accumulated before the optimizer moves
+  int64_t seed = 1;
+  std::string device = "auto";     // auto, cpu, cuda
+  std::string precision = "auto";  // auto: fp32 on cpu, bf16 on cuda; fp32, bf16, fp64
+  int64_t threads = 0;             // 0: all cores
+  bool deterministic = false;      // slower kernels on a GPU that give the same bits each time
+  double max_time = 0;             // seconds; 0: no limit
+  int64_t log_every = 10;
+  int64_t validate_every = 250;
+  int64_t validate_batches = 8;
+  int64_t sample_every = 0;
+  int64_t sample_tokens = 200;
+  std::string sample_prompt;
+  double spike_factor =
+      0;  // 0: off; skip a step whose gradient norm exceeds this times its recent median
+  int64_t max_skipped = 20;  // consecutive skipped steps before the run stops
+};
+
+struct CheckpointConfig {
+  int64_t every = 250;  // steps; 0: only at the end
+  int64_t keep_last = 2;
+  int64_t keep_every = 0;  // steps whose checkpoints are kept for ever; 0: none
+};
+
+struct Config {
+  ModelConfig model;
+  DataConfig data;
+  OptimizerConfig optimizer;
+  TrainingConfig training;
+  CheckpointConfig checkpoint;
+};
+
+// All throw UserError that names the key (and the nearest valid one) and what was wanted.
+void read_config_file(Config& config, const std::string& path);
+void read_config_text(Config& config, const std::string& toml, const std::string& origin);
+// One override as written on the command line: key "model.width", value "256".
+void set_knob(Config& config, const std::string& key, const std::string& value);
+// Ranges are checked as values are set; this checks what involves several values.
+void check_config(const Config& config);
+
+// The resolved configuration as TOML, every knob with its help, readable by read_config_text.
+std::string to_toml(const Config& config);
+// Keys whose values differ, as "model.width: 128 -> 256".
+std::vector<std::string> differences(const Config& before, const Config& after);
+
+struct KnobHelp {
+  std::string section, key, type, help, default_value;
+};
+std::vector<KnobHelp> knob_help();
+
+// "90", "90s", "10m", "2h", "1d" as seconds.
+double parse_duration(const std::string& text);
+// The candidate closest to `word` by edit distance.
+std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
+
+}  // namespace ballast

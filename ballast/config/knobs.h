@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <limits>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ballast/config/config.h"
+
+namespace ballast {
+
+// One value of the configuration: where it lives, what it means, what it may be.
+struct Knob {
+  using Target = std::variant<int64_t*, double*, bool*, std::string*, std::vector<std::string>*>;
+
+  std::string section, key;
+  Target target;
+  std::string help;
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  std::vector<std::string> choices = {};  // for strings; empty: any
+  bool duration = false;                  // seconds, which may be written "10m"
+
+  std::string name() const { return section + "." + key; }
+};
+
+// Every knob there is, bound to `config`: the one list that flags, TOML, help and records come
+// from.
+std::vector<Knob> knobs(Config& config);
+
+}  // namespace ballast

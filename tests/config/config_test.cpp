@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/config/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "ballast/config/knobs.h"
+#include "ballast/system/error.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "(no error)";
+}
+
+TEST(Config, TomlRoundTripKeepsEveryKnob) {
+  Config config;
+  config.model.width = 192;
+  config.data.train = {"a \"quoted\" path:0.5", "back\\slash"};
+  config.optimizer.learning_rate = 0.1 + 0.2;  // needs all 17 digits
+  config.training.sample_prompt = "two\nlines\tand a tab";
+  config.training.deterministic = true;
+  Config copy;
+  read_config_text(copy, to_toml(config), "round trip");
+  EXPECT_THAT(differences(config, copy), ElementsAre());
+  EXPECT_EQ(copy.optimizer.learning_rate, config.optimizer.learning_rate);
+}
+
+TEST(Config, UnknownKeyNamesTheNearest) {
+  Config config;
+  EXPECT_THAT(error_of([&] { set_knob(config, "model.widht", "3"); }),
+              HasSubstr("\"model.width\""));
+  EXPECT_THAT(error_of([&] { read_config_text(config, "[modle]\nwidth = 3\n", "x.toml"); }),
+              ::testing::AllOf(HasSubstr("x.toml, line 1"), HasSubstr("[model]")));
+  EXPECT_THAT(error_of([&] { read_config_text(config, "[training]\n\nstep = 3\n", "x.toml"); }),
+              ::testing::AllOf(HasSubstr("x.toml, line 3"), HasSubstr("training.steps")));
+  EXPECT_THAT(error_of([&] { read_config_text(config, "[training]\nsteep = [1]\n", "x.toml"); }),
+              HasSubstr("training.steps"));
+}
+
+TEST(Config, RefusesWrongTypesAndRanges) {
+  Config config;
+  const auto set = [&](const char* key, const char* value) {
+    return error_of([&] { set_knob(config, key, value); });
+  };
+  EXPECT_THAT(set("model.width", "0"), HasSubstr("from 1 to"));
+  EXPECT_THAT(set("model.width", "many"), HasSubstr("whole number"));
+  EXPECT_THAT(set("model.width", "1.5"), HasSubstr("whole number"));
+  EXPECT_THAT(set("model.width", ""), HasSubstr("whole number"));
+  EXPECT_THAT(set("optimizer.learning_rate", "nan"), HasSubstr("want a value"));
+  EXPECT_THAT(set("optimizer.beta1", "1"), HasSubstr("want a value"));
+  EXPECT_THAT(set("training.device", "gpu"), HasSubstr("cpu"));
+  EXPECT_THAT(set("training.deterministic", "yes"), HasSubstr("true or false"));
+  EXPECT_THAT(set("training.max_time", "10 minutes"), HasSubstr("90s"));
+  EXPECT_THAT(error_of([&] { read_config_text(config, "[model]\nwidth = [1]\n", "x"); }),
+              HasSubstr("got a list"));
+  EXPECT_THAT(error_of([&] { read_config_text(config, "[model\n", "x.toml"); }),
+              HasSubstr("x.toml, line 1"));
+  EXPECT_THAT(differences(Config{}, config), ElementsAre()) << "a refused value must not be kept";
+}
+
+TEST(Config, AcceptsTheUsualSpellings) {
+  Config config;
+  set_knob(config, "data.builtin_bytes", "2e6");
+  set_knob(config, "training.steps", "1_000");
+  set_knob(config, "training.max_time", "1.5m");
+  set_knob(config, "data.train", "a:0.3,b:0.7");
+  EXPECT_EQ(config.data.builtin_bytes, 2'000'000);
+  EXPECT_EQ(config.training.steps, 1000);
+  EXPECT_EQ(config.training.max_time, 90);
+  EXPECT_THAT(config.data.train, ElementsAre("a:0.3", "b:0.7"));
+}
+
+TEST(Config, ChecksValuesAgainstEachOther) {
+  Config config;
+  config.model.heads = 3;
+  EXPECT_THAT(error_of([&] { check_config(config); }), HasSubstr("do not divide"));
+  config = {};
+  config.training.micro_steps = 5;
+  EXPECT_THAT(error_of([&] { check_config(config); }), HasSubstr("micro-steps"));
+}
+
+TEST(Config, EveryKnobHasAHelpTextAndAUniqueName) {
+  Config config;
+  std::vector<std::string> names;
+  for (const Knob& knob : knobs(config)) {
+    EXPECT_FALSE(knob.help.empty()) << knob.name();
+    names.push_back(knob.name());
+  }
+  std::ranges::sort(names);
+  EXPECT_EQ(std::ranges::adjacent_find(names), names.end());
+}
+
+}  // namespace
+}  // namespace ballast
