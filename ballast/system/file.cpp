@@ -19,7 +19,7 @@ namespace {
 [[noreturn]] void fail_with_errno(const char* what, const fs::path& path) {
   const int code = errno;
   fail("cannot {} {}: {}{}", what, path.string(), std::strerror(code),
-       code == ENOSPC ? " (free some space, or write to another disk)" : "");
+       code == ENOSPC || code == EDQUOT ? " (free some space, or write to another disk)" : "");
 }
 
 constexpr size_t kWriteBuffer = 1 << 20;
@@ -127,14 +127,23 @@ void OutputFile::finish() {
 
 std::string read_text(const fs::path& path) { return std::string(MappedFile(path).text()); }
 
-void write_text_atomically(const fs::path& path, std::string_view text) {
+void replace_file(const fs::path& path, const std::function<void(OutputFile&)>& write) {
   fs::path temporary = path;
   temporary += ".tmp";
-  OutputFile file(temporary);
-  file.write(text);
-  file.finish();
-  if (::rename(temporary.c_str(), path.c_str()) != 0) fail_with_errno("rename", temporary);
+  try {
+    OutputFile file(temporary);
+    write(file);
+    file.finish();
+    if (::rename(temporary.c_str(), path.c_str()) != 0) fail_with_errno("rename", temporary);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
   sync_folder(path.parent_path().empty() ? "." : path.parent_path());
+}
+
+void write_text_atomically(const fs::path& path, std::string_view text) {
+  replace_file(path, [&](OutputFile& file) { file.write(text); });
 }
 
 void sync_folder(const fs::path& folder) {

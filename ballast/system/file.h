@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,7 +58,9 @@ class OutputFile {
 };
 
 std::string read_text(const fs::path& path);
-// Readers see the old content or the new one, never a part: temporary file, fsync, rename.
+// Writes a file so that readers see the old content or the new one, never a part: temporary file,
+// fsync, rename. On failure the temporary file is removed and the old content stays.
+void replace_file(const fs::path& path, const std::function<void(OutputFile&)>& write);
 void write_text_atomically(const fs::path& path, std::string_view text);
 // Makes renames and new files in `folder` durable.
 void sync_folder(const fs::path& folder);
