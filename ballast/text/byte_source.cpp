@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/text/byte_source.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "ballast/system/error.h"
+
+namespace ballast {
+namespace {
+
+using std::filesystem::path;
+using namespace std::string_view_literals;
+
+constexpr size_t kInputBlock = 128 << 10;  // what ZSTD_DStreamInSize() recommends, about
+
+// A file descriptor read from start to end, whose first bytes can be looked at before.
+class RawBytes {
+ public:
+  explicit RawBytes(const path& name) : name_(name == "-" ? "standard input" : name.string()) {
+    fd_ = name == "-" ? ::dup(STDIN_FILENO) : ::open(name.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd_ < 0) fail("cannot open {}: {}", name_, std::strerror(errno));
+    ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);  // advice only: pipes refuse it
+  }
+  ~RawBytes() { ::close(fd_); }
+  RawBytes(const RawBytes&) = delete;
+  RawBytes& operator=(const RawBytes&) = delete;
+
+  const std::string& name() const { return name_; }
+  uint64_t offset() const { return offset_; }
+
+  std::string_view peek(size_t size) {
+    head_.resize(size);
+    head_.resize(read_descriptor(head_));
+    return head_;
+  }
+
+  size_t read(std::span<char> buffer) {
+    const size_t from_head = std::min(buffer.size(), head_.size());
+    std::copy_n(head_.begin(), from_head, buffer.begin());
+    head_.erase(0, from_head);
+    const size_t size = from_head + read_descriptor(buffer.subspan(from_head));
+    offset_ += size;
+    return size;
+  }
+
+ private:
+  size_t read_descriptor(std::span<char> buffer) {
+    size_t filled = 0;
+    while (filled < buffer.size()) {
+      const ssize_t n = ::read(fd_, buffer.data() + filled, buffer.size() - filled);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) fail("cannot read {}: {}", name_, std::strerror(errno));
+      if (n == 0) break;
+      filled += static_cast<size_t>(n);
+    }
+    return filled;
+  }
+
+  std::string name_;
+  int fd_ = -1;
+  uint64_t offset_ = 0;
+  std::string head_;
+};
+
+class PlainSource : public ByteSource {
+ public:
+  explicit PlainSource(std::unique_ptr<RawBytes> file) : file_(std::move(file)) {}
+  size_t read(std::span<char> buffer) override { return file_->read(buffer); }
+  uint64_t bytes_consumed() const override { return file_->offset(); }
+
+ private:
+  std::unique_ptr<RawBytes> file_;
+};
+
+class ZstdSource : public ByteSource {
+ public:
+  explicit ZstdSource(std::unique_ptr<RawBytes> file)
+      : file_(std::move(file)), context_(ZSTD_createDCtx()), block_(kInputBlock) {
+    if (!context_) throw std::bad_alloc();
+  }
+
+  size_t read(std::span<char> buffer) override {
+    ZSTD_outBuffer out{buffer.data(), buffer.size(), 0};
+    while (out.pos < out.size) {
+      if (in_.pos == in_.size) in_ = {block_.data(), file_->read(block_), 0};
+      const bool exhausted = in_.size == 0;
+      if (exhausted && frame_rest_ == 0) break;
+      const size_t before = out.pos;
+      frame_rest_ = ZSTD_decompressStream(context_.get(), &out, &in_);
+      if (ZSTD_isError(frame_rest_)) {
+        fail("{}: damaged zstd data near byte {} of the file: {}; check it with `zstd -t`",
+             file_->name(), bytes_consumed(), ZSTD_getErrorName(frame_rest_));
+      }
+      if (exhausted && out.pos == before && frame_rest_ != 0) {
+        fail(
+            "{}: the zstd data is cut off: the file ends after {} bytes within a frame; copy it "
+            "again",
+            file_->name(), bytes_consumed());
+      }
+    }
+    return out.pos;
+  }
+
+  uint64_t bytes_consumed() const override { return file_->offset() - (in_.size - in_.pos); }
+
+ private:
+  struct FreeContext {
+    void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+  };
+
+  std::unique_ptr<RawBytes> file_;
+  std::unique_ptr<ZSTD_DCtx, FreeContext> context_;
+  std::vector<char> block_;
+  ZSTD_inBuffer in_{nullptr, 0, 0};
+  size_t frame_rest_ = 0;  // 0: between frames
+};
+
+bool starts_like_zstd(std::string_view head) {
+  const bool skippable =
+      head.size() >= 4 && (head[0] & 0xf0) == 0x50 && head.substr(1, 3) == "\x2a\x4d\x18"sv;
+  return skippable || head.starts_with("\x28\xb5\x2f\xfd"sv);
+}
+
+}  // namespace
+
+std::unique_ptr<ByteSource> open_byte_source(const path& name) {
+  auto file = std::make_unique<RawBytes>(name);
+  const std::string_view head = file->peek(4);
+  if (starts_like_zstd(head)) return std::make_unique<ZstdSource>(std::move(file));
+  if (name.extension() == ".zst" && !head.empty()) {
+    fail("{} is named .zst, but does not start like zstd data; copy it again or rename it",
+         name.string());
+  }
+  return std::make_unique<PlainSource>(std::move(file));
+}
+
+std::string_view reason_not_text(std::string_view head) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kFormats = {{
+      {"\x1f\x8b"sv, "gzip"},
+      {"\xfd\x37\x7a\x58\x5a\x00"sv, "xz"},
+      {"\x04\x22\x4d\x18"sv, "lz4"},
+      {"PK\x03\x04"sv, "zip"},
+      {"%PDF-"sv, "PDF"},
+      {"\x89PNG"sv, "PNG"},
+  }};
+  for (const auto& [magic, format] : kFormats) {
+    if (head.starts_with(magic)) return format;
+  }
+  if (head.starts_with("BZh") && head.substr(4, 6) == "1AY&SY") return "bzip2";
+  return head.find('\0') == head.npos ? "" : "NUL bytes";
+}
+
+}  // namespace ballast
