@@ -1,18 +1,25 @@
 # Finds libtorch without its own CMake package, which demands nvcc for a CPU program.
 #   Libtorch::cpu    c10 and torch_cpu: all that the program links
 #   Libtorch::cuda   c10_cuda and torch_cuda too: for the plugin, if this libtorch was built with CUDA
-# The folder (with include/ and lib/ in it) is LIBTORCH, given as -DLIBTORCH=, in the environment, or
-# written by tools/setup to .deps/libtorch.
-set(LIBTORCH "$ENV{LIBTORCH}" CACHE PATH "Folder of libtorch, with include/ and lib/ in it")
-if(NOT LIBTORCH AND EXISTS ${CMAKE_SOURCE_DIR}/.deps/libtorch)
-  file(STRINGS ${CMAKE_SOURCE_DIR}/.deps/libtorch recorded LIMIT_COUNT 1)
-  set(LIBTORCH ${recorded} CACHE PATH "Folder of libtorch, with include/ and lib/ in it" FORCE)
+# The folder (with include/ and lib/ in it) is given as -DLIBTORCH=, or LIBTORCH in the environment, or
+# recorded by tools/setup in .deps/libtorch.
+set(LIBTORCH "" CACHE PATH "Folder of libtorch, with include/ and lib/ in it; empty: what tools/setup chose")
+set(record ${CMAKE_SOURCE_DIR}/.deps/libtorch)
+set(Libtorch_FOLDER "${LIBTORCH}")
+if(NOT Libtorch_FOLDER)
+  set(Libtorch_FOLDER "$ENV{LIBTORCH}")
+endif()
+if(EXISTS ${record})
+  set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${record})
+  if(NOT Libtorch_FOLDER)
+    file(STRINGS ${record} Libtorch_FOLDER LIMIT_COUNT 1)
+  endif()
 endif()
 
 set(Libtorch_VERSION "")
 foreach(header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)  # newer, older libtorch
-  if(NOT Libtorch_VERSION AND EXISTS ${LIBTORCH}/include/${header})
-    file(STRINGS ${LIBTORCH}/include/${header} lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) [0-9]")
+  if(NOT Libtorch_VERSION AND EXISTS ${Libtorch_FOLDER}/include/${header})
+    file(STRINGS ${Libtorch_FOLDER}/include/${header} lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) [0-9]")
     string(REGEX MATCHALL "[0-9]+" numbers "${lines}")
     string(REPLACE ";" "." Libtorch_VERSION "${numbers}")
   endif()
@@ -20,14 +27,14 @@ endforeach()
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(Libtorch
-  REQUIRED_VARS LIBTORCH Libtorch_VERSION VERSION_VAR Libtorch_VERSION
+  REQUIRED_VARS Libtorch_FOLDER Libtorch_VERSION VERSION_VAR Libtorch_VERSION
   REASON_FAILURE_MESSAGE "run tools/setup (or `make build`), or give LIBTORCH=/path/to/libtorch")
 
 if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
-  set(folders ${LIBTORCH}/include ${LIBTORCH}/include/torch/csrc/api/include)
+  set(folders ${Libtorch_FOLDER}/include ${Libtorch_FOLDER}/include/torch/csrc/api/include)
   function(libtorch_library NAME FILE)
     add_library(Libtorch::${NAME} SHARED IMPORTED)
-    set_target_properties(Libtorch::${NAME} PROPERTIES IMPORTED_LOCATION ${LIBTORCH}/lib/lib${FILE}.so)
+    set_target_properties(Libtorch::${NAME} PROPERTIES IMPORTED_LOCATION ${Libtorch_FOLDER}/lib/lib${FILE}.so)
   endfunction()
 
   libtorch_library(c10 c10)
@@ -39,13 +46,13 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
       "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-isystem ${folder}>")
   endforeach()
   # libtorch_cpu names CUDA's profiler library, which its own run path finds; the linker need not.
-  target_link_options(Libtorch::cpu INTERFACE "-Wl,--allow-shlib-undefined" "-Wl,-rpath,${LIBTORCH}/lib")
+  target_link_options(Libtorch::cpu INTERFACE "-Wl,--allow-shlib-undefined")
 
-  if(EXISTS ${LIBTORCH}/lib/libtorch_cuda.so)
+  if(EXISTS ${Libtorch_FOLDER}/lib/libtorch_cuda.so)
     libtorch_library(c10_cuda c10_cuda)
     add_library(Libtorch::cuda INTERFACE IMPORTED)
     # Kernels register themselves when libtorch_cuda is loaded: no symbol of it need be used.
     target_link_libraries(Libtorch::cuda INTERFACE Libtorch::cpu Libtorch::c10_cuda
-      "-Wl,--no-as-needed" ${LIBTORCH}/lib/libtorch_cuda.so "-Wl,--as-needed")
+      "-Wl,--no-as-needed" ${Libtorch_FOLDER}/lib/libtorch_cuda.so "-Wl,--as-needed")
   endif()
 endif()

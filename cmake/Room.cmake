@@ -2,8 +2,12 @@
 #   A room is one library made of all .cpp files in ballast/NAME. DEPENDS names the rooms whose
 #   headers it may include; tools/check_rooms.py holds every #include to it.
 # ballast_tests(NAME [LINK libraries...])
-#   All tests/NAME/*_test.cpp, one program, each TEST a test of its own in CTest.
+#   All tests/NAME/*_test.cpp, one program, each TEST a test of its own in CTest. Suites whose name
+#   ends in Cuda need a GPU: label `cuda`, and not part of CTest where there is none (see tools/gpu_check).
+# ballast_python_tests(FOLDER LABEL label)
+#   Each tests/FOLDER/*_test.py is a test.
 function(ballast_room NAME)
+  set_property(GLOBAL APPEND PROPERTY BALLAST_ROOMS ${NAME})
   cmake_parse_arguments(ARG "TORCH;SHARED" "" "DEPENDS;LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${NAME}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")  # those belong to the CUDA plugin
@@ -26,6 +30,7 @@ endfunction()
 
 function(ballast_tests NAME)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  set(needs_gpu "*Cuda.*:*Cuda/*")
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${NAME}/*_test.cpp)
   if(NOT sources)
     return()
@@ -35,7 +40,23 @@ function(ballast_tests NAME)
   target_link_libraries(${NAME}_tests PRIVATE ballast_${NAME} ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${NAME}_tests PRIVATE
     BALLAST_SOURCE_DIR="${CMAKE_SOURCE_DIR}" BALLAST_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  gtest_discover_tests(${NAME}_tests TEST_PREFIX ${NAME}/ DISCOVERY_TIMEOUT 60 DISCOVERY_MODE PRE_TEST
-    PROPERTIES LABELS ${NAME} TIMEOUT 600)
+  gtest_discover_tests(${NAME}_tests TEST_PREFIX ${NAME}/ TEST_FILTER -${needs_gpu} DISCOVERY_TIMEOUT 60
+    DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${NAME} TIMEOUT 600)
+  if(EXISTS /dev/nvidiactl)
+    gtest_discover_tests(${NAME}_tests TEST_PREFIX ${NAME}/ TEST_FILTER ${needs_gpu} DISCOVERY_TIMEOUT 60
+      DISCOVERY_MODE PRE_TEST PROPERTIES LABELS cuda TIMEOUT 600)
+  endif()
 endfunction()
+
+function(ballast_python_tests FOLDER)
+  cmake_parse_arguments(ARG "" "LABEL" "" ${ARGN})
+  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${FOLDER}/*_test.py)
+  foreach(file ${files})
+    cmake_path(GET file STEM name)
+    add_test(NAME ${FOLDER}/${name} COMMAND ${CMAKE_SOURCE_DIR}/tools/python_test ${file})
+    set_tests_properties(${FOLDER}/${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 600
+      ENVIRONMENT "BALLAST_BUILD=${CMAKE_BINARY_DIR};BALLAST_SOURCE=${CMAKE_SOURCE_DIR}")
+  endforeach()
+endfunction()
+
 include(GoogleTest)

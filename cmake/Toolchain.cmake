@@ -1,8 +1,10 @@
 # How we compile: ccache and mold where they are, one warning set, sanitizers by preset.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # Paths are hashed relative to the checkout, so that a second clone finds what the first compiled.
+  set(launcher env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
 endif()
 
 find_program(MOLD_PROGRAM mold)
@@ -11,6 +13,7 @@ if(MOLD_PROGRAM AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_
 endif()
 
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>)
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>)  # messages name files from the root
 option(BALLAST_WERROR "Treat warnings as errors (CI)" OFF)
 if(BALLAST_WERROR)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)

@@ -1,0 +1,44 @@
+# The two commands: `make train` and `make test`. Each target calls a script or CMake; `make help` lists them.
+PRESET ?= release
+BUILD := build/$(PRESET)
+JOBS ?= $(shell nproc)
+MAIN_JOB := ./$(BUILD)/ballast train --config configs/first_run.toml
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build train test dist format tidy twin clean
+
+help: ## this list
+	@echo 'make TARGET [PRESET=release|debug|asan|tsan] [LIBTORCH=/path/to/libtorch]'
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+
+train: build ## install what is missing, build, and train the first model (a few minutes on two cores)
+	$(MAIN_JOB)
+
+test: ## install what is missing, build, and run all tests
+	@tools/setup --tests
+	@tools/build $(PRESET) all
+	ctest --preset $(PRESET) --parallel $(JOBS)
+
+build: setup ## build the program: build/release/ballast
+	@tools/build $(PRESET) program
+
+setup: ## install what is missing to build
+	@tools/setup
+
+dist: setup ## pack a folder that runs on another machine: dist/ballast-VERSION-linux-x86_64
+	@tools/build release all
+	@tools/dist
+
+format: ## format the C++ files that git tracks
+	@tools/setup --tests
+	@tools/format
+
+tidy: setup ## run clang-tidy over the library and the program (slow)
+	@tools/build $(PRESET) all
+	@tools/tidy $(BUILD)
+
+twin: ## a Python environment with a whole PyTorch, for comparisons: .deps/twin
+	@tools/setup --twin
+
+clean: ## delete what was built; what was installed in .deps stays
+	rm -rf build dist

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/kernels/cuda_plugin.h"
+
+#include <dlfcn.h>
+
+namespace ballast {
+
+namespace fs = std::filesystem;
+
+CudaPlugin load_cuda_plugin() {
+  // Beside the library that holds this function: the build folder, the lib folder of a dist, or
+  // wherever a Python module put it.
+  static const char here = 0;
+  Dl_info library{};
+  if (dladdr(&here, &library) == 0 || library.dli_fname == nullptr) {
+    return {.path = "libballast_cuda.so", .reason = "cannot tell where libballast_kernels.so is"};
+  }
+  std::error_code error;
+  const fs::path file = fs::canonical(library.dli_fname, error);
+  return load_cuda_plugin((error ? fs::path(library.dli_fname) : file).parent_path());
+}
+
+CudaPlugin load_cuda_plugin(const fs::path& folder) {
+  CudaPlugin plugin{.path = folder / "libballast_cuda.so"};
+  std::error_code error;
+  if (!fs::exists(plugin.path, error)) {
+    plugin.reason = "there is no " + plugin.path.string();
+    return plugin;
+  }
+  // RTLD_GLOBAL: libtorch_cuda's symbols must be visible to libraries loaded after it.
+  plugin.loaded = dlopen(plugin.path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr;
+  if (!plugin.loaded) {
+    const char* message = dlerror();
+    plugin.reason = message != nullptr ? message : "dlopen failed without a reason";
+  }
+  return plugin;
+}
+
+}  // namespace ballast

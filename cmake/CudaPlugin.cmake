@@ -1,0 +1,40 @@
+# The CUDA plugin: all ballast/*/*_cuda.cu and *_cuda.cpp in one library, libballast_cuda.so, that the
+# program loads at run time (ballast/kernels/cuda_plugin.h). It is built wherever nvcc is, GPU or not.
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/ballast/*/*_cuda.cu ${CMAKE_SOURCE_DIR}/ballast/*/*_cuda.cpp)
+if(NOT cuda_sources)
+  return()
+endif()
+
+set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "GPU architectures to compile for (a list)")
+if(NOT CMAKE_CUDA_COMPILER)
+  unset(CMAKE_CUDA_COMPILER CACHE)  # it may have been installed since the last look
+  if(NOT DEFINED ENV{CUDACXX})
+    find_program(NVCC nvcc HINTS /usr/local/cuda/bin NO_CACHE)
+    if(NVCC)
+      set(ENV{CUDACXX} ${NVCC})
+    endif()
+  endif()
+endif()
+include(CheckLanguage)
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  message(STATUS "No CUDA plugin: nvcc was not found (set CUDACXX if it is there)")
+  return()
+elseif(NOT TARGET Libtorch::cuda)
+  message(STATUS "No CUDA plugin: ${Libtorch_FOLDER} was built without CUDA")
+  return()
+endif()
+
+enable_language(CUDA)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know it, nvcc does
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+endif()
+find_package(CUDAToolkit REQUIRED)
+
+add_library(ballast_cuda SHARED ${cuda_sources})
+target_compile_options(ballast_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>")
+target_include_directories(ballast_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+target_link_libraries(ballast_cuda PRIVATE ballast_kernels Libtorch::cuda)
+# libtorch_cuda brings the CUDA runtime: a copy of our own would be a second one in the process.
+set_target_properties(ballast_cuda PROPERTIES
+  LINKER_LANGUAGE CXX CUDA_STANDARD 20 CUDA_EXTENSIONS OFF CUDA_RUNTIME_LIBRARY None)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/check_rooms.py finds each kind of fault, and none in this checkout."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+CHECKOUT = Path(os.environ["BALLAST_SOURCE"])
+sys.path.insert(0, str(CHECKOUT / "tools"))
+import check_rooms  # noqa: E402
+
+SPDX = "// SPDX-License-Identifier: Apache-2.0\n"
+TABLE = """# ballast_room(ghost)
+ballast_room(system LINK fmt::fmt)
+ballast_room(kernels SHARED TORCH)
+ballast_room(model TORCH
+  DEPENDS system kernels LINK fmt::fmt)
+"""
+
+
+class CheckRooms(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = Path(self.folder.name)
+        self.write("ballast/CMakeLists.txt", TABLE)
+        self.write("ballast/system/file.h", SPDX)
+        self.write("ballast/kernels/gemm.cpp", SPDX + "#include <vector>\n")
+        self.write("ballast/model/model.cpp", SPDX + '#include "ballast/system/file.h"\n')
+        self.write("tests/model/model_test.cpp", SPDX)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def write(self, path, text):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+    def assert_one_fault(self, *words):
+        faults = list(check_rooms.check(self.root))
+        self.assertEqual(len(faults), 1, faults)
+        for word in words:
+            self.assertIn(word, faults[0])
+
+    def test_a_sound_tree_has_no_fault(self):
+        self.assertEqual(list(check_rooms.check(self.root)), [])
+
+    def test_this_checkout_has_no_fault(self):
+        self.assertEqual(list(check_rooms.check(CHECKOUT)), [])
+
+    def test_the_table_is_read_as_cmake_reads_it(self):
+        self.assertEqual(
+            check_rooms.read_rooms(TABLE), {"system": [], "kernels": [], "model": ["system", "kernels"]}
+        )
+
+    def test_a_wrong_arrow_is_found(self):
+        self.write("ballast/system/file.cpp", SPDX + '#include "ballast/model/model.h"\n')
+        self.assert_one_fault("ballast/system/file.cpp", "system does not DEPEND on model")
+
+    def test_kernels_includes_no_other_room(self):
+        self.write("ballast/kernels/a_cuda.cu", SPDX + '  #  include "ballast/system/file.h"\n')
+        self.assert_one_fault("a_cuda.cu", "kernels does not DEPEND on system")
+
+    def test_an_include_without_its_room_is_found(self):
+        self.write("ballast/model/a.cpp", SPDX + '#include "model.h"\n')
+        self.assert_one_fault("a.cpp", "model.h")
+
+    def test_an_arrow_to_a_later_room_is_found(self):
+        self.write("ballast/CMakeLists.txt", TABLE.replace("LINK fmt::fmt)", "DEPENDS model)", 1))
+        self.assert_one_fault("system DEPENDS on model")
+
+    def test_a_folder_that_is_no_room_is_found(self):
+        self.write("ballast/attic/a.txt", "")
+        self.assert_one_fault("ballast/attic")
+
+    def test_a_long_file_is_found(self):
+        self.write("ballast/model/model.h", SPDX + "\n" * 399)
+        self.assertEqual(list(check_rooms.check(self.root)), [])
+        self.write("ballast/model/model.h", SPDX + "\n" * 400)
+        self.assert_one_fault("model.h", "401 lines")
+
+    def test_device_code_outside_the_plugin_is_found(self):
+        self.write("ballast/kernels/a.cpp", SPDX + "// __global__ in words\n__global__ void f();\n")
+        self.assert_one_fault("a.cpp", "__global__")
+
+    def test_a_cuda_file_that_the_plugin_would_miss_is_found(self):
+        self.write("ballast/kernels/a.cu", SPDX)
+        self.assert_one_fault("a.cu", "_cuda.cu")
+
+    def test_platform_switches_are_found(self):
+        for line in ("#ifdef USE_CUDA", "# if defined(HAVE_MPI)", "#ifndef BALLAST_NCCL", "#elif __CUDACC__"):
+            self.write("cli/main.cpp", SPDX + line + "\n")
+            self.assert_one_fault("main.cpp", "preprocessor switch")
+
+    def test_other_switches_are_not_platform_switches(self):
+        self.write("cli/main.cpp", SPDX + "#ifdef COMPILER\n#endif  // CUDA\n// #ifdef CUDA\n")
+        self.assertEqual(list(check_rooms.check(self.root)), [])
+
+    def test_a_test_that_would_never_run_is_found(self):
+        for path in ("tests/model/model.cpp", "tests/modle/a_test.cpp", "tests/a_test.cpp", "tests/cli/a_test.cpp"):
+            self.write(path, SPDX)
+            self.assert_one_fault(path)
+            (self.root / path).unlink()
+
+    def test_a_missing_licence_line_is_found(self):
+        self.write("ballast/model/model.h", "#pragma once\n")
+        self.assert_one_fault("model.h", "SPDX")
+
+    def test_a_name_that_says_nothing_is_found(self):
+        self.write("ballast/model/utils.h", SPDX)
+        self.assert_one_fault("utils.h")
+
+    def test_the_program_fails_on_a_fault(self):
+        command = [sys.executable, str(CHECKOUT / "tools/check_rooms.py"), str(self.root)]
+        self.assertEqual(subprocess.run(command, capture_output=True).returncode, 0)
+        self.write("ballast/system/file.cpp", SPDX + '#include "ballast/model/model.h"\n')
+        self.assertEqual(subprocess.run(command, capture_output=True).returncode, 1)

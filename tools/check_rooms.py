@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Holds the source to the rules of the house: tools/check_rooms.py [CHECKOUT]
+
+Rooms and arrows are read from ballast/CMakeLists.txt. Prints one line for each fault, exits 1 if any.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+MAX_LINES = 400
+CODE = {".h", ".cpp", ".cu", ".cuh"}
+FOLDERS = ("ballast", "cli", "tests", "benchmarks", "tools")
+# Folders of tests that belong to no room, and hold Python tests or what several tests share.
+ROOMLESS_TESTS = {"cli", "oracles", "support", "tools"}
+BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+
+ROOM = re.compile(r"ballast_room\(\s*(\w+)([^)]*)\)")
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+PLATFORM_SWITCH = re.compile(
+    r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*?(?<![A-Z])(CUDA|NCCL|O?MPI(?![A-Z]))", re.MULTILINE
+)
+GLOBAL_KERNEL = re.compile(r"\b__global__\b")
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def read_rooms(text):
+    """The rooms in order, each with the rooms it may include, from the table's text."""
+    text = re.sub(r"#[^\n]*", "", text)
+    rooms = {}
+    for name, arguments in ROOM.findall(text):
+        words = arguments.split()
+        rooms[name] = []
+        if "DEPENDS" in words:
+            for word in words[words.index("DEPENDS") + 1 :]:
+                if word in ("LINK", "TORCH", "SHARED"):
+                    break
+                rooms[name].append(word)
+    return rooms
+
+
+def check_table(root, rooms):
+    known = set()
+    for room, depends in rooms.items():
+        for other in depends:
+            if other not in known:
+                yield f"ballast/CMakeLists.txt: {room} DEPENDS on {other}, which is not declared above it"
+        known.add(room)
+    for folder in sorted((root / "ballast").iterdir()):
+        if folder.is_dir() and any(folder.iterdir()) and folder.name not in rooms:
+            yield f"ballast/{folder.name}: not a room of ballast/CMakeLists.txt"
+
+
+def check_includes(path, text, rooms):
+    """Faults in the includes of a file in ballast/, where `path` is relative to the checkout."""
+    room = path.parts[1] if len(path.parts) > 2 else None
+    if room is None:
+        yield f"{path}: in no room"
+        return
+    allowed = {room, *rooms.get(room, [])}
+    for included in INCLUDE.findall(text):
+        parts = included.split("/")
+        if parts[0] != "ballast" or len(parts) < 3:
+            yield f'{path}: includes "{included}"; write it as "ballast/room/file.h"'
+        elif parts[1] not in allowed:
+            yield f"{path}: includes {included}, but {room} does not DEPEND on {parts[1]}"
+
+
+def check_code(path, text):
+    if not text.startswith("// SPDX-License-Identifier: Apache-2.0\n"):
+        yield f"{path}: the first line is not // SPDX-License-Identifier: Apache-2.0"
+    bare = COMMENT.sub("", text)
+    if GLOBAL_KERNEL.search(bare) and not path.name.endswith("_cuda.cu"):
+        yield f"{path}: __global__ outside a *_cuda.cu file"
+    if path.suffix in (".cu", ".cuh") and not path.stem.endswith("_cuda"):
+        yield f"{path}: CUDA files are named *_cuda{path.suffix}, or the plugin does not hold them"
+    for match in PLATFORM_SWITCH.finditer(bare):
+        yield f"{path}: a preprocessor switch on {match.group(1)}; put it into a file of the plugin"
+
+
+def check_test_place(path, rooms):
+    """A C++ file in tests/ is one that CMake makes a test of."""
+    folder = path.parts[1] if len(path.parts) > 2 else None
+    if folder in ROOMLESS_TESTS:
+        if path.name.endswith("_test.cpp"):
+            yield f"{path}: no test program is made of tests/{folder}; put it into a room's folder"
+    elif folder not in rooms or len(path.parts) > 3:
+        yield f"{path}: not in tests/ROOM/, so it is never run"
+    elif path.suffix == ".cpp" and not path.name.endswith("_test.cpp"):
+        yield f"{path}: not named *_test.cpp, so it is never run"
+
+
+def check_file(root, path, rooms):
+    text = (root / path).read_text(encoding="utf-8")
+    lines = text.count("\n")
+    if lines > MAX_LINES:
+        yield f"{path}: {lines} lines, more than {MAX_LINES}"
+    if path.stem in BANNED_NAMES or path.parent.name in BANNED_NAMES:
+        yield f"{path}: name it after the thing in it"
+    if path.suffix not in CODE:
+        return
+    yield from check_code(path, text)
+    if path.parts[0] == "ballast":
+        yield from check_includes(path, text, rooms)
+    if path.parts[0] == "tests":
+        yield from check_test_place(path, rooms)
+
+
+def check(root):
+    """All faults of the checkout at `root`, as lines of text."""
+    root = Path(root)
+    rooms = read_rooms((root / "ballast/CMakeLists.txt").read_text(encoding="utf-8"))
+    if not rooms:
+        yield "ballast/CMakeLists.txt: no ballast_room() was found"
+        return
+    yield from check_table(root, rooms)
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in CODE | {".py"} and path.is_file():
+                yield from check_file(root, path.relative_to(root), rooms)
+
+
+def main():
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
+    faults = list(check(root))
+    for fault in faults:
+        print(fault)
+    if faults:
+        sys.exit(1)
+    print("rooms: every file is where it belongs")
+
+
+if __name__ == "__main__":
+    main()
