@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace ballast {
+
+// Causal self-attention through libtorch's fused kernel: softmax(Q K^T / sqrt(D/H)) V, per head.
+// qkv [B * S, 3 D] (queries, keys, values side by side) -> [B * S, D]
+at::Tensor causal_attention(const at::Tensor& qkv, int64_t rows, int64_t heads);
+
+// Splits qkv [B * S, 3 D] into queries, keys, values, each a view [B, H, S, D / H].
+struct QueriesKeysValues {
+  at::Tensor queries, keys, values;
+};
+QueriesKeysValues split_heads(const at::Tensor& qkv, int64_t rows, int64_t heads);
+
+}  // namespace ballast

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ballast/kernels/parameter.h"
+
+namespace ballast {
+
+// A target that is not predicted: padding, or a token already counted.
+inline constexpr int64_t kIgnoredTarget = -1;
+
+struct LossAndGradient {
+  at::Tensor
+      losses;  // [T], -log p(target) of each token in fp32 (fp64 for fp64 input); 0 where ignored
+  at::Tensor gradient;  // [T, D], of scale * sum(losses) by hidden
+};
+
+// Next-token loss over the vocabulary, in chunks of rows: the full logits [T, V] never exist.
+// hidden [T, D], embedding [V, D], targets [T] int64.
+at::Tensor next_token_losses(const at::Tensor& hidden, const at::Tensor& embedding,
+                             const at::Tensor& targets);
+// The same with the gradient of scale * sum(losses), taken while the logits are there; the part of
+// the embedding is added to embedding.gradient.
+LossAndGradient next_token_losses_and_gradient(const at::Tensor& hidden, const Parameter& embedding,
+                                               const at::Tensor& targets, double scale);
+
+// The step inside: logits [C, V] -> losses [C]; logits are overwritten by the gradient of
+// scale * sum(losses) by them. Registered as ballast::softmax_cross_entropy_.
+at::Tensor softmax_cross_entropy_(at::Tensor& logits, const at::Tensor& targets, double scale);
+
+}  // namespace ballast

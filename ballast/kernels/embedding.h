@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ballast/kernels/parameter.h"
+
+namespace ballast {
+
+// token_embedding[tokens] + position_embedding[positions].
+// tokens [T] int64, positions [T] int64, token_embedding [V, D], position_embedding [S, D] -> [T,
+// D] Its inputs are indices, so the result hangs on autograd's graph by `graph_root`, any tensor
+// that requires a gradient (which it is never given).
+at::Tensor embed(const at::Tensor& tokens, const at::Tensor& positions,
+                 const Parameter& token_embedding, const Parameter& position_embedding,
+                 const at::Tensor& graph_root);
+
+}  // namespace ballast

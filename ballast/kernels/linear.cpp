@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/kernels/linear.h"
+
+#include <ATen/ops/threshold_backward.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "ballast/kernels/gemm.h"
+
+namespace ballast {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+void add_weight_gradients(const Tensor& weight_sum, const Tensor& bias_sum, const Tensor& dy,
+                          const Tensor& x) {
+  if (weight_sum.defined()) add_outer_products(weight_sum, dy, x);
+  if (bias_sum.defined()) add_rows(bias_sum, dy);
+}
+
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Parameter& weight,
+                        const Parameter& bias) {
+    context->save_for_backward({x, weight.value});
+    context->saved_data["sums"] = gradient_sums({weight, bias});
+    return multiply_transposed(x, weight.value, bias.value);
+  }
+
+  static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
+    const auto saved = context->get_saved_variables();
+    const auto sums = context->saved_data["sums"].toTensorList();
+    const Tensor &x = saved[0], &weight = saved[1];
+    add_weight_gradients(sums[0], sums[1], dy[0], x);
+    return {context->needs_input_grad(0) ? multiply_weight(dy[0], weight) : Tensor(), {}, {}};
+  }
+};
+
+struct FeedForwardFunction : torch::autograd::Function<FeedForwardFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const FeedForwardWeights& w) {
+    const Tensor active =
+        multiply_transposed(x, w.up.value, w.up_bias.value, Activation::kRelu);  // [T, F]
+    context->save_for_backward({x, active, w.up.value, w.down.value});
+    context->saved_data["sums"] = gradient_sums({w.up, w.up_bias, w.down, w.down_bias});
+    return multiply_transposed(active, w.down.value, w.down_bias.value);
+  }
+
+  static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
+    const auto saved = context->get_saved_variables();
+    const auto sums = context->saved_data["sums"].toTensorList();
+    const Tensor &x = saved[0], &active = saved[1], &up = saved[2], &down = saved[3];
+    add_weight_gradients(sums[2], sums[3], dy[0], active);
+    Tensor dactive = multiply_weight(dy[0], down);  // [T, F]
+    at::threshold_backward_out(dactive, dactive, active, 0);
+    add_weight_gradients(sums[0], sums[1], dactive, x);
+    return {context->needs_input_grad(0) ? multiply_weight(dactive, up) : Tensor(), {}};
+  }
+};
+
+void check_linear(const char* what, const Tensor& x, const Tensor& weight) {
+  TORCH_CHECK(x.dim() == 2 && weight.dim() == 2 && x.size(1) == weight.size(1), what,
+              ": want x [T, I] and weight [O, I], got ", x.sizes(), " and ", weight.sizes());
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x, const Parameter& weight, const Parameter& bias) {
+  check_linear("linear", x, weight.value);
+  return LinearFunction::apply(x, weight, bias);
+}
+
+Tensor feed_forward(const Tensor& x, const FeedForwardWeights& weights) {
+  check_linear("feed_forward", x, weights.up.value);
+  return FeedForwardFunction::apply(x, weights);
+}
+
+}  // namespace ballast

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <string>
+
+#include "ballast/config/config.h"
+#include "ballast/parameters/parameter_table.h"
+
+namespace ballast {
+
+// How the parts of the model start: GPT-2's values. Matrices take part in weight decay, vectors do
+// not.
+inline constexpr double kWeightDeviation = 0.02;
+
+inline SegmentSpec matrix(const std::string& name, int64_t rows, int64_t columns) {
+  return {.name = name,
+          .shape = {rows, columns},
+          .initialization = Initialization::normal(kWeightDeviation),
+          .decay = true};
+}
+
+// A projection that is added to the residual stream: smaller, so that the sum of all 2 L keeps its
+// size.
+inline SegmentSpec residual_matrix(const std::string& name, int64_t rows, int64_t columns,
+                                   const ModelConfig& config) {
+  SegmentSpec spec = matrix(name, rows, columns);
+  spec.initialization.deviation /= std::sqrt(2.0 * static_cast<double>(config.layers));
+  return spec;
+}
+
+inline SegmentSpec vector(const std::string& name, int64_t size, Initialization initialization) {
+  return {.name = name, .shape = {size}, .initialization = initialization};
+}
+
+}  // namespace ballast

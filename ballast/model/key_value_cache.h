@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "ballast/config/config.h"
+
+namespace ballast {
+
+// Keys and values of the tokens seen so far, of one layer. Row b holds cached[b] tokens; rows may
+// differ in length, so several prompts are continued in one batch.
+struct LayerCache {
+  at::Tensor keys;    // [B, H, S, D / H]
+  at::Tensor values;  // [B, H, S, D / H]
+  at::Tensor cached;  // [B] int64, the same tensor in every layer
+};
+
+class KeyValueCache {
+ public:
+  KeyValueCache(const ModelConfig& config, int64_t rows, const at::TensorOptions& options);
+
+  std::vector<LayerCache>& layers() { return layers_; }
+  const at::Tensor& cached() const { return cached_; }  // [B] int64
+  void advance(int64_t tokens);  // after all layers took `tokens` new ones a row
+  void clear();
+  // Copies the single row of `other` into row `row` of this cache.
+  void take_row(int64_t row, const KeyValueCache& other);
+
+ private:
+  at::Tensor cached_;
+  std::vector<LayerCache> layers_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/model/language_model.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+
+#include "ballast/kernels/embedding.h"
+#include "ballast/kernels/gemm.h"
+#include "ballast/kernels/layer_norm.h"
+#include "ballast/kernels/linear.h"
+#include "ballast/model/initialization.h"
+
+namespace ballast {
+
+using at::Tensor;
+
+Norm::Norm(int64_t width, const std::string& name, ParameterTable& table)
+    : weight(table.declare(vector(name + ".weight", width, Initialization::one()))),
+      bias(table.declare(vector(name + ".bias", width, Initialization::zero()))) {}
+
+Tensor Norm::operator()(const Tensor& x) const { return layer_norm(x, weight, bias); }
+
+FeedForward::FeedForward(const ModelConfig& config, const std::string& name, ParameterTable& table)
+    : norm_(config.width, name + ".norm", table),
+      up_(table.declare(matrix(name + ".up.weight", config.feed_forward_width(), config.width))),
+      up_bias_(table.declare(
+          vector(name + ".up.bias", config.feed_forward_width(), Initialization::zero()))),
+      down_(table.declare(residual_matrix(name + ".down.weight", config.width,
+                                          config.feed_forward_width(), config))),
+      down_bias_(table.declare(vector(name + ".down.bias", config.width, Initialization::zero()))) {
+}
+
+Tensor FeedForward::forward(const Tensor& x) const {
+  return ballast::feed_forward(norm_(x), {up_, up_bias_, down_, down_bias_});
+}
+
+Block::Block(const ModelConfig& config, const std::string& name, ParameterTable& table)
+    : attention_norm(config.width, name + ".attention.norm", table),
+      attention(config, name + ".attention", table),
+      feed_forward(config, name + ".feed_forward", table) {}
+
+LanguageModel::LanguageModel(const ModelConfig& config, ParameterTable& table)
+    : config_(config),
+      token_embedding_(table.declare(matrix("token_embedding", config.vocabulary, config.width))),
+      position_embedding_(
+          table.declare(matrix("position_embedding", config.context, config.width))),
+      blocks_([&] {
+        std::vector<std::unique_ptr<Block>> blocks;
+        for (int64_t i = 0; i < config.layers; ++i) {
+          blocks.push_back(std::make_unique<Block>(config, "block." + std::to_string(i), table));
+        }
+        return blocks;
+      }()),
+      output_norm_(config.width, "output_norm", table) {}
+
+Tensor LanguageModel::embed_at(const Tensor& tokens, const Tensor& positions) const {
+  const Tensor graph_root = at::empty({0}).requires_grad_(at::GradMode::is_enabled());
+  return embed(tokens.reshape({-1}), positions.reshape({-1}), token_embedding_, position_embedding_,
+               graph_root);
+}
+
+Tensor LanguageModel::forward(const Tensor& tokens) const {
+  TORCH_CHECK(tokens.dim() == 2 && tokens.size(1) <= config_.context,
+              "LanguageModel: want tokens [B, S] with S <= ", config_.context, ", got ",
+              tokens.sizes());
+  const int64_t rows = tokens.size(0);
+  Tensor x = embed_at(
+      tokens, at::arange(tokens.size(1), tokens.options()).expand_as(tokens));  // [B * S, D]
+  for (const auto& block : blocks_) {
+    x = x + block->attention.forward(block->attention_norm(x), rows);
+    x = x + block->feed_forward.forward(x);
+  }
+  return output_norm_(x);
+}
+
+Tensor LanguageModel::forward(const Tensor& tokens, KeyValueCache& cache) const {
+  const Tensor positions =
+      cache.cached().unsqueeze(1) + at::arange(tokens.size(1), tokens.options());  // [B, N]
+  Tensor x = embed_at(tokens, positions);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    x = x + blocks_[i]->attention.forward(blocks_[i]->attention_norm(x), cache.layers()[i]);
+    x = x + blocks_[i]->feed_forward.forward(x);
+  }
+  cache.advance(tokens.size(1));
+  return output_norm_(x);
+}
+
+Tensor LanguageModel::logits(const Tensor& hidden) const {
+  return multiply_transposed(hidden, token_embedding_.value, {});
+}
+
+}  // namespace ballast

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "ballast/config/config.h"
+#include "ballast/kernels/parameter.h"
+#include "ballast/model/attention.h"
+#include "ballast/model/key_value_cache.h"
+#include "ballast/parameters/parameter_table.h"
+
+namespace ballast {
+
+// One LayerNorm's weight and bias.
+struct Norm {
+  Norm(int64_t width, const std::string& name, ParameterTable& table);
+  at::Tensor operator()(const at::Tensor& x) const;  // [T, D] -> [T, D]
+  const Parameter &weight, &bias;
+};
+
+// LayerNorm, D -> F, ReLU, F -> D, without the residual connection.
+class FeedForward {
+ public:
+  FeedForward(const ModelConfig& config, const std::string& name, ParameterTable& table);
+  at::Tensor forward(const at::Tensor& x) const;  // [T, D] -> [T, D]
+
+ private:
+  Norm norm_;
+  const Parameter &up_, &up_bias_, &down_, &down_bias_;
+};
+
+// x + attention(norm(x)), then x + feed_forward(norm(x)).
+struct Block {
+  Block(const ModelConfig& config, const std::string& name, ParameterTable& table);
+  Norm attention_norm;
+  Attention attention;
+  FeedForward feed_forward;
+};
+
+// The paper's decoder: pre-norm blocks, LayerNorm also on the output, learned positions, and an
+// embedding that is tied to the output. Parameters live in the table given at construction.
+class LanguageModel {
+ public:
+  // Declares the parameters; the table is allocated by the caller afterwards.
+  LanguageModel(const ModelConfig& config, ParameterTable& table);
+
+  // tokens [B, S'] int64, S' <= context -> the last representations [B * S', D]
+  at::Tensor forward(const at::Tensor& tokens) const;
+  // The same for new tokens [B, N] that follow what the cache holds.
+  at::Tensor forward(const at::Tensor& tokens, KeyValueCache& cache) const;
+  // hidden [T, D] -> [T, V]
+  at::Tensor logits(const at::Tensor& hidden) const;
+
+  const Parameter& token_embedding() const { return token_embedding_; }
+  const ModelConfig& config() const { return config_; }
+
+ private:
+  at::Tensor embed_at(const at::Tensor& tokens, const at::Tensor& positions) const;
+
+  ModelConfig config_;
+  const Parameter &token_embedding_, &position_embedding_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  Norm output_norm_;
+};
+
+}  // namespace ballast
