@@ -234,6 +234,7 @@ std::string small_valid_file(const fs::path& path) {
 }
 
 void write_plain(const fs::path& path, std::string_view text) {
+  fs::remove(path);  // some file systems sync a file that is truncated and rewritten
   std::ofstream(path, std::ios::binary) << text;
 }
 

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/checkpoint/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ballast/checkpoint/step_folders.h"
+#include "ballast/system/checksum.h"
+#include "ballast/system/error.h"
+#include "ballast/system/log.h"
+#include "ballast/system/parallel.h"
+
+namespace ballast {
+namespace {
+
+// Unlike the throwing ones of std::filesystem, false also where we may not look.
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(const fs::path& path) : path_(path) {
+  if (is_folder(path)) {
+    open_folder();
+  } else {
+    open_export();
+  }
+  size_t held = 0;
+  for (const auto& [name, file] : files_) held += file.tensors().size();
+  if (held != views_.size()) {
+    fail("checkpoint {} is corrupt: it holds {} tensors, its manifest lists {}", path_.string(),
+         held, views_.size());
+  }
+}
+
+void Checkpoint::open_folder() {
+  const fs::path manifest = path_ / kManifestName;
+  if (!is_there(manifest)) {
+    fail("{} is not a complete checkpoint: it has no {}", path_.string(), kManifestName);
+  }
+  manifest_ = parse_manifest(read_text(manifest), manifest.string());
+  for (const TensorEntry& entry : manifest_.tensors) {
+    auto file = files_.find(entry.file);
+    if (file == files_.end()) {
+      if (entry.file.empty() || fs::path(entry.file).filename() != entry.file) {
+        fail("checkpoint {} is corrupt: '{}' is not a file name", path_.string(), entry.file);
+      }
+      file = files_.try_emplace(entry.file, path_ / entry.file).first;
+    }
+    add_view(entry, file->second);
+  }
+}
+
+void Checkpoint::open_export() {
+  const SafetensorsFile& file = files_.try_emplace("", path_).first->second;
+  const auto text = file.metadata().find(std::string(kExportKey));
+  if (text == file.metadata().end()) {
+    fail("{} was not written by `ballast export`: it has no '{}' in its metadata", path_.string(),
+         kExportKey);
+  }
+  manifest_ = parse_manifest(text->second, path_.string());
+  for (const TensorEntry& entry : manifest_.tensors) add_view(entry, file);
+}
+
+void Checkpoint::add_view(const TensorEntry& entry, const SafetensorsFile& file) {
+  const TensorView* view = file.find(entry.name);
+  if (view == nullptr) {
+    fail("checkpoint {} is corrupt: {} lacks tensor '{}'", path_.string(), file.path().string(),
+         entry.name);
+  }
+  if (view->dtype != entry.dtype || view->shape != entry.shape) {
+    fail("checkpoint {} is corrupt: tensor '{}' is {} in its manifest and {} in {}", path_.string(),
+         entry.name, describe(entry.dtype, entry.shape), describe(view->dtype, view->shape),
+         file.path().string());
+  }
+  views_[entry.name] = {static_cast<size_t>(&entry - manifest_.tensors.data()), view};
+}
+
+void Checkpoint::check_bytes(const TensorEntry& entry, const TensorView& view) const {
+  if (checksum(view.data) != entry.checksum) {
+    fail("checkpoint {} is corrupt: the checksum of tensor '{}' does not fit its bytes{}",
+         path_.string(), entry.name, entry.file.empty() ? "" : " in " + entry.file);
+  }
+}
+
+TensorView Checkpoint::tensor(std::string_view name) const {
+  const auto found = views_.find(name);
+  if (found == views_.end()) {
+    fail("checkpoint {} has no tensor '{}': it is of another model, or of weights alone",
+         path_.string(), name);
+  }
+  const auto& [entry, view] = found->second;
+  if (!verified_) check_bytes(manifest_.tensors[entry], *view);
+  return *view;
+}
+
+void Checkpoint::verify(size_t threads) {
+  std::vector<const Tensor*> tensors;
+  for (const auto& [name, tensor] : views_) tensors.push_back(&tensor);
+  // Large ones first, so that no thread is left with one at the end.
+  std::stable_sort(tensors.begin(), tensors.end(), [](const Tensor* a, const Tensor* b) {
+    return a->view->data.size() > b->view->data.size();
+  });
+  parallel_for(tensors.size(), threads, [&](size_t i) {
+    check_bytes(manifest_.tensors[tensors[i]->entry], *tensors[i]->view);
+  });
+  verified_ = true;
+}
+
+NewestValid find_newest_valid(const fs::path& checkpoints, size_t threads) {
+  struct Candidate {
+    StepFolder folder;
+    std::string_view suffix;
+  };
+  std::vector<Candidate> candidates;
+  for (const std::string_view suffix : {std::string_view(), kTemporarySuffix}) {
+    for (const StepFolder& folder : list_step_folders(checkpoints, suffix)) {
+      candidates.push_back({folder, suffix});
+    }
+  }
+  std::stable_sort(
+      candidates.begin(), candidates.end(),
+      [](const Candidate& a, const Candidate& b) { return a.folder.step > b.folder.step; });
+  NewestValid result;
+  for (const auto& [folder, suffix] : candidates) {
+    if (!suffix.empty()) {
+      result.passed_over.push_back(
+          {folder.path, fmt::format("{}: saving it was interrupted", folder.path.string())});
+      continue;
+    }
+    try {
+      Checkpoint checkpoint(folder.path);
+      checkpoint.verify(threads);
+      result.checkpoint.emplace(std::move(checkpoint));
+      break;
+    } catch (const UserError& error) {
+      result.passed_over.push_back({folder.path, error.what()});
+    }
+  }
+  return result;
+}
+
+Checkpoint open_checkpoint(const fs::path& path) {
+  if (!is_there(path)) {
+    fail("no checkpoint at {}: give a run directory, a checkpoint folder or an exported file",
+         path.string());
+  }
+  if (!is_folder(path) || is_there(path / kManifestName)) return Checkpoint(path);
+  if (path.filename().string().starts_with("step_")) return Checkpoint(path);
+  const fs::path folder = is_folder(path / "checkpoints") ? path / "checkpoints" : path;
+  NewestValid newest = find_newest_valid(folder);
+  if (newest.checkpoint) {
+    for (const PassedOver& passed : newest.passed_over) {
+      log_warning("passed over: {}", passed.reason);
+    }
+    return std::move(*newest.checkpoint);
+  }
+  if (newest.passed_over.empty()) fail("there is no checkpoint in {}", path.string());
+  std::string reasons;
+  for (const PassedOver& passed : newest.passed_over) {
+    reasons += "\n  " + passed.reason;
+  }
+  fail("no checkpoint in {} can be used:{}", path.string(), reasons);
+}
+
+}  // namespace ballast

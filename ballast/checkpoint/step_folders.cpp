@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/checkpoint/step_folders.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "ballast/system/error.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::string_view kPrefix = "step_";
+
+std::optional<uint64_t> parse_step(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return {};
+  const std::string_view digits = name.substr(kPrefix.size());
+  uint64_t step = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (error != std::errc() || end != digits.data() + digits.size()) return {};
+  return step_folder_name(step) == name ? std::optional(step) : std::nullopt;
+}
+
+void remove_folder(const fs::path& folder) {
+  std::error_code code;
+  fs::remove_all(folder, code);
+  if (code) fail("cannot delete {}: {}", folder.string(), code.message());
+}
+
+}  // namespace
+
+std::string step_folder_name(uint64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
+
+std::vector<StepFolder> list_step_folders(const fs::path& checkpoints, std::string_view suffix) {
+  std::vector<StepFolder> folders;
+  std::error_code code;
+  auto entry = fs::directory_iterator(checkpoints, code);
+  for (; !code && entry != fs::directory_iterator(); entry.increment(code)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.ends_with(suffix)) continue;
+    const auto step = parse_step(std::string_view(name).substr(0, name.size() - suffix.size()));
+    if (step && entry->is_directory(code)) folders.push_back({*step, entry->path()});
+  }
+  if (code && code != std::errc::no_such_file_or_directory) {
+    fail("cannot list the checkpoints in {}: {}", checkpoints.string(), code.message());
+  }
+  std::sort(folders.begin(), folders.end(),
+            [](const StepFolder& a, const StepFolder& b) { return a.step < b.step; });
+  return folders;
+}
+
+void delete_step_folder(const fs::path& folder) {
+  fs::path deleted = folder;
+  deleted += kDeletedSuffix;
+  remove_folder(deleted);
+  std::error_code code;
+  fs::rename(folder, deleted, code);
+  if (code) fail("cannot delete {}: {}", folder.string(), code.message());
+  sync_folder(folder.parent_path());
+  remove_folder(deleted);
+}
+
+std::vector<std::string> remove_leftovers(const fs::path& checkpoints) {
+  std::vector<std::string> removed;
+  for (const std::string_view suffix : {kTemporarySuffix, kDeletedSuffix}) {
+    for (const StepFolder& folder : list_step_folders(checkpoints, suffix)) {
+      remove_folder(folder.path);
+      removed.push_back(folder.path.filename().string());
+    }
+  }
+  return removed;
+}
+
+}  // namespace ballast

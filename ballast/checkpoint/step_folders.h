@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ballast/system/file.h"
+
+namespace ballast {
+
+// What stands in a `checkpoints` folder: step_00001234 is a checkpoint; with a suffix it is one
+// being written or being deleted, which never counts as one.
+inline constexpr std::string_view kTemporarySuffix = ".tmp";
+inline constexpr std::string_view kDeletedSuffix = ".deleted";
+
+struct StepFolder {
+  uint64_t step = 0;
+  fs::path path;
+};
+
+std::string step_folder_name(uint64_t step);  // "step_00001234"
+
+// The folders of all steps with this suffix, oldest step first; none if `checkpoints` is missing.
+std::vector<StepFolder> list_step_folders(const fs::path& checkpoints,
+                                          std::string_view suffix = "");
+
+// Renames, then deletes, so that no half-deleted folder looks like a checkpoint.
+void delete_step_folder(const fs::path& folder);
+
+// Removes what a process that died left behind: half-written and half-deleted checkpoints. Returns
+// their names. REQUIRES: no other process writes here (the run directory's lock is held).
+std::vector<std::string> remove_leftovers(const fs::path& checkpoints);
+
+}  // namespace ballast
