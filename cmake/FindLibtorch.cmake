@@ -31,6 +31,8 @@ find_package_handle_standard_args(Libtorch
   REASON_FAILURE_MESSAGE "run tools/setup (or `make build`), or give LIBTORCH=/path/to/libtorch")
 
 if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
+  set(Libtorch_FOUND_FOLDER ${Libtorch_FOLDER} CACHE INTERNAL "For tools/dist")
+  set(Libtorch_FOUND_VERSION ${Libtorch_VERSION} CACHE INTERNAL "For tools/dist")
   set(folders ${Libtorch_FOLDER}/include ${Libtorch_FOLDER}/include/torch/csrc/api/include)
   function(libtorch_library NAME FILE)
     add_library(Libtorch::${NAME} SHARED IMPORTED)

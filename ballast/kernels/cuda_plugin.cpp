@@ -12,16 +12,15 @@ CudaPlugin load_cuda_plugin() {
   // wherever a Python module put it.
   static const char here = 0;
   Dl_info library{};
-  if (dladdr(&here, &library) == 0 || library.dli_fname == nullptr) {
-    return {.path = "libballast_cuda.so", .reason = "cannot tell where libballast_kernels.so is"};
-  }
   std::error_code error;
+  if (dladdr(&here, &library) == 0) return load_cuda_plugin(fs::current_path(error));
   const fs::path file = fs::canonical(library.dli_fname, error);
   return load_cuda_plugin((error ? fs::path(library.dli_fname) : file).parent_path());
 }
 
 CudaPlugin load_cuda_plugin(const fs::path& folder) {
-  CudaPlugin plugin{.path = folder / "libballast_cuda.so"};
+  CudaPlugin plugin;
+  plugin.path = folder / "libballast_cuda.so";
   std::error_code error;
   if (!fs::exists(plugin.path, error)) {
     plugin.reason = "there is no " + plugin.path.string();
