@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/setup chooses libtorch by its rules and leaves nothing half done. Uses no network: the torch
+folders are made here, and where it would install one, pip is told to use no index."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+CHECKOUT = Path(os.environ["BALLAST_SOURCE"])
+
+
+def make_torch(folder, version="2.11.0"):
+    """The files that tools/setup looks at in a libtorch."""
+    numbers = zip(("MAJOR", "MINOR", "PATCH"), version.split("."))
+    files = {
+        "__init__.py": "raise SystemExit('tools/setup must not import torch')",
+        "include/ATen/core/Tensor.h": "",
+        "include/torch/headeronly/version.h": "".join(f"#define TORCH_VERSION_{name} {n}\n" for name, n in numbers),
+        "lib/libtorch_cpu.so": "",
+        "lib/libc10.so": "",
+    }
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+class Setup(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        """An environment with pip, which takes seconds to make and is the same for all."""
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.pip = Path(folder.name).resolve() / "python"
+        subprocess.run([sys.executable, "-m", "venv", cls.pip], check=True)
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.top = Path(folder.name).resolve()
+        self.root = self.top / "checkout"
+        (self.root / "tools").mkdir(parents=True)
+        for name in ("setup", "requirements.txt"):
+            shutil.copy(CHECKOUT / "tools" / name, self.root / "tools" / name)
+        (self.root / ".deps").mkdir()
+        (self.root / ".deps/python").symlink_to(self.pip)
+        (self.top / "site").mkdir()
+        # The active Python's torch is the one in `site`, if any.
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if k not in ("LIBTORCH", "PIP_FIND_LINKS")},
+            "PYTHONPATH": str(self.top / "site"),
+            "PIP_NO_INDEX": "1",
+            "PIP_CONFIG_FILE": os.devnull,
+        }
+
+    def run_setup(self, *arguments, **environment):
+        return subprocess.run(
+            [self.root / "tools/setup", *arguments],
+            env={**self.environment, **environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def recorded(self):
+        record = self.root / ".deps/libtorch"
+        return record.read_text().strip() if record.exists() else None
+
+    def test_the_one_that_is_given_wins(self):
+        given = make_torch(self.top / "given")
+        make_torch(self.top / "site/torch")
+        result = self.run_setup(LIBTORCH=str(given))
+        self.assertEqual((result.returncode, self.recorded()), (0, str(given)), result.stderr)
+
+    def test_a_given_one_that_is_wrong_is_an_error(self):
+        for given in (self.top / "nowhere", make_torch(self.top / "old", version="1.13.1")):
+            result = self.run_setup(LIBTORCH=str(given))
+            self.assertEqual((result.returncode, self.recorded()), (2, None))
+            self.assertIn(str(given), result.stderr)
+
+    def test_the_active_pythons_is_used_without_importing_it(self):
+        torch = make_torch(self.top / "site/torch")
+        result = self.run_setup()
+        self.assertEqual((result.returncode, self.recorded()), (0, str(torch)), result.stderr)
+        self.assertNotIn("warning", result.stderr)
+
+    def test_another_version_gets_a_warning(self):
+        torch = make_torch(self.top / "site/torch", version="2.9.1")
+        result = self.run_setup()
+        self.assertEqual((result.returncode, self.recorded()), (0, str(torch)), result.stderr)
+        self.assertIn("warning", result.stderr)
+        self.assertIn("2.9.1", result.stderr)
+
+    def test_the_choice_is_kept_and_the_second_call_says_nothing(self):
+        first = make_torch(self.top / "given")
+        self.run_setup(LIBTORCH=str(first))
+        make_torch(self.top / "site/torch")
+        result = self.run_setup()
+        self.assertEqual((result.returncode, result.stderr, self.recorded()), (0, "", str(first)))
+
+    def test_a_choice_that_is_gone_is_made_again(self):
+        first = make_torch(self.top / "given")
+        self.run_setup(LIBTORCH=str(first))
+        shutil.rmtree(first)
+        torch = make_torch(self.top / "site/torch")
+        result = self.run_setup()
+        self.assertEqual((result.returncode, self.recorded()), (0, str(torch)), result.stderr)
+        self.assertIn("gone", result.stderr)
+
+    def test_one_with_the_old_abi_is_passed_over(self):
+        torch = make_torch(self.top / "site/torch", version="2.4.0")
+        config = torch / "share/cmake/Torch/TorchConfig.cmake"
+        config.parent.mkdir(parents=True)
+        config.write_text('set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=0")\n')
+        result = self.run_setup()
+        self.assertIn("passed over", result.stderr)
+        self.assertIsNone(self.recorded())
+
+    def test_an_installation_that_fails_leaves_nothing_that_looks_complete(self):
+        result = self.run_setup()
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("pip could not install", result.stderr)
+        self.assertIsNone(self.recorded())
+        self.assertFalse((self.root / ".deps/torch-2.11.0").exists())
+
+    def test_half_an_installation_is_done_again(self):
+        make_torch(self.root / ".deps/torch-2.11.0.partial/torch")
+        result = self.run_setup()
+        self.assertEqual((result.returncode, self.recorded()), (2, None), result.stderr)
+
+    def test_tests_environment_that_fails_is_not_complete(self):
+        make_torch(self.top / "site/torch")
+        result = self.run_setup("--tests")
+        self.assertEqual(result.returncode, 2)
+        self.assertFalse((self.root / ".deps/python/complete").exists())
+
+    def test_an_unknown_argument_is_refused(self):
+        result = self.run_setup("--test")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--test", result.stderr)
