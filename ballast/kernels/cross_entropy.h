@@ -5,16 +5,14 @@
 
 namespace ballast {
 
-// A target that is not predicted: padding, or a token already counted.
-inline constexpr int64_t kIgnoredTarget = -1;
-
 struct LossAndGradient {
   at::Tensor
       losses;  // [T], -log p(target) of each token in fp32 (fp64 for fp64 input); 0 where ignored
   at::Tensor gradient;  // [T, D], of scale * sum(losses) by hidden
 };
 
-// Next-token loss over the vocabulary, in chunks of rows: the full logits [T, V] never exist.
+// Next-token loss over the vocabulary. A negative target is ignored: padding, or a token already
+// counted. Works in chunks of rows: the full logits [T, V] never exist.
 // hidden [T, D], embedding [V, D], targets [T] int64.
 at::Tensor next_token_losses(const at::Tensor& hidden, const at::Tensor& embedding,
                              const at::Tensor& targets);

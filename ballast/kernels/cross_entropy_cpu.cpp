@@ -28,7 +28,7 @@ double exponentiate(double* x, int64_t n, double shift) {
 
 template <typename Scalar>
 Scalar row_loss_and_gradient(Scalar* row, int64_t vocabulary, int64_t target, Scalar scale) {
-  if (target == kIgnoredTarget) {
+  if (target < 0) {
     std::fill_n(row, vocabulary, Scalar(0));
     return 0;
   }
@@ -37,16 +37,16 @@ Scalar row_loss_and_gradient(Scalar* row, int64_t vocabulary, int64_t target, Sc
   const Scalar factor = scale / sum;
   for (int64_t i = 0; i < vocabulary; ++i) row[i] *= factor;
   row[target] -= scale;
-  return std::log(sum) + maximum - at_target;
+  return std::log(sum) + (maximum - at_target);  // the difference first: both may be huge
 }
 
 Tensor softmax_cross_entropy_cpu_(Tensor& logits, const Tensor& targets, double scale) {
   Tensor losses = at::zeros({logits.size(0)}, logits.options());
   const int64_t vocabulary = logits.size(1);
   const int64_t* target = targets.const_data_ptr<int64_t>();
-  const auto [lowest, highest] = std::minmax_element(target, target + targets.size(0));
-  TORCH_CHECK(logits.size(0) == 0 || (*lowest >= kIgnoredTarget && *highest < vocabulary),
-              "softmax_cross_entropy_: targets from ", *lowest, " to ", *highest, " do not fit ",
+  const int64_t highest =
+      targets.size(0) > 0 ? *std::max_element(target, target + targets.size(0)) : -1;
+  TORCH_CHECK(highest < vocabulary, "softmax_cross_entropy_: target ", highest, " does not fit ",
               vocabulary, " classes");
   AT_DISPATCH_FLOATING_TYPES(logits.scalar_type(), "softmax_cross_entropy_", [&] {
     auto* rows = logits.data_ptr<scalar_t>();

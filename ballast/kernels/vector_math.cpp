@@ -19,7 +19,8 @@ inline __attribute__((always_inline)) float exp_nonpositive(float x) {
   float r =
       clamped - n * 0.693359375F;  // log(2) in two parts, the first exact when multiplied by n
   r = r + n * 2.12194440e-4F;
-  float p = 1.0F / 720;
+  float p = 1.0F / 5040;
+  p = p * r + 1.0F / 720;
   p = p * r + 1.0F / 120;
   p = p * r + 1.0F / 24;
   p = p * r + 1.0F / 6;

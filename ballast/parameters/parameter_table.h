@@ -28,7 +28,7 @@ struct Initialization {
 struct SegmentSpec {
   std::string name;  // global, e.g. "block.3.attention.qkv.weight"
   std::vector<int64_t> shape;
-  Initialization initialization;
+  Initialization initialization = {};
   Owner owner = Owner::kShared;
   bool decay = false;   // takes part in weight decay
   bool frozen = false;  // has no gradient and is not updated

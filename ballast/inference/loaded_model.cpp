@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/inference/loaded_model.h"
+
+#include "ballast/checkpoint/checkpoint.h"
+#include "ballast/inference/weights.h"
+#include "ballast/system/error.h"
+
+namespace ballast {
+
+std::filesystem::path tokenizer_folder_of(const std::filesystem::path& path) {
+  // runs/x, runs/x/checkpoints, runs/x/checkpoints/step_N, exported/ and exported/model.safetensors
+  std::filesystem::path place = std::filesystem::absolute(path).lexically_normal();
+  for (int up = 0; up < 4 && !place.empty(); ++up) {
+    if (std::filesystem::exists(place / "tokenizer" / "tokenizer.json")) return place / "tokenizer";
+    place = place.parent_path();
+  }
+  return {};
+}
+
+namespace {
+
+void check_tokenizer(const LoadedModel& loaded, const std::string& origin) {
+  if (loaded.tokenizer == nullptr) return;
+  if (loaded.tokenizer->vocabulary_size() > static_cast<uint64_t>(loaded.config.model.vocabulary)) {
+    fail(
+        "the tokenizer {} has {} tokens, the model {} knows {}: it is not the one the model was "
+        "trained with",
+        origin, loaded.tokenizer->vocabulary_size(), loaded.path.string(),
+        loaded.config.model.vocabulary);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<LoadedModel> load_model(const std::filesystem::path& path,
+                                        const std::string& device, const std::string& precision,
+                                        const std::string& tokenizer_path) {
+  // An exported folder holds one weights file.
+  const auto exported = path / "model.safetensors";
+  const Checkpoint checkpoint =
+      open_checkpoint(std::filesystem::exists(exported) ? exported : path);
+  auto loaded = std::make_unique<LoadedModel>();
+  loaded->path = checkpoint.path();
+  loaded->step = checkpoint.manifest().step;
+  read_config_text(loaded->config, checkpoint.manifest().config,
+                   checkpoint.path().string() + ", its config");
+  loaded->place = choose_place(device, precision, loaded->config.training.threads);
+  loaded->model = std::make_unique<LanguageModel>(loaded->config.model, loaded->table);
+  loaded->table.allocate({.device = loaded->place.device,
+                          .working = loaded->place.working,
+                          .master = loaded->place.working,
+                          .trainable = false});
+  load_segments(checkpoint, loaded->table, loaded->table.working(), "");
+  const std::string tokenizer =
+      tokenizer_path.empty() ? tokenizer_folder_of(path).string() : tokenizer_path;
+  if (!tokenizer.empty()) loaded->tokenizer = load_tokenizer(tokenizer);
+  check_tokenizer(*loaded, tokenizer);
+  return loaded;
+}
+
+}  // namespace ballast

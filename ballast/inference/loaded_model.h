@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "ballast/config/config.h"
+#include "ballast/model/device.h"
+#include "ballast/model/language_model.h"
+#include "ballast/parameters/parameter_table.h"
+#include "ballast/tokenizer/tokenizer.h"
+
+namespace ballast {
+
+// A trained model, ready to be evaluated or to write text.
+struct LoadedModel {
+  Config config;               // as it was trained
+  std::filesystem::path path;  // the checkpoint or exported file it came from
+  uint64_t step = 0;           // steps it was trained for
+  ComputePlace place;
+  ParameterTable table;
+  std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<Tokenizer> tokenizer;  // null where the run had none (foreign token files)
+};
+
+// From a run directory (its newest valid checkpoint), a checkpoint, or an exported model. The
+// tokenizer is the run's; `tokenizer_path` overrides it. Throws UserError for anything that does
+// not fit.
+std::unique_ptr<LoadedModel> load_model(const std::filesystem::path& path,
+                                        const std::string& device, const std::string& precision,
+                                        const std::string& tokenizer_path = "");
+
+// The tokenizer's folder that belongs to a run directory, checkpoint or export; empty if there is
+// none.
+std::filesystem::path tokenizer_folder_of(const std::filesystem::path& path);
+
+}  // namespace ballast

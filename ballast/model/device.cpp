@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/model/device.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <malloc.h>
+
+#include "ballast/kernels/cuda_plugin.h"
+#include "ballast/system/error.h"
+#include "ballast/system/parallel.h"
+
+namespace ballast {
+namespace {
+
+// Activations come and go every step. Kept in the heap, their pages stay; given back to the system
+// each time, half of a small model's step goes into page faults.
+void keep_freed_memory() {
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  ::mallopt(M_TOP_PAD, 64 << 20);
+}
+
+bool find_gpu(const std::string& wish) {
+  if (wish == "cpu") return false;
+  const CudaPlugin plugin = load_cuda_plugin();
+  const bool usable = plugin.loaded && at::hasCUDA() && at::globalContext().hasCUDA();
+  if (wish == "cuda" && !usable) {
+    fail("training.device is cuda, but no GPU can be used: {} (`ballast doctor` tells more)",
+         plugin.loaded ? "none is visible to the driver" : plugin.reason);
+  }
+  return usable;
+}
+
+}  // namespace
+
+ComputePlace choose_place(const std::string& device, const std::string& precision,
+                          int64_t threads) {
+  const bool gpu = find_gpu(device);
+  const auto count = threads > 0 ? static_cast<size_t>(threads) : num_cores();
+  if (at::get_num_threads() != static_cast<int>(count))
+    at::set_num_threads(static_cast<int>(count));
+  if (!gpu) keep_freed_memory();
+  ComputePlace place;
+  if (gpu) place.device = at::Device(at::kCUDA, 0);
+  if (precision == "fp64") place.working = place.master = at::kDouble;
+  if (precision == "bf16" || (precision == "auto" && gpu)) place.working = at::kBFloat16;
+  if (place.working == at::kBFloat16 && !gpu) {
+    fail("training.precision: bf16 needs a GPU; the CPU computes in fp32 (or fp64)");
+  }
+  return place;
+}
+
+}  // namespace ballast

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/parameters/parameter_table.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+namespace ballast {
+namespace {
+
+ParameterTable three_segments() {
+  ParameterTable table;
+  table.declare({.name = "norm", .shape = {5}, .initialization = Initialization::one()});
+  table.declare({.name = "matrix",
+                 .shape = {3, 70},
+                 .initialization = Initialization::normal(0.5),
+                 .decay = true});
+  table.declare(
+      {.name = "frozen", .shape = {4}, .initialization = Initialization::zero(), .frozen = true});
+  return table;
+}
+
+TEST(ParameterTable, SegmentsAreAlignedDisjointAndGroupedByDecay) {
+  ParameterTable table = three_segments();
+  table.allocate({});
+  ASSERT_EQ(table.groups().size(), 2U);
+  EXPECT_TRUE(table.groups()[0].decay);
+  EXPECT_EQ(table.groups()[0].end, table.groups()[1].begin);
+  EXPECT_EQ(table.groups()[1].end, table.master().numel());
+  at::Tensor owner = at::zeros_like(table.master());
+  for (const Segment& segment : table.segments()) {
+    EXPECT_EQ(segment.offset % ParameterTable::kAlignment, 0);
+    table.view(owner, segment).add_(1);
+    const auto& group = table.groups()[segment.decay ? 0 : 1];
+    EXPECT_TRUE(segment.offset >= group.begin && segment.offset + segment.size <= group.end)
+        << segment.name;
+  }
+  EXPECT_EQ(owner.max().item<float>(), 1);
+  EXPECT_EQ(owner.sum().item<float>(), static_cast<float>(table.num_parameters()));
+}
+
+TEST(ParameterTable, ModulesSeeTheFlatBuffers) {
+  ParameterTable table;
+  const Parameter& weight = table.declare({.name = "w", .shape = {2, 3}});
+  table.declare({.name = "other", .shape = {100}});
+  table.allocate({});
+  table.master().fill_(7);
+  weight.gradient.fill_(3);
+  EXPECT_EQ(weight.value.sum().item<float>(), 42);
+  EXPECT_EQ(table.gradient().sum().item<float>(), 18);
+}
+
+TEST(ParameterTable, FrozenSegmentsHaveNoGradient) {
+  ParameterTable table;
+  const Parameter& weight = table.declare({.name = "w", .shape = {2}, .frozen = true});
+  table.allocate({});
+  EXPECT_TRUE(weight.value.defined());
+  EXPECT_FALSE(weight.gradient.defined());
+}
+
+TEST(ParameterTable, WorkingCopyFollowsTheMasterInItsOwnDtype) {
+  ParameterTable table = three_segments();
+  table.allocate({.working = at::kBFloat16, .master = at::kFloat});
+  table.initialize(1);
+  EXPECT_TRUE(at::equal(table.working(), table.master().to(at::kBFloat16)));
+  EXPECT_EQ(table.gradient().scalar_type(), at::kBFloat16);
+  EXPECT_EQ(table.first_moment().scalar_type(), at::kFloat);
+}
+
+TEST(ParameterTable, InitialValuesDependOnSeedAndNameAlone) {
+  ParameterTable a = three_segments(), b;
+  b.declare({.name = "something before", .shape = {50}, .decay = true});
+  b.declare({.name = "matrix",
+             .shape = {3, 70},
+             .initialization = Initialization::normal(0.5),
+             .decay = true});
+  a.allocate({});
+  b.allocate({});
+  a.initialize(3);
+  b.initialize(3);
+  const auto matrix = [](const ParameterTable& t) {
+    return t.view(t.master(), t.segment("matrix")).clone();
+  };
+  EXPECT_TRUE(at::equal(matrix(a), matrix(b)));
+  EXPECT_NEAR(matrix(a).std().item<double>(), 0.5, 0.1);
+  a.initialize(4);
+  EXPECT_FALSE(at::equal(matrix(a), matrix(b)));
+}
+
+TEST(ParameterTable, RefusesARepeatedName) {
+  ParameterTable table = three_segments();
+  EXPECT_THROW(table.declare({.name = "norm", .shape = {1}}), std::logic_error);
+}
+
+}  // namespace
+}  // namespace ballast
