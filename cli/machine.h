@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace ballast::cli {
+
+// What this machine offers, and what it lacks. Stable keys:
+//   version    of ballast, with its commit
+//   hardware   as describe_hardware() gives it
+//   libtorch   version, path (of libtorch_cpu), threads, cpu_capability
+//   cuda       usable, plugin {path, loaded, reason}, driver {version, reason}, and
+//              devices [{name, memory_bytes, compute_capability}]; reason is null where all is well
+//   nccl, mpi  version and path of the library, or null
+//   programs   mpirun, gnuplot: the path of each, or null
+//   disk       path (the current folder), free_bytes
+//   missing    [{name, needed_for, how_to_get}]
+// Loads the CUDA plugin, if it can be loaded.
+nlohmann::json examine_machine();
+
+}  // namespace ballast::cli
