@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ballast/system/file.h"
+
+namespace ballast {
+
+// How the program was started on a run; each start is kept in run.json.
+struct RunStart {
+  uint64_t step = 0;  // steps done before
+  std::string program_version;
+  std::vector<std::string> command_line;
+  std::string hardware = "{}";  // a JSON object
+};
+
+// The folder of one training run, locked for this process as long as this object lives:
+//   run.json  config.toml  metrics.jsonl  samples.txt  tensorboard/  checkpoints/  lock
+// Errors are UserErrors that name the folder; nothing that was there is overwritten.
+class RunDirectory {
+ public:
+  // True if `path` is the folder of a run. False for anything else, also if nothing is there.
+  static bool is_run(const fs::path& path);
+  // Starts a run in a new or empty folder: stores the resolved config and the first start.
+  static RunDirectory create(const fs::path& path, std::string_view config, const RunStart& start);
+  // Locks the folder of an existing run, and changes nothing else in it.
+  static RunDirectory open(const fs::path& path);
+
+  // Adds a start to run.json, once it is decided that the run goes on.
+  void record_start(const RunStart& start);
+  std::string stored_config() const;  // the text given to create()
+
+  const fs::path& path() const { return path_; }
+  fs::path config() const { return path_ / "config.toml"; }
+  fs::path record() const { return path_ / "run.json"; }
+  fs::path metrics() const { return path_ / "metrics.jsonl"; }
+  fs::path samples() const { return path_ / "samples.txt"; }
+  fs::path tensorboard() const { return path_ / "tensorboard"; }
+  fs::path checkpoints() const { return path_ / "checkpoints"; }
+
+ private:
+  explicit RunDirectory(const fs::path& path);  // locks
+
+  fs::path path_;
+  std::unique_ptr<FileLock> lock_;
+};
+
+}  // namespace ballast
