@@ -68,7 +68,7 @@ struct SetFromText {
     *target = value;
   }
   void operator()(double* target) const {
-    const double value = knob.duration ? parse_duration(text) : parse_number<double>(knob, text);
+    const double value = knob.is_duration ? parse_duration(text) : parse_number<double>(knob, text);
     check_range(knob, value);
     *target = value;
   }
@@ -109,11 +109,12 @@ void check_config(const Config& config) {
     fail("data.train: name at least one source (builtin, or a folder made by `ballast prepare`)");
 }
 
-std::vector<std::string> differences(const Config& before, const Config& after) {
+std::vector<std::string> differences(const Config& before, const Config& after, Compare compare) {
   Config a = before, b = after;
   const auto left = knobs(a), right = knobs(b);
   std::vector<std::string> lines;
   for (size_t i = 0; i < left.size(); ++i) {
+    if (compare == Compare::kWhatIsComputed && left[i].is_operational) continue;
     const auto text = [](const Knob& knob) {
       return std::visit(
           [](const auto* value) {

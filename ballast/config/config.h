@@ -26,6 +26,7 @@ struct DataConfig {
   std::vector<std::string> valid;                // empty: the valid split of `train`
   int64_t builtin_bytes = 20'000'000;
   int64_t builtin_vocabulary = 257;  // 257: bytes; more: BPE trained on it
+  int64_t builtin_seed = 1;
 };
 
 struct OptimizerConfig {
@@ -85,7 +86,12 @@ void check_config(const Config& config);
 // The resolved configuration as TOML, every knob with its help, readable by read_config_text.
 std::string to_toml(const Config& config);
 // Keys whose values differ, as "model.width: 128 -> 256".
-std::vector<std::string> differences(const Config& before, const Config& after);
+enum class Compare {
+  kEverything,
+  kWhatIsComputed
+};  // the latter leaves out how a run is watched and kept
+std::vector<std::string> differences(const Config& before, const Config& after,
+                                     Compare compare = Compare::kEverything);
 
 struct KnobHelp {
   std::string section, key, type, help, default_value;

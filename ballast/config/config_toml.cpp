@@ -116,7 +116,7 @@ std::vector<KnobHelp> knob_help() {
     const std::string type = knob.choices.empty() ? types[knob.target.index()]
                                                   : fmt::format("{}", fmt::join(knob.choices, "|"));
     list.push_back(
-        {knob.section, knob.key, knob.duration ? "time" : type, knob.help, toml_text(knob)});
+        {knob.section, knob.key, knob.is_duration ? "time" : type, knob.help, toml_text(knob)});
   }
   return list;
 }

@@ -20,8 +20,19 @@ struct Knob {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices = {};  // for strings; empty: any
-  bool duration = false;                  // seconds, which may be written "10m"
+  bool is_duration = false;               // seconds, which may be written "10m"
+  // A run may go on with another value: the knob changes how it is watched, kept or ended, not what
+  // a step computes.
+  bool is_operational = false;
 
+  Knob& duration() {
+    is_duration = true;
+    return *this;
+  }
+  Knob& operational() {
+    is_operational = true;
+    return *this;
+  }
   std::string name() const { return section + "." + key; }
 };
 
