@@ -61,7 +61,7 @@ std::string describe_program(const json& path) {
 }
 
 void print_row(const char* name, const std::string& value) {
-  fmt::print("  {:<12} {}\n", name, value);
+  fmt::print("  {:<14} {}\n", name, value);
 }
 
 void print_table(const json& machine) {

@@ -126,8 +126,8 @@ json missing_from(const json& machine) {
     miss("CUDA plugin", "training on a GPU", "install CUDA's nvcc, then `make clean build`");
   } else if (!cuda.at("plugin").at("loaded")) {
     miss("CUDA libraries", "the CUDA plugin",
-         "use a whole PyTorch: `pip install torch==2.11.0` in a Python environment, then "
-         "`LIBTORCH=<its torch folder> make build`");
+         "a whole PyTorch: `pip install torch==2.11.0`, then LIBTORCH=<its torch folder> when you "
+         "build, or start the program from a dist folder");
   }
   if (machine.at("programs").at("mpirun").is_null() || machine.at("mpi").is_null()) {
     miss("MPI", "training with several workers", "apt-get install openmpi-bin");

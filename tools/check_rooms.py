@@ -79,16 +79,16 @@ def check_code(path, text):
         yield f"{path}: a preprocessor switch on {match.group(1)}; put it into a file of the plugin"
 
 
-def check_test_place(path, rooms):
-    """A C++ file in tests/ is one that CMake makes a test of."""
+def check_test_place(path, rooms, named):
+    """A C++ file in tests/ is one that CMake makes a test of, or `named`, in tests/CMakeLists.txt."""
     folder = path.parts[1] if len(path.parts) > 2 else None
     if folder in ROOMLESS_TESTS:
         if path.name.endswith("_test.cpp"):
             yield f"{path}: no test program is made of tests/{folder}; put it into a room's folder"
     elif folder not in rooms or len(path.parts) > 3:
         yield f"{path}: not in tests/ROOM/, so it is never run"
-    elif path.suffix == ".cpp" and not path.name.endswith("_test.cpp"):
-        yield f"{path}: not named *_test.cpp, so it is never run"
+    elif path.suffix == ".cpp" and not path.name.endswith("_test.cpp") and f"{folder}/{path.name}" not in named:
+        yield f"{path}: neither named *_test.cpp nor in tests/CMakeLists.txt, so it is never run"
 
 
 def check_file(root, path, rooms):
@@ -104,7 +104,9 @@ def check_file(root, path, rooms):
     if path.parts[0] == "ballast":
         yield from check_includes(path, text, rooms)
     if path.parts[0] == "tests":
-        yield from check_test_place(path, rooms)
+        table = root / "tests/CMakeLists.txt"
+        named = table.read_text(encoding="utf-8").replace(")", " ").split() if table.exists() else []
+        yield from check_test_place(path, rooms, named)
 
 
 def check(root):

@@ -105,6 +105,12 @@ class CheckRooms(unittest.TestCase):
             self.assert_one_fault(path)
             (self.root / path).unlink()
 
+    def test_a_program_named_in_cmake_is_no_test(self):
+        self.write("tests/model/writer.cpp", SPDX)
+        self.assert_one_fault("tests/model/writer.cpp")
+        self.write("tests/CMakeLists.txt", "add_executable(writer model/writer.cpp)\n")
+        self.assertEqual(list(check_rooms.check(self.root)), [])
+
     def test_a_missing_licence_line_is_found(self):
         self.write("ballast/model/model.h", "#pragma once\n")
         self.assert_one_fault("model.h", "SPDX")
