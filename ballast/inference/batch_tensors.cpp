@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/inference/batch_tensors.h"
+
+#include <ATen/ops/from_blob.h>
+
+namespace ballast {
+
+BatchTensors to_device(const Batch& batch, at::Device device) {
+  const auto tensor = [&](const std::vector<int64_t>& values, at::IntArrayRef shape) {
+    return at::from_blob(const_cast<int64_t*>(values.data()), shape, at::kLong).to(device);
+  };
+  return {tensor(batch.inputs, {batch.rows, batch.context}),
+          tensor(batch.targets, {batch.rows * batch.context})};
+}
+
+}  // namespace ballast

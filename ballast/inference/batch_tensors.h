@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "ballast/batches/batch.h"
+
+namespace ballast {
+
+struct BatchTensors {
+  at::Tensor inputs;   // [B, S] int64
+  at::Tensor targets;  // [B * S] int64, negative where ignored
+};
+
+// On the CPU the tensors are views of the batch's own memory, which must outlive them.
+BatchTensors to_device(const Batch& batch, at::Device device);
+
+}  // namespace ballast

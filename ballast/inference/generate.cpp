@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/inference/generate.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "ballast/system/random.h"
+
+namespace ballast {
+namespace {
+
+using at::Tensor;
+
+// The state of a batch of continuations.
+class Continuation {
+ public:
+  Continuation(const LanguageModel& model, const ComputePlace& place, size_t prompts)
+      : model_(model),
+        place_(place),
+        cache_(model.config(), static_cast<int64_t>(prompts), options(place)) {}
+
+  static at::TensorOptions options(const ComputePlace& place) {
+    return at::device(place.device).dtype(place.working);
+  }
+
+  // Reads all but the last token of `text` into row `row` of the cache; at most half a context of
+  // it, so that there is room to go on.
+  void read(size_t row, const std::vector<TokenId>& text) {
+    const auto context = static_cast<size_t>(model_.config().context);
+    const size_t kept = std::min(
+        text.size(), std::max<size_t>(1, text.size() < context ? context - 1 : context / 2));
+    KeyValueCache one(model_.config(), 1, options(place_));
+    if (kept > 1) {
+      const std::vector<int64_t> ids(text.end() - static_cast<std::ptrdiff_t>(kept),
+                                     text.end() - 1);
+      model_.forward(to_tensor(ids).unsqueeze(0), one);
+    }
+    cache_.take_row(static_cast<int64_t>(row), one);
+  }
+
+  // The logits [B, V] after each row's last token.
+  Tensor step(const std::vector<int64_t>& last) {
+    const Tensor hidden = model_.forward(to_tensor(last).unsqueeze(1), cache_);
+    return model_.logits(hidden).to(at::kFloat).cpu().contiguous();
+  }
+
+  bool is_full(size_t row) const {
+    return cache_.cached()[static_cast<int64_t>(row)].item<int64_t>() >= model_.config().context;
+  }
+
+ private:
+  Tensor to_tensor(const std::vector<int64_t>& ids) const {
+    Tensor host = at::empty({static_cast<int64_t>(ids.size())}, at::kLong);
+    std::ranges::copy(ids, host.mutable_data_ptr<int64_t>());
+    return host.to(place_.device);
+  }
+
+  const LanguageModel& model_;
+  ComputePlace place_;
+  KeyValueCache cache_;
+};
+
+}  // namespace
+
+std::vector<std::vector<TokenId>> generate(const LanguageModel& model, const ComputePlace& place,
+                                           TokenId end_of_text,
+                                           const std::vector<std::vector<TokenId>>& prompts,
+                                           const GenerationOptions& options,
+                                           const TokenCallback& on_token) {
+  const at::NoGradGuard no_grad;
+  const size_t rows = prompts.size();
+  std::vector<std::vector<TokenId>> texts(rows), written(rows);
+  std::vector<bool> done(rows, options.max_tokens <= 0);
+  Continuation continuation(model, place, rows);
+  for (size_t p = 0; p < rows; ++p) {
+    texts[p] = {end_of_text};  // what stands before every document in training
+    texts[p].insert(texts[p].end(), prompts[p].begin(), prompts[p].end());
+    continuation.read(p, texts[p]);
+  }
+  for (int64_t i = 0; std::ranges::count(done, false) > 0; ++i) {
+    std::vector<int64_t> last;
+    for (size_t p = 0; p < rows; ++p) {
+      if (continuation.is_full(p)) continuation.read(p, texts[p]);
+      last.push_back(texts[p].back());
+    }
+    const Tensor logits = continuation.step(last);  // [B, V]
+    for (size_t p = 0; p < rows; ++p) {
+      if (done[p]) continue;
+      const auto* row = logits.const_data_ptr<float>() + static_cast<int64_t>(p) * logits.size(1);
+      const double uniform =
+          RandomStream(options.seed, "sample", p, static_cast<uint64_t>(i)).uniform();
+      const auto token = static_cast<TokenId>(
+          sample_token({row, static_cast<size_t>(logits.size(1))}, options.sampling, uniform));
+      done[p] =
+          (token == end_of_text && options.stop_at_end_of_text) || i + 1 >= options.max_tokens;
+      if (token == end_of_text && options.stop_at_end_of_text) continue;
+      texts[p].push_back(token);
+      written[p].push_back(token);
+      if (on_token && !on_token(p, token)) return written;
+    }
+  }
+  return written;
+}
+
+}  // namespace ballast

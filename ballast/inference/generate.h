@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ballast/inference/sampling.h"
+#include "ballast/model/device.h"
+#include "ballast/model/language_model.h"
+#include "ballast/tokenizer/tokenizer.h"
+
+namespace ballast {
+
+struct GenerationOptions {
+  int64_t max_tokens = 200;
+  SamplingOptions sampling;
+  uint64_t seed = 1;
+  bool stop_at_end_of_text = true;
+};
+
+// Called for each new token with the prompt's index; returning false stops all.
+using TokenCallback = std::function<bool(size_t prompt, TokenId token)>;
+
+// Continues each prompt (token ids; an empty one starts a document), all in one batch with a
+// key-value cache; token i of prompt p depends on (seed, p, i) and the prompt alone. When a text
+// fills the model's context, its older half is forgotten. Returns the new tokens of each prompt.
+std::vector<std::vector<TokenId>> generate(const LanguageModel& model, const ComputePlace& place,
+                                           TokenId end_of_text,
+                                           const std::vector<std::vector<TokenId>>& prompts,
+                                           const GenerationOptions& options,
+                                           const TokenCallback& on_token = {});
+
+}  // namespace ballast

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/training/optimizer.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/reciprocal.h>
+
+#include "ballast/kernels/adam.h"
+
+namespace ballast {
+
+using at::Tensor;
+
+Tensor Optimizer::gradient_norm() const {
+  const auto dtype = table_.master().scalar_type();  // bf16 gradients are summed in fp32
+  return at::linalg_vector_norm(table_.gradient(), 2, std::nullopt, /*keepdim=*/false, dtype);
+}
+
+void Optimizer::update(int64_t update, double learning_rate, const Tensor& norm) {
+  const at::NoGradGuard no_grad;
+  // The small constant is PyTorch's, so that both clip alike.
+  const Tensor scale = config_.clip_norm > 0
+                           ? (at::reciprocal(norm + 1e-6) * config_.clip_norm).clamp_max(1.0)
+                           : at::ones_like(norm);
+  for (const ParameterTable::Group& group : table_.groups()) {
+    const auto part = [&](const Tensor& flat) {
+      return flat.narrow(0, group.begin, group.end - group.begin);
+    };
+    const AdamBuffers buffers{part(table_.working()), part(table_.master()),
+                              part(table_.gradient()), part(table_.first_moment()),
+                              part(table_.second_moment())};
+    adam_(buffers,
+          {.learning_rate = learning_rate,
+           .beta1 = config_.beta1,
+           .beta2 = config_.beta2,
+           .epsilon = config_.epsilon,
+           .weight_decay = group.decay ? config_.weight_decay : 0.0,
+           .step = update},
+          scale);
+  }
+}
+
+void Optimizer::clear_gradients() { table_.gradient().zero_(); }
+
+}  // namespace ballast

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "ballast/config/config.h"
+#include "ballast/parameters/parameter_table.h"
+
+namespace ballast {
+
+// Adam with decoupled weight decay over the table's flat groups, after clipping by the gradient
+// norm.
+class Optimizer {
+ public:
+  Optimizer(ParameterTable& table, const OptimizerConfig& config)
+      : table_(table), config_(config) {}
+
+  // Euclidean norm of the whole gradient, a scalar on the gradient's device.
+  at::Tensor gradient_norm() const;
+  // Moves the weights. `update` counts the updates made, from 1; `norm` is what gradient_norm()
+  // gave.
+  void update(int64_t update, double learning_rate, const at::Tensor& norm);
+  void clear_gradients();
+
+ private:
+  ParameterTable& table_;
+  OptimizerConfig config_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "ballast/config/config.h"
+#include "ballast/inference/evaluate.h"
+#include "ballast/report/run_directory.h"
+#include "ballast/report/run_log.h"
+#include "ballast/report/tensorboard.h"
+#include "ballast/system/progress.h"
+#include "ballast/training/trainer.h"
+
+namespace ballast {
+
+// Tells the world how a run goes: step lines and a progress bar on stderr, metrics.jsonl,
+// TensorBoard and samples.txt in the run directory.
+class RunReporter {
+ public:
+  // For a run that goes on after `steps_done` steps.
+  RunReporter(const RunDirectory& run, const Trainer& trainer);
+
+  void step(const StepStats& stats);
+  void validation(int64_t step, const Evaluation& result, std::optional<double> floor_per_token);
+  void sample(int64_t step, const std::string& text);
+  void sync();  // before a checkpoint is committed
+
+ private:
+  std::string step_line(const StepStats& stats) const;
+
+  const Trainer& trainer_;
+  MetricsLog metrics_;
+  SampleLog samples_;
+  TensorboardWriter tensorboard_;
+  Progress progress_;
+  double flops_per_token_, matrix_rate_;
+  // Since the last step line.
+  double seconds_ = 0;
+  int64_t tokens_ = 0;
+};
+
+}  // namespace ballast

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "ballast/config/config.h"
+
+namespace ballast {
+
+// The learning rate of step `step` (from 0) of `steps`: linear warm-up to the highest value, then
+// linear decay that would reach the final one at step `steps`.
+double learning_rate_at(int64_t step, int64_t steps, const OptimizerConfig& config);
+
+}  // namespace ballast

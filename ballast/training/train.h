@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ballast/config/config.h"
+#include "ballast/inference/evaluate.h"
+
+namespace ballast {
+
+enum class Resume {
+  kNever,  // the run directory must be new
+  kAuto,   // go on from its newest valid checkpoint; start anew where there is no run
+};
+
+struct TrainRequest {
+  // The configuration: a file (may be empty) and overrides, on top of the defaults; when a run is
+  // resumed without a file, on top of its own stored configuration.
+  std::string config_file;
+  std::vector<std::pair<std::string, std::string>> overrides;
+  std::filesystem::path run;  // the run directory
+  Resume resume = Resume::kNever;
+  std::vector<std::string> command_line;
+};
+
+// The configuration a request asks for, checked. model.vocabulary may still be 0.
+Config resolve_config(const TrainRequest& request);
+
+struct TrainSummary {
+  std::filesystem::path run, checkpoint;  // checkpoint: the newest
+  int64_t step = 0, tokens = 0, skipped = 0, parameters = 0;
+  double seconds = 0;
+  double loss = 0;        // of the last step
+  bool finished = false;  // false: stopped early by a signal or max_time
+  std::optional<Evaluation> validation;
+  std::optional<double> floor_per_token, floor_per_byte;
+  std::string sample;
+};
+
+// Trains to the end, or until a signal or max_time asks it to stop; saves either way. Throws
+// UserError before anything is written if the request does not fit the run directory or the data.
+TrainSummary train(const TrainRequest& request);
+
+}  // namespace ballast

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/training/training_data.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "ballast/system/error.h"
+#include "ballast/system/log.h"
+#include "ballast/tokens/prepare.h"
+#include "ballast/tokens/token_dataset.h"
+
+namespace ballast {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct NamedSource {
+  std::string path;
+  double weight = 1;
+};
+
+// PATH or PATH:WEIGHT; a colon that no number follows belongs to the path.
+NamedSource parse_source(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon + 1 == text.size()) return {text};
+  double weight = 0;
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data() + colon + 1, last, weight);
+  if (error != std::errc() || end != last) return {text};
+  return {text.substr(0, colon), weight};
+}
+
+fs::path resolve(const std::string& path, const DataConfig& config,
+                 const fs::path& builtin_folder) {
+  if (path != "builtin") return path;
+  if (TokenDataset::is_dataset(builtin_folder)) return builtin_folder;
+  PrepareRequest request;
+  request.inputs = {"builtin"};
+  request.out = builtin_folder;
+  request.builtin_bytes = static_cast<uint64_t>(config.builtin_bytes);
+  request.seed = static_cast<uint64_t>(config.builtin_seed);
+  if (config.builtin_vocabulary > 257) {
+    request.tokenizer = "bpe";
+    request.vocabulary_size = static_cast<TokenId>(config.builtin_vocabulary);
+  }
+  prepare(request);
+  return builtin_folder;
+}
+
+std::shared_ptr<TokenSource> open_valid(const DataConfig& config,
+                                        const std::vector<fs::path>& train,
+                                        const fs::path& builtin) {
+  std::vector<std::unique_ptr<TokenSource>> parts;
+  for (const std::string& path : config.valid)
+    parts.push_back(open_token_source(resolve(path, config, builtin), "valid"));
+  if (config.valid.empty()) {
+    for (const fs::path& path : train) {
+      if (!fs::is_directory(path)) continue;
+      try {
+        parts.push_back(open_token_source(path, "valid"));
+      } catch (const UserError& error) {
+        log_warning("no validation on {}: {}", path.string(), error.what());
+      }
+    }
+  }
+  if (parts.empty()) return nullptr;
+  if (parts.size() == 1) return std::move(parts.front());
+  return concatenate(std::move(parts), {.name = "validation", .format = "several"});
+}
+
+void adopt_tokenizer(TrainingData& data, const TokenSource& source) {
+  if (data.tokenizer == nullptr && source.info().tokenizer_folder) {
+    data.tokenizer = load_tokenizer(source.info().tokenizer_folder->string());
+  }
+  if (data.tokenizer != nullptr) require_same_tokenizer(source, *data.tokenizer);
+  data.vocabulary =
+      std::max(data.vocabulary, static_cast<int64_t>(source.info().vocabulary_size.value_or(0)));
+}
+
+}  // namespace
+
+TrainingData open_training_data(const DataConfig& config, const fs::path& builtin_folder) {
+  TrainingData data;
+  std::vector<fs::path> paths;
+  for (const std::string& text : config.train) {
+    const NamedSource named = parse_source(text);
+    paths.push_back(resolve(named.path, config, builtin_folder));
+    std::shared_ptr<TokenSource> source = open_token_source(paths.back(), "train");
+    adopt_tokenizer(data, *source);
+    data.train.push_back({source, named.weight});
+  }
+  data.valid = open_valid(config, paths, builtin_folder);
+  if (data.valid != nullptr) adopt_tokenizer(data, *data.valid);
+  return data;
+}
+
+void fit_vocabulary(ModelConfig& model, TrainingData& data) {
+  if (model.vocabulary == 0) model.vocabulary = data.vocabulary;
+  if (model.vocabulary == 0) {
+    fail(
+        "model.vocabulary: {} does not say how large its vocabulary is; give it, e.g. "
+        "--model.vocabulary 50304",
+        data.train.front().tokens->info().name);
+  }
+  // The sources were opened here; batches hold them as constant.
+  for (WeightedSource& source : data.train) {
+    std::const_pointer_cast<TokenSource>(source.tokens)
+        ->limit_vocabulary(static_cast<uint64_t>(model.vocabulary));
+  }
+  if (data.valid != nullptr) data.valid->limit_vocabulary(static_cast<uint64_t>(model.vocabulary));
+}
+
+}  // namespace ballast

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ballast/batches/batch_stream.h"
+#include "ballast/config/config.h"
+#include "ballast/tokenizer/tokenizer.h"
+#include "ballast/tokens/token_source.h"
+
+namespace ballast {
+
+// What a run reads: the opened sources, and the tokenizer they agree on.
+struct TrainingData {
+  std::vector<WeightedSource> train;
+  std::shared_ptr<TokenSource> valid;    // null: there is nothing to validate on
+  std::unique_ptr<Tokenizer> tokenizer;  // null: token files that do not say
+  int64_t vocabulary = 0;                // what the model must know at least; 0: unknown
+};
+
+// Opens what the config names. The built-in corpus is prepared in `builtin_folder` unless it is
+// there already. Throws UserError for anything missing or that does not fit together.
+TrainingData open_training_data(const DataConfig& config,
+                                const std::filesystem::path& builtin_folder);
+
+// Resolves model.vocabulary against the data (0: the data's) and makes the sources refuse tokens
+// beyond it.
+void fit_vocabulary(ModelConfig& model, TrainingData& data);
+
+}  // namespace ballast
