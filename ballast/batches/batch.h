@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace ballast {
+
+// Targets with this value take no part in the loss.
+inline constexpr int64_t kIgnoredTarget = -100;
+
+// What one forward pass reads: targets are the inputs shifted by one token.
+struct Batch {
+  int64_t rows = 0;
+  int64_t context = 0;
+  std::vector<int64_t> inputs;   // [rows, context]
+  std::vector<int64_t> targets;  // [rows, context]
+};
+
+}  // namespace ballast

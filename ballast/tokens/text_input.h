@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ballast/text/text_reader.h"
+#include "ballast/tokenizer/tokenizer.h"
+
+namespace ballast {
+
+// Copies standard input, where it is one of `inputs`, into a file `spool` and names that instead,
+// so that the inputs can be read twice.
+std::vector<std::string> spool_standard_input(std::vector<std::string> inputs,
+                                              const std::filesystem::path& spool);
+
+struct BpeSample {
+  TokenId vocabulary_size = 0;
+  uint64_t bytes = 0;         // at most this much text, spread evenly over the input
+  double valid_fraction = 0;  // documents that go to validation are left out
+  size_t threads = 0;
+};
+std::unique_ptr<Tokenizer> train_tokenizer(TextReader& reader, const BpeSample& sample);
+
+// Whether a document goes to validation, by its document_key().
+bool is_validation_document(uint64_t document_key, double valid_fraction);
+
+}  // namespace ballast

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/tokens/token_dataset.h"
+
+#include "ballast/system/error.h"
+#include "ballast/system/file.h"
+
+namespace ballast {
+namespace {
+
+// Throws unless the shard is the one the index describes.
+void check_shard(const TokenShard& shard, const ShardEntry& entry, const DatasetIndex& index) {
+  TokenizerIdentity wanted = index.tokenizer;
+  wanted.kind.clear();
+  if (shard.counts() != entry.counts || shard.tokenizer() != wanted) {
+    fail(
+        "{} is not the file its data set was written with: its header and {} differ: prepare the "
+        "data again",
+        shard.path().string(), TokenDataset::kIndexFile);
+  }
+}
+
+}  // namespace
+
+bool TokenDataset::is_dataset(const fs::path& folder) {
+  return fs::is_regular_file(folder / kIndexFile);
+}
+
+TokenDataset::TokenDataset(const fs::path& folder) : folder_(folder) {
+  const fs::path path = folder / kIndexFile;
+  index_ = DatasetIndex::from_text(read_text(path), path);
+  for (const auto& [name, split] : index_.splits) {
+    std::vector<TokenShard>& shards = shards_[name];
+    for (const ShardEntry& entry : split.shards) {
+      if (!fs::exists(folder / entry.file)) {
+        fail("{} is missing from the data set {}: prepare the data again",
+             (folder / entry.file).string(), folder.string());
+      }
+      check_shard(shards.emplace_back(folder / entry.file), entry, index_);
+    }
+  }
+}
+
+const std::vector<TokenShard>& TokenDataset::shards(const std::string& split) const {
+  const auto found = shards_.find(split);
+  if (found != shards_.end()) return found->second;
+  std::string names;
+  for (const auto& [name, unused] : shards_) names += (names.empty() ? "" : ", ") + name;
+  fail("{} has no split \"{}\", only: {}{}", folder_.string(), split, names,
+       split == "valid" ? " (prepare the text with --valid or --valid-fraction)" : "");
+}
+
+std::unique_ptr<TokenSource> TokenDataset::open(const std::string& split) const {
+  std::vector<std::unique_ptr<TokenSource>> sources;
+  for (const TokenShard& shard : shards(split)) sources.push_back(shard.tokens());
+  const TextTotals& totals = index_.splits.at(split).totals;
+  return concatenate(std::move(sources), {.name = folder_.string() + " (" + split + ")",
+                                          .format = "ballast",
+                                          .vocabulary_size = index_.tokenizer.vocabulary_size,
+                                          .end_of_text = index_.tokenizer.end_of_text,
+                                          .tokenizer_fingerprint = index_.tokenizer.fingerprint,
+                                          .tokenizer_folder = folder_,
+                                          .source_bytes = totals.source_bytes,
+                                          .nats = totals.nats});
+}
+
+std::unique_ptr<Tokenizer> TokenDataset::tokenizer() const {
+  auto tokenizer = load_tokenizer(folder_.string());
+  if (identity_of(*tokenizer) != index_.tokenizer) {
+    fail("the tokenizer in {} is not the one its shards were written with: prepare the data again",
+         folder_.string());
+  }
+  return tokenizer;
+}
+
+void TokenDataset::verify() const {
+  for (const auto& [name, shards] : shards_) {
+    for (const TokenShard& shard : shards) {
+      shard.verify();
+      for (const DocumentPart& part : shard.parts()) {
+        if (part.domain >= index_.domains.size()) {
+          fail("{} is damaged: a document of domain {}, but there are {}", shard.path().string(),
+               part.domain, index_.domains.size());
+        }
+      }
+    }
+  }
+  tokenizer();
+}
+
+}  // namespace ballast

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ballast/tokens/token_shard.h"
+#include "ballast/tokens/token_source.h"
+
+namespace ballast {
+
+// Totals over documents. `nats` is present only if the law of every document is known.
+struct TextTotals {
+  uint64_t documents = 0;
+  uint64_t tokens = 0;  // end-of-text tokens included
+  uint64_t source_bytes = 0;
+  std::optional<double> nats = 0.0;
+};
+
+struct ShardEntry {
+  std::string file;
+  ShardCounts counts;
+};
+
+struct SplitIndex {
+  TextTotals totals;
+  std::vector<TextTotals> domains;  // one for each of DatasetIndex::domains
+  std::vector<ShardEntry> shards;
+};
+
+// What index.json says.
+struct DatasetIndex {
+  TokenizerIdentity tokenizer;
+  std::vector<std::string> domains;
+  std::map<std::string, SplitIndex> splits;  // "train", and "valid" where there is one
+
+  std::string to_text() const;
+  // `path` is for messages. Throws UserError for anything that to_text() would not have written.
+  static DatasetIndex from_text(std::string_view text, const std::filesystem::path& path);
+};
+
+// A folder written by `ballast prepare`. Opening reads index.json and every shard's header.
+class TokenDataset {
+ public:
+  static constexpr const char* kIndexFile = "index.json";
+  static bool is_dataset(const std::filesystem::path& folder);
+
+  explicit TokenDataset(const std::filesystem::path& folder);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const DatasetIndex& index() const { return index_; }
+  const std::vector<TokenShard>& shards(const std::string& split) const;
+  // All tokens of a split. Throws UserError naming the splits there are.
+  std::unique_ptr<TokenSource> open(const std::string& split) const;
+  // The tokenizer whose files lie in the folder; throws UserError if it is not the one that wrote
+  // the shards.
+  std::unique_ptr<Tokenizer> tokenizer() const;
+  // Reads every byte of every shard. Throws UserError naming the first file that is not as written.
+  void verify() const;
+
+ private:
+  std::filesystem::path folder_;
+  DatasetIndex index_;
+  std::map<std::string, std::vector<TokenShard>> shards_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/tokens/token_shard.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <stdexcept>
+
+#include "ballast/system/error.h"
+#include "ballast/tokens/token_file.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::array<char, 8> kMagic = {'B', 'L', 'S', 'T', 'T', 'O', 'K', '\0'};
+constexpr uint32_t kVersion = 1;
+
+struct Header {
+  std::array<char, 8> magic = kMagic;
+  uint32_t version = kVersion;
+  uint32_t token_bytes = 0;
+  uint64_t tokens = 0;
+  uint64_t parts = 0;
+  uint64_t documents = 0;
+  uint64_t source_bytes = 0;
+  uint32_t vocabulary_size = 0;
+  uint32_t end_of_text = 0;
+  uint64_t tokenizer_fingerprint = 0;
+  uint64_t content_checksum = 0;
+  uint64_t header_checksum = 0;  // of the bytes before it
+};
+static_assert(sizeof(Header) == 80 && std::is_trivially_copyable_v<Header>);
+static_assert(std::endian::native == std::endian::little, "token files are little-endian");
+
+uint64_t header_checksum(const Header& header) {
+  return checksum(std::as_bytes(std::span(&header, 1)).first(offsetof(Header, header_checksum)));
+}
+
+// The document table starts at a multiple of 8, so that it can be used where it is mapped.
+uint64_t table_offset(const Header& header) {
+  return sizeof(Header) + (header.tokens * header.token_bytes + 7) / 8 * 8;
+}
+
+Header read_header(const MappedFile& file, const fs::path& path) {
+  const auto bytes = file.bytes();
+  if (!file.text().starts_with(std::string_view(kMagic.data(), kMagic.size()))) {
+    fail("{} is not a token shard of ballast", path.string());
+  }
+  Header header;
+  if (bytes.size() < sizeof(header)) fail("{} is truncated within its header", path.string());
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  if (header.version != kVersion) {
+    fail("{} has shard version {}; this program reads version {}: prepare the data again",
+         path.string(), header.version, kVersion);
+  }
+  if (header.header_checksum != header_checksum(header)) {
+    fail("{} is damaged: its header does not have the checksum it names: prepare the data again",
+         path.string());
+  }
+  // The checksum is no protection against numbers that overflow the sum of sizes.
+  const uint64_t size = bytes.size();
+  const bool fits = (header.token_bytes == 2 || header.token_bytes == 4) &&
+                    header.tokens <= size / header.token_bytes &&
+                    header.parts <= size / sizeof(DocumentPart) &&
+                    table_offset(header) + header.parts * sizeof(DocumentPart) == size;
+  if (!fits) {
+    fail(
+        "{} is truncated or damaged: {} bytes do not hold its {} tokens and {} documents: prepare "
+        "the data again",
+        path.string(), size, header.tokens, header.parts);
+  }
+  return header;
+}
+
+}  // namespace
+
+TokenizerIdentity identity_of(const Tokenizer& tokenizer) {
+  return {.kind = std::string(tokenizer.kind()),
+          .vocabulary_size = tokenizer.vocabulary_size(),
+          .end_of_text = tokenizer.end_of_text(),
+          .fingerprint = tokenizer.fingerprint()};
+}
+
+TokenShardWriter::TokenShardWriter(const fs::path& path, const TokenizerIdentity& tokenizer)
+    : tokenizer_(tokenizer), file_(path) {
+  const std::array<std::byte, sizeof(Header)> zeros{};  // not a shard until finish()
+  file_.write(zeros);
+}
+
+void TokenShardWriter::write(std::span<const std::byte> bytes) {
+  file_.write(bytes);
+  checksum_.update(bytes);
+}
+
+void TokenShardWriter::begin_part(uint32_t domain, PartKind kind) {
+  parts_.push_back({.first_token = counts_.tokens, .domain = domain, .kind = kind});
+  counts_.parts += 1;
+  counts_.documents += kind == PartKind::kBeginsHere;
+}
+
+void TokenShardWriter::append(std::span<const TokenId> ids, uint64_t source_bytes) {
+  if (parts_.empty()) throw std::logic_error("TokenShardWriter: append before begin_part");
+  for (const TokenId id : ids) {
+    if (id >= tokenizer_.vocabulary_size) {
+      throw std::logic_error(fmt::format("TokenShardWriter: id {} in a vocabulary of {}", id,
+                                         tokenizer_.vocabulary_size));
+    }
+  }
+  counts_.tokens += ids.size();
+  counts_.source_bytes += source_bytes;
+  parts_.back().source_bytes += source_bytes;
+  if (tokenizer_.token_bytes() == 4) return write(std::as_bytes(ids));
+  encoded_.resize(ids.size() * sizeof(uint16_t));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto narrow = static_cast<uint16_t>(ids[i]);
+    std::memcpy(encoded_.data() + i * sizeof(narrow), &narrow, sizeof(narrow));
+  }
+  write(encoded_);
+}
+
+ShardCounts TokenShardWriter::finish() {
+  const uint64_t zero = 0;
+  write(std::as_bytes(std::span(&zero, 1)).first((8 - file_.size() % 8) % 8));
+  write(std::as_bytes(std::span(parts_)));
+  counts_.checksum = checksum_.value();
+  Header header{.token_bytes = tokenizer_.token_bytes(),
+                .tokens = counts_.tokens,
+                .parts = counts_.parts,
+                .documents = counts_.documents,
+                .source_bytes = counts_.source_bytes,
+                .vocabulary_size = tokenizer_.vocabulary_size,
+                .end_of_text = tokenizer_.end_of_text,
+                .tokenizer_fingerprint = tokenizer_.fingerprint,
+                .content_checksum = counts_.checksum};
+  header.header_checksum = header_checksum(header);
+  file_.write_at(0, std::as_bytes(std::span(&header, 1)));
+  file_.finish();
+  return counts_;
+}
+
+TokenShard::TokenShard(const fs::path& path) : path_(path), file_(path) {
+  const Header header = read_header(file_, path_);
+  counts_ = {.tokens = header.tokens,
+             .documents = header.documents,
+             .parts = header.parts,
+             .source_bytes = header.source_bytes,
+             .checksum = header.content_checksum};
+  tokenizer_ = {.kind = "",
+                .vocabulary_size = header.vocabulary_size,
+                .end_of_text = header.end_of_text,
+                .fingerprint = header.tokenizer_fingerprint};
+  if (tokenizer_.token_bytes() != header.token_bytes ||
+      tokenizer_.end_of_text >= tokenizer_.vocabulary_size) {
+    fail("{} is damaged: tokens of {} bytes and end-of-text {} do not fit a vocabulary of {}",
+         path_.string(), header.token_bytes, header.end_of_text, header.vocabulary_size);
+  }
+  parts_ = {reinterpret_cast<const DocumentPart*>(file_.bytes().data() + table_offset(header)),
+            header.parts};
+}
+
+std::unique_ptr<TokenSource> TokenShard::tokens() const {
+  return map_tokens(path_,
+                    {tokenizer_.token_bytes() == 2 ? TokenType::kU16 : TokenType::kU32,
+                     sizeof(Header), counts_.tokens},
+                    {.name = path_.string(),
+                     .format = "ballast",
+                     .vocabulary_size = tokenizer_.vocabulary_size,
+                     .end_of_text = tokenizer_.end_of_text,
+                     .tokenizer_fingerprint = tokenizer_.fingerprint,
+                     .source_bytes = counts_.source_bytes});
+}
+
+void TokenShard::verify() const {
+  constexpr size_t kBlock = 1 << 22;
+  const auto content = file_.bytes().subspan(sizeof(Header));
+  StreamingChecksum actual;
+  for (size_t at = 0; at < content.size(); at += kBlock) {
+    actual.update(content.subspan(at, std::min(kBlock, content.size() - at)));
+    file_.drop(sizeof(Header) + at, kBlock);
+  }
+  if (actual.value() != counts_.checksum) {
+    fail("{} is damaged: its content has checksum {}, its header says {}: prepare the data again",
+         path_.string(), checksum_hex(actual.value()), checksum_hex(counts_.checksum));
+  }
+  verify_parts();
+  std::vector<int64_t> ids(1 << 16);
+  const auto source = tokens();
+  for (uint64_t at = 0; at < source->size(); at += ids.size()) {  // read() checks every id
+    source->read(at, std::span(ids).first(std::min<uint64_t>(ids.size(), source->size() - at)));
+  }
+}
+
+void TokenShard::verify_parts() const {
+  uint64_t source_bytes = 0, documents = 0;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const DocumentPart& part = parts_[i];
+    const uint64_t next = i + 1 < parts_.size() ? parts_[i + 1].first_token : counts_.tokens;
+    source_bytes += part.source_bytes;
+    documents += part.kind == PartKind::kBeginsHere;
+    const bool kind_fits = part.kind == PartKind::kBeginsHere ||
+                           (part.kind == PartKind::kBeganInEarlierShard && i == 0);
+    if ((i == 0 && part.first_token != 0) || part.first_token >= next || !kind_fits) {
+      fail("{} is damaged: row {} of its document table is wrong", path_.string(), i);
+    }
+  }
+  if (source_bytes != counts_.source_bytes || documents != counts_.documents ||
+      (parts_.empty() && counts_.tokens > 0)) {
+    fail("{} is damaged: its document table does not add up to its header", path_.string());
+  }
+}
+
+bool is_token_shard(const fs::path& path) {
+  const MappedFile file(path);
+  return file.text().starts_with(std::string_view(kMagic.data(), kMagic.size()));
+}
+
+}  // namespace ballast

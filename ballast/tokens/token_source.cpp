@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/tokens/token_source.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "ballast/system/checksum.h"
+#include "ballast/system/error.h"
+
+namespace ballast {
+namespace {
+
+class TokensInMemory : public TokenSource {
+ public:
+  TokensInMemory(std::vector<int64_t> tokens, TokenSourceInfo info)
+      : TokenSource(std::move(info)), tokens_(std::move(tokens)) {}
+  uint64_t size() const override { return tokens_.size(); }
+
+ protected:
+  void copy(uint64_t first, std::span<int64_t> out) const override {
+    std::copy_n(tokens_.begin() + static_cast<ptrdiff_t>(first), out.size(), out.begin());
+  }
+
+ private:
+  std::vector<int64_t> tokens_;
+};
+
+class ConcatenatedTokens : public TokenSource {
+ public:
+  ConcatenatedTokens(std::vector<std::unique_ptr<TokenSource>> sources, TokenSourceInfo info)
+      : TokenSource(std::move(info)), sources_(std::move(sources)) {
+    for (const auto& source : sources_) ends_.push_back(size() + source->size());
+  }
+  uint64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
+
+ protected:
+  void copy(uint64_t first, std::span<int64_t> out) const override {
+    size_t i =
+        static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
+    for (; !out.empty(); ++i) {
+      const uint64_t begin = i == 0 ? 0 : ends_[i - 1];
+      const size_t n = std::min<uint64_t>(out.size(), ends_[i] - first);
+      sources_[i]->read(first - begin, out.first(n));
+      out = out.subspan(n);
+      first += n;
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<TokenSource>> sources_;
+  std::vector<uint64_t> ends_;  // position after the last token of each source
+};
+
+}  // namespace
+
+TokenSource::TokenSource(TokenSourceInfo info)
+    : info_(std::move(info)), limit_(info_.vocabulary_size) {}
+
+void TokenSource::read(uint64_t first, std::span<int64_t> out) const {
+  if (first > size() || out.size() > size() - first) {
+    throw std::out_of_range(fmt::format("{}: read of tokens [{}, {}), but there are {}", info_.name,
+                                        first, first + out.size(), size()));
+  }
+  copy(first, out);
+  // A negative id is a huge one when taken as unsigned: one comparison finds both.
+  uint64_t highest = 0;
+  for (const int64_t id : out) highest = std::max(highest, static_cast<uint64_t>(id));
+  const uint64_t limit = limit_.value_or(uint64_t{1} << 32);
+  if (out.empty() || highest < limit) return;
+  const auto bad = std::find_if(out.begin(), out.end(),
+                                [&](int64_t id) { return static_cast<uint64_t>(id) >= limit; });
+  fail(
+      "{}: token {} at position {} is outside the vocabulary of {} tokens: the file is damaged or "
+      "was written with another tokenizer",
+      info_.name, *bad, first + static_cast<uint64_t>(bad - out.begin()), limit);
+}
+
+void TokenSource::limit_vocabulary(uint64_t vocabulary_size) {
+  if (info_.vocabulary_size && *info_.vocabulary_size > vocabulary_size) {
+    fail(
+        "{}: its tokens are from a vocabulary of {}, but the model's has only {}: prepare the text "
+        "with the model's tokenizer, or use a model with a vocabulary that large",
+        info_.name, *info_.vocabulary_size, vocabulary_size);
+  }
+  limit_ = std::min(vocabulary_size, limit_.value_or(vocabulary_size));
+}
+
+std::optional<double> TokenSource::floor_per_token() const {
+  if (!info_.nats || size() == 0) return std::nullopt;
+  return *info_.nats / static_cast<double>(size());
+}
+
+std::optional<double> TokenSource::floor_per_byte() const {
+  if (!info_.nats || info_.source_bytes.value_or(0) == 0) return std::nullopt;
+  return *info_.nats / static_cast<double>(*info_.source_bytes);
+}
+
+std::unique_ptr<TokenSource> tokens_in_memory(std::vector<int64_t> tokens, TokenSourceInfo info) {
+  return std::make_unique<TokensInMemory>(std::move(tokens), std::move(info));
+}
+
+std::unique_ptr<TokenSource> concatenate(std::vector<std::unique_ptr<TokenSource>> sources,
+                                         TokenSourceInfo info) {
+  return std::make_unique<ConcatenatedTokens>(std::move(sources), std::move(info));
+}
+
+void require_same_tokenizer(const TokenSource& source, const Tokenizer& tokenizer) {
+  const TokenSourceInfo& info = source.info();
+  if (!info.tokenizer_fingerprint || *info.tokenizer_fingerprint == tokenizer.fingerprint()) return;
+  fail(
+      "{} was prepared with another tokenizer (fingerprint {}, the model's is {}): prepare the "
+      "text "
+      "again with --tokenizer set to the model's",
+      info.name, checksum_hex(*info.tokenizer_fingerprint), checksum_hex(tokenizer.fingerprint()));
+}
+
+}  // namespace ballast

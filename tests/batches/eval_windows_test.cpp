@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/batches/eval_windows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "ballast/system/error.h"
+
+namespace ballast {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr TokenId kEnd = 999;
+
+std::shared_ptr<const TokenSource> counting(size_t count, std::optional<TokenId> end_of_text) {
+  std::vector<int64_t> ids(count);
+  std::iota(ids.begin(), ids.end(), 0);
+  return tokens_in_memory(std::move(ids),
+                          {.name = "counting", .format = "memory", .end_of_text = end_of_text});
+}
+
+TEST(EvalWindows, PredictsEveryTokenOnceWithItsLeftContext) {
+  for (const auto end : {std::optional<TokenId>(kEnd), std::optional<TokenId>()}) {
+    for (size_t size = end ? 1 : 2; size < 40; ++size) {
+      for (int64_t context = 1; context < 12; ++context) {
+        for (int64_t stride = 1; stride <= context; ++stride) {
+          const EvalWindows windows(counting(size, end), context, stride);
+          const Batch all = windows.at(0, windows.size());
+          int64_t next = end ? 0 : 1;  // the token whose prediction is due
+          for (int64_t row = 0; row < all.rows; ++row) {
+            int64_t in_row = 0;
+            for (int64_t i = 0; i < context; ++i) {
+              const auto at = static_cast<size_t>(row * context + i);
+              if (all.targets[at] == kIgnoredTarget) continue;
+              ASSERT_EQ(all.targets[at], next++);
+              ASSERT_EQ(all.inputs[at], all.targets[at] == 0 ? kEnd : all.targets[at] - 1);
+              ASSERT_GE(i, row > 0 ? context - stride : 0);  // sees that much before it
+              ++in_row;
+            }
+            ASSERT_GT(in_row, 0);
+          }
+          ASSERT_EQ(next, static_cast<int64_t>(size));
+          ASSERT_EQ(windows.predictions(), size - (end ? 0 : 1));
+        }
+      }
+    }
+  }
+}
+
+TEST(EvalWindows, MasksOverlapAndFillsTheLastRow) {
+  const EvalWindows windows(counting(7, std::nullopt), 4, 2);
+  ASSERT_EQ(windows.size(), 2u);
+  const Batch batch = windows.at(0, 2);
+  EXPECT_THAT(batch.inputs, ElementsAre(0, 1, 2, 3, 2, 3, 4, 5));
+  EXPECT_THAT(batch.targets, ElementsAre(1, 2, 3, 4, -100, -100, 5, 6));
+  const EvalWindows longer(counting(8, std::nullopt), 4, 2);
+  EXPECT_THAT(longer.at(2, 1).targets, ElementsAre(-100, -100, 7, -100));
+  EXPECT_THAT(longer.at(2, 1).inputs, ElementsAre(4, 5, 6, 0));
+}
+
+TEST(EvalWindows, RowsDoNotDependOnHowTheyAreGrouped) {
+  const EvalWindows windows(counting(100, kEnd), 8, 3);
+  const Batch all = windows.at(0, windows.size());
+  for (uint64_t i = 0; i < windows.size(); ++i) {
+    const Batch one = windows.at(i, 1);
+    EXPECT_TRUE(std::equal(one.inputs.begin(), one.inputs.end(),
+                           all.inputs.begin() + static_cast<long>(i * 8)));
+    EXPECT_TRUE(std::equal(one.targets.begin(), one.targets.end(),
+                           all.targets.begin() + static_cast<long>(i * 8)));
+  }
+}
+
+TEST(EvalWindows, RefusesWhatCannotBeDone) {
+  EXPECT_THROW(EvalWindows(counting(5, kEnd), 4, 0), UserError);
+  EXPECT_THROW(EvalWindows(counting(5, kEnd), 4, 5), UserError);
+  EXPECT_THROW(EvalWindows(counting(5, kEnd), 0, 1), UserError);
+  EXPECT_THROW(EvalWindows(counting(0, kEnd), 4, 4), UserError);
+  EXPECT_THROW(EvalWindows(counting(1, std::nullopt), 4, 4), UserError);
+  const EvalWindows windows(counting(5, kEnd), 4, 4);
+  EXPECT_THROW(windows.at(1, 2), std::out_of_range);
+  EXPECT_THROW(windows.at(~uint64_t{0}, 2), std::out_of_range);
+}
+
+}  // namespace
+}  // namespace ballast

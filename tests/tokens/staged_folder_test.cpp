@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/tokens/staged_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ballast/system/error.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/tokens/sample_tokens.h"
+
+namespace ballast {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Stages a folder that looks like a data set holding `content`.
+void publish(const fs::path& target, ExistingOutput existing, const std::string& content) {
+  StagedFolder staged(target, existing);
+  test::write_bytes(staged.path() / "index.json", "ballast-tokens " + content);
+  staged.publish();
+}
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(StagedFolder, AppearsWholeWhenPublished) {
+  const test::TemporaryFolder folder;
+  const fs::path target = folder / "a/b/data";  // parents are made
+  {
+    StagedFolder staged(target / "", ExistingOutput::kRefuse);  // "data/" is "data"
+    test::write_bytes(staged.path() / "one", "1");
+    EXPECT_FALSE(fs::exists(target));
+    staged.publish();
+  }
+  EXPECT_THAT(names_in(target), ElementsAre("one"));
+  EXPECT_THAT(names_in(folder / "a/b"), ElementsAre("data"));
+}
+
+TEST(StagedFolder, LeavesNothingUnlessPublished) {
+  const test::TemporaryFolder folder;
+  {
+    StagedFolder staged(folder / "data", ExistingOutput::kRefuse);
+    test::write_bytes(staged.path() / "one", "1");
+  }
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(StagedFolder, RefusesWhatIsThereAndTakesAnEmptyFolder) {
+  const test::TemporaryFolder folder;
+  publish(folder / "data", ExistingOutput::kRefuse, "old");
+  EXPECT_THAT(message_of([&] { StagedFolder(folder / "data", ExistingOutput::kRefuse); }),
+              HasSubstr("data exists already: choose another --out, or add --overwrite"));
+  fs::create_directory(folder / "empty");
+  publish(folder / "empty", ExistingOutput::kRefuse, "x");
+  EXPECT_THAT(names_in(folder / "empty"), ElementsAre("index.json"));
+}
+
+TEST(StagedFolder, NeverReplacesWhatIsNoDataSet) {
+  const test::TemporaryFolder folder;
+  test::write_bytes(folder / "file", "precious");
+  fs::create_directory(folder / "home");
+  test::write_bytes(folder / "home/thesis.txt", "precious");
+  test::write_bytes(folder / "home/index.json", "{\"of\": \"something else\"}");
+  for (const char* name : {"file", "home"}) {
+    EXPECT_THAT(message_of([&] { StagedFolder(folder / name, ExistingOutput::kReplace); }),
+                HasSubstr("is not a data set of `ballast prepare`"));
+  }
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("file", "home"));
+}
+
+TEST(StagedFolder, ReplacesADataSetOnlyWhenPublished) {
+  const test::TemporaryFolder folder;
+  publish(folder / "data", ExistingOutput::kRefuse, "old");
+  {
+    StagedFolder staged(folder / "data", ExistingOutput::kReplace);
+    test::write_bytes(staged.path() / "index.json", "ballast-tokens new");
+    EXPECT_EQ(read_text(folder / "data/index.json"), "ballast-tokens old");
+  }
+  EXPECT_EQ(read_text(folder / "data/index.json"), "ballast-tokens old");
+  publish(folder / "data", ExistingOutput::kReplace, "new");
+  EXPECT_EQ(read_text(folder / "data/index.json"), "ballast-tokens new");
+  EXPECT_THAT(names_in(folder / "data"), ElementsAre("index.json"));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("data"));
+}
+
+TEST(StagedFolder, RefusesToShareAnOutput) {
+  const test::TemporaryFolder folder;
+  const StagedFolder first(folder / "data", ExistingOutput::kRefuse);
+  EXPECT_THAT(message_of([&] { StagedFolder(folder / "data", ExistingOutput::kRefuse); }),
+              HasSubstr("is already in use by process"));
+  EXPECT_TRUE(fs::exists(first.path()));
+}
+
+TEST(StagedFolder, CleansUpAfterAKilledProcess) {
+  const test::TemporaryFolder folder;
+  fs::create_directories(folder / ".data.preparing/sub");  // as a killed process leaves it
+  test::write_bytes(folder / ".data.preparing/lock", "1");
+  test::write_bytes(folder / ".data.preparing/train-00000.tokens", "half");
+  publish(folder / "data", ExistingOutput::kRefuse, "x");
+  EXPECT_THAT(names_in(folder / "data"), ElementsAre("index.json"));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("data"));
+}
+
+// Where names cannot be exchanged, a process killed between the two renames leaves no target.
+TEST(StagedFolder, RestoresADataSetThatWasBeingReplaced) {
+  const test::TemporaryFolder folder;
+  publish(folder / ".data.replaced", ExistingOutput::kRefuse, "old");
+  EXPECT_THAT(message_of([&] { StagedFolder(folder / "data", ExistingOutput::kRefuse); }),
+              HasSubstr("data exists already"));
+  EXPECT_EQ(read_text(folder / "data/index.json"), "ballast-tokens old");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("data"));
+}
+
+}  // namespace
+}  // namespace ballast
