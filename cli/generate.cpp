@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/inference/generate.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "ballast/system/error.h"
+#include "ballast/system/file.h"
+#include "ballast/system/stop_signal.h"
+#include "cli/commands.h"
+#include "cli/model_options.h"
+
+namespace ballast::cli {
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples
+  ballast generate runs/mine
+  ballast generate runs/mine --prompt "Weather report" --temperature 0.8 --max-tokens 400
+  Ten different continuations of one prompt, or one of each line of a file:
+    ballast generate runs/mine --prompt "Once" --samples 10
+    ballast generate runs/mine --prompts prompts.txt --json
+
+JSON keys (--json): model, step, seed, completions, a list of {prompt, text, tokens}; text is the
+  continuation alone. Bytes that are not UTF-8 are replaced there.
+)";
+
+struct Options {
+  ModelOptions model;
+  std::vector<std::string> prompts;
+  std::string prompt_file;
+  int64_t samples = 1;
+  GenerationOptions generation;
+  bool endless = false, json = false;
+};
+
+std::vector<std::string> all_prompts(const Options& options) {
+  std::vector<std::string> prompts = options.prompts;
+  if (!options.prompt_file.empty()) {
+    std::istringstream lines(read_text(options.prompt_file));
+    for (std::string line; std::getline(lines, line);) prompts.push_back(line);
+    if (prompts.empty()) fail("{} holds no prompts (one a line)", options.prompt_file);
+  }
+  if (prompts.empty()) prompts.emplace_back();
+  std::vector<std::string> repeated;
+  for (const std::string& prompt : prompts)
+    repeated.insert(repeated.end(), static_cast<size_t>(options.samples), prompt);
+  return repeated;
+}
+
+void print_bytes(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+int run(const Options& options) {
+  const auto loaded = load(options.model);
+  const Tokenizer& tokenizer = require_tokenizer(*loaded);
+  const std::vector<std::string> prompts = all_prompts(options);
+  std::vector<std::vector<TokenId>> ids(prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) tokenizer.encode(prompts[i], ids[i]);
+
+  const bool stream = prompts.size() == 1 && !options.json;
+  const StopSignal signal;
+  if (stream) print_bytes(prompts.front());
+  const auto written = generate(*loaded->model, loaded->place, tokenizer.end_of_text(), ids,
+                                options.generation, [&](size_t, TokenId token) {
+                                  if (stream) print_bytes(tokenizer.token_bytes(token));
+                                  return !signal.requested();
+                                });
+  if (stream) {
+    print_bytes("\n");
+    return 0;
+  }
+  nlohmann::ordered_json completions = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const std::string text = tokenizer.decode(written[i]);
+    if (options.json) {
+      completions.push_back(
+          {{"prompt", prompts[i]}, {"text", text}, {"tokens", written[i].size()}});
+    } else {
+      print_bytes(fmt::format("== {} ==\n{}{}\n\n", i + 1, prompts[i], text));
+    }
+  }
+  if (options.json) {
+    const nlohmann::ordered_json out = {{"model", loaded->path.string()},
+                                        {"step", loaded->step},
+                                        {"seed", options.generation.seed},
+                                        {"completions", completions}};
+    fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<Options>();
+  GenerationOptions& g = options->generation;
+  CLI::App* command = app.add_subcommand("generate", "Let a model write");
+  command->footer(kExamples);
+  add_model_options(*command, options->model);
+  command
+      ->add_option("--prompt", options->prompts,
+                   "what to continue; may be given several times; default: a new document")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  command->add_option("--prompts", options->prompt_file, "a file with one prompt a line")
+      ->type_name("FILE");
+  command->add_option("--samples", options->samples, "continuations of each prompt")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--max-tokens", g.max_tokens, "longest continuation")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      ->add_option("--temperature", g.sampling.temperature,
+                   "0: always the likeliest token; 1: as the model says")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--top-k", g.sampling.top_k, "choose among the k likeliest; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", g.sampling.top_p,
+                   "choose among the likeliest that together have this probability")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command->add_option("--seed", g.seed, "the same seed, the same text")->capture_default_str();
+  command->add_flag("--endless", options->endless, "write on after the end of a document");
+  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  command->callback([options, &chosen] {
+    options->generation.stop_at_end_of_text = !options->endless;
+    chosen = [options] { return run(*options); };
+  });
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+
+#include "ballast/config/config.h"
+#include "ballast/system/error.h"
+#include "ballast/system/version.h"
+#include "cli/commands.h"
+
+namespace ballast::cli {
+namespace {
+
+constexpr int kUserMistake = 2, kOurFault = 1;
+
+constexpr const char* kAbout = R"(Ballast trains, evaluates and runs language models.
+
+First steps
+  ballast train                                 train a small model on the built-in corpus
+  ballast generate runs/train                   let it write
+  ballast prepare texts/ --out data/mine        turn your own text into tokens
+  ballast train --data data/mine                train on it
+  ballast COMMAND --help                        all a command can do, with examples
+)";
+
+// The innermost subcommand that was reached, which knows the options that were possible.
+const CLI::App* reached(const CLI::App* app) {
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  return app;
+}
+
+// What CLI11 could not place: names the nearest option or command.
+std::string explain_extras(const CLI::App& app, const std::vector<std::string>& extras) {
+  const CLI::App* command = reached(&app);
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command->get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  const std::string& word = extras.front();
+  if (word.starts_with("-")) {
+    const std::string name = word.substr(0, word.find('='));
+    return fmt::format("there is no option {}; the nearest is {} (`{} --help` lists them all)",
+                       name, nearest(name, names), command->get_name());
+  }
+  if (command->get_subcommands([](const CLI::App*) { return true; }).empty()) {
+    return fmt::format("\"{}\" is more than {} takes", word, command->get_name());
+  }
+  std::vector<std::string> commands;
+  for (const CLI::App* sub : command->get_subcommands([](const CLI::App*) { return true; }))
+    commands.push_back(sub->get_name());
+  return fmt::format("there is no command \"{}\"; the nearest is {}", word,
+                     nearest(word, commands));
+}
+
+int complain(const std::string& message, int code) {
+  fmt::print(stderr, "ballast: {}\n", message);
+  return code;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(kAbout, "ballast");
+  app.set_version_flag("--version", version());
+  app.require_subcommand(0, 1);
+  app.get_formatter()->column_width(34);
+  Action chosen;
+  add_prepare(app, chosen);
+  add_train(app, chosen);
+  add_eval(app, chosen);
+  add_generate(app, chosen);
+  add_export(app, chosen);
+  add_bench(app, chosen);
+  add_doctor(app, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ExtrasError&) {
+    return complain(explain_extras(app, app.remaining(true)), kUserMistake);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return complain(fmt::format("{} (`ballast {}--help` tells more)", error.what(),
+                                reached(&app) == &app ? "" : reached(&app)->get_name() + " "),
+                    kUserMistake);
+  }
+  if (!chosen) {
+    fmt::print("{}", app.help());
+    return argc > 1 ? kUserMistake : 0;
+  }
+  return chosen();
+}
+
+}  // namespace
+}  // namespace ballast::cli
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error to report, not a death
+  try {
+    return ballast::cli::run(argc, argv);
+  } catch (const ballast::UserError& error) {
+    return ballast::cli::complain(error.what(), ballast::cli::kUserMistake);
+  } catch (const std::exception& error) {
+    return ballast::cli::complain(fmt::format("internal error: {}", error.what()),
+                                  ballast::cli::kOurFault);
+  }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/model_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "ballast/system/error.h"
+
+namespace ballast::cli {
+
+void add_model_options(CLI::App& command, ModelOptions& options) {
+  command.add_option("MODEL", options.path, "run directory, checkpoint, or exported model")
+      ->required();
+  command.add_option("--device", options.device, "where to compute")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  command.add_option("--precision", options.precision, "auto: fp32 on cpu, bf16 on cuda")
+      ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp64"}))
+      ->capture_default_str();
+  command
+      .add_option("--tokenizer", options.tokenizer, "use this tokenizer instead of the run's own")
+      ->type_name("PATH");
+}
+
+std::unique_ptr<LoadedModel> load(const ModelOptions& options) {
+  return load_model(options.path, options.device, options.precision, options.tokenizer);
+}
+
+const Tokenizer& require_tokenizer(const LoadedModel& loaded) {
+  if (loaded.tokenizer == nullptr) {
+    fail("{} was trained on token files that name no tokenizer: give one with --tokenizer",
+         loaded.path.string());
+  }
+  return *loaded.tokenizer;
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ballast/inference/loaded_model.h"
+
+namespace CLI {
+class App;
+}
+
+namespace ballast::cli {
+
+// The options every command has that uses a trained model.
+struct ModelOptions {
+  std::string path, device = "auto", precision = "auto", tokenizer;
+};
+void add_model_options(CLI::App& command, ModelOptions& options);
+std::unique_ptr<LoadedModel> load(const ModelOptions& options);
+// Throws UserError where the model came without a tokenizer.
+const Tokenizer& require_tokenizer(const LoadedModel& loaded);
+
+}  // namespace ballast::cli

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/training/train.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "ballast/system/error.h"
+#include "ballast/system/log.h"
+#include "ballast/system/progress.h"
+#include "cli/commands.h"
+
+namespace ballast::cli {
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples
+  A small model on the built-in corpus, four minutes on two cores:
+    ballast train --config configs/first_run.toml
+  On your own text, with other sizes and a time limit:
+    ballast prepare texts/ --out data/mine --tokenizer bpe
+    ballast train --data data/mine --run runs/mine --model.width 256 --model.layers 6 --max-time 2h
+  Go on after an interruption (Ctrl-C saves first), or with more steps:
+    ballast train --run runs/mine --resume auto
+    ballast train --run runs/mine --resume auto --training.steps 20000
+  See what a run would use, as TOML:
+    ballast train --config configs/first_run.toml --print-config
+
+JSON keys (--json): run, checkpoint, finished, step, tokens, seconds, parameters, skipped, loss,
+  valid_loss, valid_perplexity, valid_tokens, floor_per_token, floor_per_byte (nats), sample;
+  null where there is none.
+The run directory: config.toml, run.json, metrics.jsonl, samples.txt, tensorboard/, checkpoints/,
+  tokenizer/. docs/file_formats.md describes each.
+)";
+
+struct Options {
+  std::string config_file, run, resume = "never", max_time;
+  std::vector<std::string> data;
+  std::map<std::string, std::string> knobs;
+  bool print_config = false, json = false;
+};
+
+// runs/NAME, or runs/NAME-2 and so on: the first that is not there yet.
+std::filesystem::path unused_run_directory(const std::string& config_file) {
+  const std::string name =
+      config_file.empty() ? "train" : std::filesystem::path(config_file).stem().string();
+  std::filesystem::path path = std::filesystem::path("runs") / name;
+  for (int i = 2; std::filesystem::exists(path); ++i)
+    path = std::filesystem::path("runs") / fmt::format("{}-{}", name, i);
+  return path;
+}
+
+// This process's own, for the run's record.
+std::vector<std::string> command_line() {
+  std::ifstream file("/proc/self/cmdline");
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
+}
+
+TrainRequest to_request(const Options& options) {
+  TrainRequest request;
+  request.config_file = options.config_file;
+  for (const auto& [key, value] : options.knobs) request.overrides.emplace_back(key, value);
+  if (!options.data.empty())
+    request.overrides.emplace_back("data.train", fmt::format("{}", fmt::join(options.data, ",")));
+  if (!options.max_time.empty())
+    request.overrides.emplace_back("training.max_time", options.max_time);
+  if (options.resume == "auto" && options.run.empty())
+    fail("--resume auto: name the run to go on with, --run DIR");
+  request.resume = options.resume == "auto" ? Resume::kAuto : Resume::kNever;
+  request.run = options.run.empty() ? unused_run_directory(options.config_file)
+                                    : std::filesystem::path(options.run);
+  request.command_line = command_line();
+  return request;
+}
+
+void print_json(const TrainSummary& s) {
+  nlohmann::ordered_json out = {{"run", s.run.string()},
+                                {"checkpoint", s.checkpoint.string()},
+                                {"finished", s.finished},
+                                {"step", s.step},
+                                {"tokens", s.tokens},
+                                {"seconds", s.seconds},
+                                {"parameters", s.parameters},
+                                {"skipped", s.skipped},
+                                {"loss", s.loss}};
+  const auto optional = [](const auto& value) {
+    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+  };
+  const auto& v = s.validation;
+  out["valid_loss"] = v ? nlohmann::ordered_json(v->loss) : nlohmann::ordered_json();
+  out["valid_perplexity"] = v ? nlohmann::ordered_json(v->perplexity) : nlohmann::ordered_json();
+  out["valid_tokens"] = v ? nlohmann::ordered_json(v->tokens) : nlohmann::ordered_json();
+  out["floor_per_token"] = optional(s.floor_per_token);
+  out["floor_per_byte"] = optional(s.floor_per_byte);
+  out["sample"] = s.sample;
+  // A sample may hold bytes that are not UTF-8; JSON cannot.
+  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+void print_summary(const TrainSummary& s) {
+  fmt::print("\n{} after {} steps, {} tokens, {}\n", s.finished ? "Done" : "Stopped", s.step,
+             format_count(static_cast<double>(s.tokens)), format_duration(s.seconds));
+  if (s.validation)
+    fmt::print("  validation perplexity  {:.3f}  (loss {:.4f} a token)\n", s.validation->perplexity,
+               s.validation->loss);
+  if (s.floor_per_token) {
+    fmt::print(
+        "  entropy floor          {:.3f}  ({:.4f} nats a token, {:.4f} bits a byte): no model can "
+        "do better\n",
+        std::exp(*s.floor_per_token), *s.floor_per_token,
+        s.floor_per_byte.value_or(0) / std::log(2.0));
+  }
+  if (s.skipped > 0) fmt::print("  skipped steps          {}\n", s.skipped);
+  fmt::print("  run directory          {}\n  newest checkpoint      {}\n", s.run.string(),
+             s.checkpoint.string());
+  fmt::print("Next:\n");
+  if (!s.finished) fmt::print("  ballast train --run {} --resume auto\n", s.run.string());
+  fmt::print("  ballast generate {0}\n  ballast eval {0}\n  tensorboard --logdir {0}/tensorboard\n",
+             s.run.string());
+}
+
+int run(const Options& options) {
+  const TrainRequest request = to_request(options);
+  if (options.print_config) {
+    fmt::print("{}", to_toml(resolve_config(request)));
+    return 0;
+  }
+  const TrainSummary summary = train(request);
+  options.json ? print_json(summary) : print_summary(summary);
+  return 0;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("train", "Train a language model");
+  command->footer(kExamples);
+  command
+      ->add_option("CONFIG,--config", options->config_file, "TOML file with any of the knobs below")
+      ->type_name("FILE");
+  command->add_option("--run", options->run, "run directory; default: a new one under runs/")
+      ->type_name("DIR");
+  command->add_option("--data", options->data, "short for --data.train")
+      ->type_name("PATH[:WEIGHT]")
+      ->delimiter(',');
+  command
+      ->add_option("--resume", options->resume,
+                   "auto: go on from the run's newest valid checkpoint; never: the run must be new")
+      ->check(CLI::IsMember({"auto", "never"}))
+      ->capture_default_str();
+  command->add_option("--max-time", options->max_time, "short for --training.max_time")
+      ->type_name("TIME");
+  command->add_flag("--print-config", options->print_config,
+                    "print the resolved configuration as TOML and stop");
+  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  for (const KnobHelp& knob : knob_help()) {
+    const std::string name = knob.section + "." + knob.key;
+    command
+        ->add_option_function<std::string>(
+            "--" + name,
+            [options, name](const std::string& value) { options->knobs[name] = value; },
+            fmt::format("{} [{}]", knob.help, knob.default_value))
+        ->type_name(knob.type)
+        ->group("Knobs, section [" + knob.section + "]");
+  }
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace ballast::cli
