@@ -15,34 +15,42 @@ using nlohmann::json;
 
 constexpr size_t kMaxDepth = 64;
 
-// Watches the parser: its DOM would silently keep the last of two equal keys.
-class StructureCheck {
+// Reads the text for its structure alone: the parser that builds values would silently keep the
+// last of two equal keys (and its callbacks make it quadratic in the number of keys).
+class StructureCheck : public nlohmann::json_sax<json> {
  public:
-  bool operator()(int, json::parse_event_t event, json& parsed) {
-    switch (event) {
-      case json::parse_event_t::object_start:
-      case json::parse_event_t::array_start:
-        if (keys_.size() == kMaxDepth) throw BadJson("its JSON nests too deep");
-        keys_.emplace_back();
-        break;
-      case json::parse_event_t::object_end:
-      case json::parse_event_t::array_end:
-        keys_.pop_back();
-        break;
-      case json::parse_event_t::key: {
-        const auto& key = parsed.get_ref<const std::string&>();
-        if (!keys_.back().insert(key).second) {
-          throw BadJson(fmt::format("its JSON has the key '{}' twice", key));
-        }
-        break;
-      }
-      case json::parse_event_t::value:
-        break;
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return enter(); }
+  bool start_array(size_t) override { return enter(); }
+  bool end_object() override { return leave(); }
+  bool end_array() override { return leave(); }
+  bool key(string_t& key) override {
+    if (keys_.back().insert(key).second) return true;
+    throw BadJson(fmt::format("its JSON has the key '{}' twice", key));
+  }
+  bool parse_error(size_t position, const std::string&, const json::exception& error) override {
+    if (dynamic_cast<const json::parse_error*>(&error) == nullptr) {
+      throw BadJson("its JSON has a number out of range");
     }
-    return true;
+    throw BadJson(fmt::format("its JSON is damaged at byte {}", position));
   }
 
  private:
+  bool enter() {
+    if (keys_.size() == kMaxDepth) throw BadJson("its JSON nests too deep");
+    keys_.emplace_back();
+    return true;
+  }
+  bool leave() {
+    keys_.pop_back();
+    return true;
+  }
   std::vector<std::set<std::string>> keys_;  // of each object (or array, empty) still open
 };
 
@@ -50,13 +58,8 @@ class StructureCheck {
 
 json parse_strict_json(std::string_view text) {
   StructureCheck check;
-  try {
-    return json::parse(text.begin(), text.end(), std::ref(check));
-  } catch (const json::parse_error& error) {
-    throw BadJson(fmt::format("its JSON is damaged at byte {}", error.byte));
-  } catch (const json::exception&) {  // a number too large for any type
-    throw BadJson("its JSON has a number out of range");
-  }
+  json::sax_parse(text.begin(), text.end(), &check);
+  return json::parse(text.begin(), text.end());
 }
 
 }  // namespace ballast

@@ -94,6 +94,18 @@ TEST(Checkpoint, FilesCanBeWrittenByManyThreadsAtOnce) {
   }
 }
 
+TEST(Checkpoint, HoldsVeryManyTensors) {
+  // Reading was once quadratic in their number: this took longer than a test may.
+  const test::TemporaryFolder run;
+  const std::vector<std::byte> data(4);
+  std::vector<TensorView> tensors;
+  for (int i = 0; i < 200'000; ++i) tensors.push_back({std::to_string(i), Dtype::kF32, {1}, data});
+  CheckpointWriter writer(run / "checkpoints", 1);
+  Manifest manifest = test::sample_manifest(1);
+  manifest.tensors = writer.write_file("all.safetensors", tensors);
+  EXPECT_TRUE(Checkpoint(writer.commit(manifest)).has("199999"));
+}
+
 TEST(Checkpoint, SavingAStepAgainReplacesIt) {
   const test::TemporaryFolder run;
   test::save_sample(run / "checkpoints", 5, 10);
