@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <array>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "ballast/text/corpus_domains.h"
@@ -53,14 +57,10 @@ const Words kOccasions = Words::zipf(
      "the harvest",   "the theatre", "a nephew",    "the bishop", "a sick child", "the club",
      "a christening", "the ferry",   "the guild",   "Easter",     "a picnic",     "the winter"});
 
+// "A. Olsen"
 struct Customer {
-  size_t initial, name;
-  bool operator==(const Customer&) const = default;
-};
-
-struct Debt {
-  Customer customer;
-  int crowns;
+  std::string name;
+  int debt;  // in crowns
 };
 
 struct Book {
@@ -74,8 +74,14 @@ struct Book {
   int wage = 0;                                         // 0: not yet known
   size_t helper = 0;
   bool rent_is_due = true;
-  std::vector<Debt> debts;
+  std::vector<Customer> customers;
+  uint64_t used_names = 0;
 
+  int debt() const {
+    int sum = 0;
+    for (const Customer& customer : customers) sum += customer.debt;
+    return sum;
+  }
   // A price is drawn when a thing is first traded and stays the same.
   void write_price(int& crowns) const {
     if (crowns != 0) {
@@ -109,43 +115,50 @@ int write_purchase(Book& book, const Words& things, std::array<int, 64>& prices)
   return count * prices[thing];
 }
 
-void add_debt(Book& book, const Customer& customer, int crowns) {
-  for (Debt& debt : book.debts) {
-    if (debt.customer == customer) {
-      debt.crowns += crowns;
-      return;
-    }
+// One who came before, or a new one of another name.
+Customer& say_customer(Book& book) {
+  Chooser& out = book.out;
+  if (!book.customers.empty() && out.chance(1, 4)) {
+    std::vector<std::string_view> names;
+    for (const Customer& customer : book.customers) names.emplace_back(customer.name);
+    return book.customers[out.say_one_of(names)];
   }
-  book.debts.push_back({customer, crowns});
+  const size_t initial = out.say(kInitials);
+  out.write(". ");
+  const size_t name = out.say(kCustomers, book.used_names);
+  book.used_names |= only(name);
+  book.customers.push_back({fmt::format("{}. {}", kInitials[initial], kCustomers[name]), 0});
+  return book.customers.back();
 }
 
 void write_sale(Book& book) {
   book.out.write("sold ");
   const int crowns = write_purchase(book, book.shop->goods, book.goods_prices);
   book.out.write(" to ");
-  Customer customer{};
-  customer.initial = book.out.say(kInitials);
-  book.out.write(". ");
-  customer.name = book.out.say(kCustomers);
+  Customer& customer = say_customer(book);
   if (book.out.chance(1, 2)) {
     book.out.write(" for ");
     book.out.say(kOccasions);
   }
   if (book.out.chance(1, 4)) {
     book.out.write(" owes ", crowns);
-    add_debt(book, customer, crowns);
+    customer.debt += crowns;
   } else {
     book.receive(crowns);
   }
 }
 
 void write_debt_payment(Book& book) {
-  const size_t i = book.out.choose_below(book.debts.size());
-  const Debt debt = book.debts[i];
-  book.debts.erase(book.debts.begin() + static_cast<std::ptrdiff_t>(i));
-  book.out.write(kInitials[debt.customer.initial], ". ", kCustomers[debt.customer.name],
-                 " settles");
-  book.receive(debt.crowns);
+  std::vector<std::string_view> names;
+  std::vector<Customer*> debtors;
+  for (Customer& customer : book.customers) {
+    if (customer.debt == 0) continue;
+    names.emplace_back(customer.name);
+    debtors.push_back(&customer);
+  }
+  Customer& customer = *debtors[book.out.say_one_of(names)];
+  book.out.write(" settles");
+  book.receive(std::exchange(customer.debt, 0));
 }
 
 void write_supply(Book& book) {
@@ -174,7 +187,7 @@ void write_rent(Book& book) {
 }
 
 void write_entry(Book& book) {
-  const uint32_t debts = book.debts.empty() ? 0 : 1;
+  const uint32_t debts = book.debt() > 0 ? 1 : 0;
   book.out.write(book.date, " ", kMonths[book.month].substr(0, 3), " ");
   switch (book.out.choose({10, 4, 4 * debts, 2, book.rent_is_due ? 1U : 0U})) {
     case 0:
@@ -205,9 +218,7 @@ void next_date(Book& book) {
 }
 
 void write_totals(const Book& book) {
-  int owed = 0;
-  for (const Debt& debt : book.debts) owed += debt.crowns;
-  book.out.write("Received ", book.received, ", paid ", book.paid, ", owed to us ", owed,
+  book.out.write("Received ", book.received, ", paid ", book.paid, ", owed to us ", book.debt(),
                  ". Closing balance ", book.balance, "\n");
 }
 
