@@ -11,10 +11,6 @@ function(ballast_room NAME)
   cmake_parse_arguments(ARG "TORCH;SHARED" "" "DEPENDS;LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${NAME}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")  # those belong to the CUDA plugin
-  if(NOT sources)  # a room not yet moved into
-    add_library(ballast_${NAME} INTERFACE)
-    return()
-  endif()
   set(kind STATIC)
   if(ARG_SHARED)
     set(kind SHARED)
