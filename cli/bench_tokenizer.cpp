@@ -41,11 +41,10 @@ Examples
   The token ids of a text, for another program:
     ballast bench tokenizer --tokenizer my_tokenizer --text note.txt --print-ids
 
-JSON keys (--json), encoding: tokenizer, vocabulary_size, fingerprint, text_bytes, documents, threads, tokens,
-  bytes_per_token, encode_seconds, encode_bytes_per_second, decode_seconds,
+JSON keys (--json): tokenizer, vocabulary_size, fingerprint, text_bytes, threads, tokens, bytes_per_token;
+encoding also: documents, encode_seconds, encode_bytes_per_second, decode_seconds,
   decode_bytes_per_second, round_trip (decode gives the text back);
-training: vocabulary_size, fingerprint, text_bytes, threads, count_seconds, merge_seconds,
-  train_seconds (their sum), tokens, bytes_per_token (of the text, encoded with the result).
+training also: count_seconds, merge_seconds, train_seconds (both together).
 Seconds are medians over --repeats. --print-ids gives text_bytes, tokens and ids instead.
 )";
 
@@ -59,6 +58,22 @@ std::vector<std::string_view> cut_documents(std::string_view text, size_t bytes)
     text.remove_prefix(size);
   }
   return documents;
+}
+
+// Parts of about 1 MB for threads to count, cut where every pre-tokenizer cuts: between an ASCII
+// character that is no white space and a space.
+std::vector<std::string_view> cut_for_threads(const std::vector<std::string_view>& documents) {
+  std::vector<std::string_view> parts;
+  for (std::string_view rest : documents) {
+    for (size_t i = 1 << 20; i < rest.size(); ++i) {
+      if (rest[i] != ' ' || rest[i - 1] <= ' ' || rest[i - 1] > '~') continue;
+      parts.push_back(rest.substr(0, i));
+      rest.remove_prefix(i);
+      i = 1 << 20;
+    }
+    parts.push_back(rest);
+  }
+  return parts;
 }
 
 double seconds_of(const std::function<void()>& work) {
@@ -134,7 +149,7 @@ Json bench_encode(const Options& options, const Tokenizer& tokenizer, std::strin
 
 Json bench_train(const Options& options, std::string_view text) {
   const size_t threads = options.threads ? options.threads : num_cores();
-  const auto pieces = cut_documents(text, 1 << 20);
+  const auto pieces = cut_for_threads(cut_documents(text, options.document_bytes));
   std::vector<double> count, merge, total;
   std::unique_ptr<Tokenizer> tokenizer;
   for (size_t round = 0; round < options.repeats; ++round) {
@@ -194,8 +209,9 @@ void add_bench_tokenizer(CLI::App& bench, Action& chosen) {
   command->add_option("--save", options->save,
                       "Write the tokenizer to this folder: tokenizer.json, vocab.json, merges.txt");
   command
-      ->add_option("--document-bytes", options->document_bytes,
-                   "Encode documents of at least this size, cut at line ends (0: one document)")
+      ->add_option(
+          "--document-bytes", options->document_bytes,
+          "Cut the text into documents of at least this size, at line ends (0: one document)")
       ->capture_default_str();
   command->add_option("--threads", options->threads, "Threads (default: 1; training: all cores)");
   command->add_option("--repeats", options->repeats, "Rounds; the median counts")
