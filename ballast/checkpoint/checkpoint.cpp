@@ -21,6 +21,16 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
+// Runs `use`; if the checkpoint turns out to be bad, says what to do about it.
+template <typename Use>
+auto advising(Use use) {
+  try {
+    return use();
+  } catch (const UserError& error) {
+    fail("{} (use another checkpoint of that run, or a copy of this one)", error.what());
+  }
+}
+
 bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
@@ -99,7 +109,9 @@ TensorView Checkpoint::tensor(std::string_view name) const {
          path_.string(), name);
   }
   const auto& [entry, view] = found->second;
-  if (!verified_) check_bytes(manifest_.tensors[entry], *view);
+  if (!verified_) {
+    advising([&, entry = entry, view = view] { check_bytes(manifest_.tensors[entry], *view); });
+  }
   return *view;
 }
 
@@ -154,8 +166,10 @@ Checkpoint open_checkpoint(const fs::path& path) {
     fail("no checkpoint at {}: give a run directory, a checkpoint folder or an exported file",
          path.string());
   }
-  if (!is_folder(path) || is_there(path / kManifestName)) return Checkpoint(path);
-  if (path.filename().string().starts_with("step_")) return Checkpoint(path);
+  if (!is_folder(path) || is_there(path / kManifestName) ||
+      path.filename().string().starts_with("step_")) {
+    return advising([&] { return Checkpoint(path); });
+  }
   const fs::path folder = is_folder(path / "checkpoints") ? path / "checkpoints" : path;
   NewestValid newest = find_newest_valid(folder);
   if (newest.checkpoint) {

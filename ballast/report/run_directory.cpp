@@ -4,9 +4,11 @@
 #include <fmt/chrono.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <system_error>
 
 #include "ballast/system/error.h"
 
@@ -59,6 +61,19 @@ bool is_free(const fs::path& path) {
   return true;
 }
 
+// Creates the folder where missing, and makes sure that we may write there.
+void make_writable_folder(const fs::path& path) {
+  std::error_code code;
+  fs::create_directories(path, code);
+  if (!code && ::access(path.c_str(), W_OK | X_OK) != 0) {
+    code = std::error_code(errno, std::generic_category());
+  }
+  if (code) {
+    fail("cannot write to the run directory {}: {}; choose another, or change its permissions",
+         path.string(), code.message());
+  }
+}
+
 void refuse_existing_run(const fs::path& path) {
   if (RunDirectory::is_run(path)) {
     fail("{} already holds a run: continue it with --resume auto, or choose another directory",
@@ -89,7 +104,7 @@ RunDirectory RunDirectory::create(const fs::path& path, std::string_view config,
       fail("{} is not empty and not a run directory: choose another", path.string());
     }
   }
-  make_folder(path);
+  make_writable_folder(path);
   RunDirectory run(path);
   refuse_existing_run(path);  // again: another process may have been faster
   write_text_atomically(run.config(), config);
@@ -102,9 +117,13 @@ RunDirectory RunDirectory::create(const fs::path& path, std::string_view config,
 }
 
 RunDirectory RunDirectory::open(const fs::path& path) {
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) fail("there is no run directory {}", path.string());
+  std::error_code code;
+  if (!fs::exists(path, code)) {
+    fail("there is no run directory {}: {}", path.string(),
+         code ? code.message() : "nothing has that name");
+  }
   if (!is_run(path)) fail("{} is not a run directory: it has no run.json", path.string());
+  make_writable_folder(path);
   RunDirectory run(path);
   read_record(run.record());
   return run;

@@ -249,8 +249,11 @@ TEST(OpenCheckpoint, SaysWhatIsWrong) {
   damage(run / "weights.safetensors");
   EXPECT_THAT(error_of([&] { open_checkpoint(run / "weights.safetensors").verify(); }),
               HasSubstr("tensor 'w.2'"));
+  EXPECT_THAT(error_of([&] { open_checkpoint(run / "weights.safetensors").tensor("w.2"); }),
+              AllOf(HasSubstr("tensor 'w.2'"), HasSubstr("use another checkpoint")));
   write_text_atomically(run / "text", "hello, this is not a checkpoint");
-  EXPECT_THAT(error(run / "text"), HasSubstr("not a valid safetensors file"));
+  EXPECT_THAT(error(run / "text"),
+              AllOf(HasSubstr("not a valid safetensors file"), HasSubstr("use another")));
 }
 
 TEST(OpenCheckpoint, StepFoldersReadFromAnywhere) {

@@ -98,7 +98,7 @@ TEST(RunDirectory, NeverTakesWhatIsNotItsOwn) {
               AllOf(HasSubstr("not empty and not a run directory"), HasSubstr("choose another")));
   EXPECT_FALSE(fs::exists(folder / "lock"));
   EXPECT_THAT(open_error(folder.path()), HasSubstr("has no run.json"));
-  EXPECT_THAT(open_error(folder / "missing"), HasSubstr("there is no run directory"));
+  EXPECT_THAT(open_error(folder / "missing"), HasSubstr("no run directory"));
   EXPECT_FALSE(fs::exists(folder / "missing"));
 
   { RunDirectory::create(folder / "run", kConfig, kStart); }
@@ -136,20 +136,22 @@ TEST(RunDirectory, UnwritablePlacesAreNamed) {
   const test::TemporaryFolder folder;
   write_text_atomically(folder / "file", "text");
   EXPECT_THAT(create_error(folder / "file" / "run"), HasSubstr("file/run"));
-  const auto closed = folder / "closed";
-  fs::create_directory(closed);
-  fs::permissions(closed, fs::perms::owner_read | fs::perms::owner_exec);
-  fs::permissions(folder.path(), fs::perms::all);
+  const auto run = folder / "run";
+  { RunDirectory::create(run, kConfig, kStart); }
+  fs::permissions(run, fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_exec);
+  fs::permissions(folder.path(), fs::perms::owner_all | fs::perms::others_exec);
+  const auto refused = [](const std::string& error) {
+    return error.find("cannot write to the run directory") != std::string::npos &&
+           error.find("Permission denied; choose another") != std::string::npos;
+  };
   const int code = test::run_in_child([&] {
     // Root may write anywhere: become someone who may not.
-    if (::getuid() == 0 && ::setuid(65534) != 0) return 3;
-    const std::string error = create_error(closed / "run");
-    return error.find("closed/run") != std::string::npos &&
-                   error.find("Permission denied") != std::string::npos
-               ? 0
-               : 1;
+    if (::getuid() == 0 && (::setgid(65534) != 0 || ::setuid(65534) != 0)) return 3;
+    if (!refused(create_error(run / "inner"))) return 1;
+    return refused(open_error(run)) ? 0 : 2;
   });
   EXPECT_EQ(code, 0);
+  fs::permissions(run, fs::perms::owner_all);
 }
 
 }  // namespace
