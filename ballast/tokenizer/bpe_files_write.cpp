@@ -48,16 +48,16 @@ void write_tokenizer_json(const BpeVocabulary& vocabulary, const fs::path& folde
   }
   Json merges = Json::array();  // "a b", which older versions of `tokenizers` read too
   for (const Merge& merge : vocabulary.merges) merges.push_back(merge_text(vocabulary, merge));
-  const Json model = {{"type", "BPE"},
-                      {"dropout", nullptr},
-                      {"unk_token", nullptr},
-                      {"continuing_subword_prefix", nullptr},
-                      {"end_of_word_suffix", nullptr},
-                      {"fuse_unk", false},
-                      {"byte_fallback", false},
-                      {"ignore_merges", false},
-                      {"vocab", vocab_of(vocabulary)},
-                      {"merges", std::move(merges)}};
+  Json model = {{"type", "BPE"},
+                {"dropout", nullptr},
+                {"unk_token", nullptr},
+                {"continuing_subword_prefix", nullptr},
+                {"end_of_word_suffix", nullptr},
+                {"fuse_unk", false},
+                {"byte_fallback", false},
+                {"ignore_merges", false},
+                {"vocab", vocab_of(vocabulary)},
+                {"merges", std::move(merges)}};
   const Json json = {{"version", "1.0"},          {"truncation", nullptr},
                      {"padding", nullptr},        {"added_tokens", std::move(added)},
                      {"normalizer", nullptr},     {"pre_tokenizer", byte_level()},

@@ -54,11 +54,8 @@ const std::array<std::string, 256>& byte_level_alphabet() {
     std::array<std::string, 256> result;
     for (int b = 0; b < 256; ++b) {
       const uint16_t c = code_points()[b];
-      if (c < 0x80) {
-        result[b] = {static_cast<char>(c)};
-      } else {
-        result[b] = {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};
-      }
+      if (c >= 0x80) result[b].push_back(static_cast<char>(0xC0 | c >> 6));
+      result[b].push_back(static_cast<char>(c < 0x80 ? c : 0x80 | (c & 0x3F)));
     }
     return result;
   }();
