@@ -37,7 +37,9 @@ function(ballast_tests NAME)
   target_compile_definitions(${NAME}_tests PRIVATE
     BALLAST_SOURCE_DIR="${CMAKE_SOURCE_DIR}" BALLAST_BINARY_DIR="${CMAKE_BINARY_DIR}")
   gtest_discover_tests(${NAME}_tests TEST_PREFIX ${NAME}/ TEST_FILTER -${needs_gpu} DISCOVERY_TIMEOUT 60
-    DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${NAME} TIMEOUT 600)
+    DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${NAME} TIMEOUT 600
+    # Tests run side by side: threads of one that spin would take the other's core.
+    ENVIRONMENT OMP_NUM_THREADS=1)
   if(EXISTS /dev/nvidiactl)
     gtest_discover_tests(${NAME}_tests TEST_PREFIX ${NAME}/ TEST_FILTER ${needs_gpu} DISCOVERY_TIMEOUT 60
       DISCOVERY_MODE PRE_TEST PROPERTIES LABELS cuda TIMEOUT 600)

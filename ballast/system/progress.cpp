@@ -21,7 +21,7 @@ struct Progress::State {
   std::string title, unit, note;
   uint64_t total = 0, done = 0;
   Clock::time_point start = Clock::now(), last_draw{};
-  bool terminal = false;
+  bool terminal = false, silent = false;
 };
 
 namespace {
@@ -65,11 +65,13 @@ void log_line(std::string_view line) {
   std::fflush(stderr);
 }
 
-Progress::Progress(std::string title, uint64_t total, std::string unit) : state_(new State) {
+Progress::Progress(std::string title, uint64_t total, std::string unit, OffTerminal off_terminal)
+    : state_(new State) {
   state_->title = std::move(title);
   state_->unit = std::move(unit);
   state_->total = total;
   state_->terminal = isatty(STDERR_FILENO) != 0;
+  state_->silent = !state_->terminal && off_terminal == OffTerminal::kSilent;
   if (!state_->terminal) state_->last_draw = Clock::now();
 }
 
@@ -99,7 +101,7 @@ void Progress::advance(uint64_t step) {
   s.done += step;
   const auto now = Clock::now();
   const double since = std::chrono::duration<double>(now - s.last_draw).count();
-  if (since < (s.terminal ? 0.1 : 10.0)) return;
+  if (s.silent || since < (s.terminal ? 0.1 : 10.0)) return;
   s.last_draw = now;
   const double seconds = std::chrono::duration<double>(now - s.start).count();
   const double share = s.total ? std::min(1.0, double(s.done) / double(s.total)) : 0;

@@ -7,12 +7,17 @@
 
 namespace ballast {
 
+// What a progress bar does where stderr is no terminal.
+enum class OffTerminal { kLines, kSilent };
+
 // A progress bar on stderr: redrawn in place on a terminal, and elsewhere one plain line every ten
-// seconds, so that logs stay readable. Thread-safe: advance() may be called by several workers.
+// seconds (or nothing), so that logs stay readable. Thread-safe: advance() may be called by several
+// workers.
 class Progress {
  public:
   // `unit` is what total counts ("bytes" are shown as MB). total 0: unknown, no percentage.
-  Progress(std::string title, uint64_t total, std::string unit);
+  Progress(std::string title, uint64_t total, std::string unit,
+           OffTerminal off_terminal = OffTerminal::kLines);
   ~Progress();  // clears the bar
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

@@ -18,7 +18,7 @@ RunReporter::RunReporter(const RunDirectory& run, const Trainer& trainer)
       tensorboard_(run.tensorboard(), static_cast<uint64_t>(trainer.state().step) + 1),
       progress_("train",
                 static_cast<uint64_t>(trainer.config().training.steps - trainer.state().step),
-                "steps"),
+                "steps", OffTerminal::kSilent),
       flops_per_token_(model_size(trainer.config().model).flops_per_token),
       matrix_rate_(measure_matrix_rate(trainer.place())) {}
 

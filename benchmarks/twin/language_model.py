@@ -52,4 +52,4 @@ class LanguageModel(nn.Module):
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.output_norm(x), self.token_embedding.weight)
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))

@@ -8,6 +8,7 @@
 #include "ballast/kernels/adam.h"
 #include "ballast/kernels/attention.h"
 #include "ballast/kernels/cross_entropy.h"
+#include "ballast/kernels/cuda_plugin.h"
 #include "ballast/kernels/embedding.h"
 #include "ballast/kernels/layer_norm.h"
 #include "ballast/kernels/linear.h"
@@ -18,21 +19,31 @@ namespace {
 using at::Tensor;
 
 struct Case {
+  at::DeviceType device;
   at::ScalarType dtype;
   double tolerance;  // relative to the largest element: rounding of sums of about a hundred terms
 };
 
 class Kernels : public ::testing::TestWithParam<Case> {
  protected:
-  void SetUp() override { at::manual_seed(1); }
+  void SetUp() override {
+    if (GetParam().device == at::kCUDA) ASSERT_TRUE(load_cuda_plugin().loaded);
+    at::manual_seed(1);
+  }
+  at::TensorOptions longs() const { return at::device(GetParam().device).dtype(at::kLong); }
   Tensor random(at::IntArrayRef shape) const {
-    return at::randn(shape, at::kDouble).to(GetParam().dtype);
+    return at::randn(shape, at::kDouble).to(at::Device(GetParam().device), GetParam().dtype);
   }
   Parameter parameter(at::IntArrayRef shape) const { return {random(shape), random(shape)}; }
 
+  // A copy in double on the CPU, where the twins compute.
+  static Tensor exact(const Tensor& x) { return x.detach().cpu().to(at::kDouble, false, true); }
+
   void expect_close(const Tensor& got, const Tensor& want, const char* what) const {
-    const double scale = want.abs().max().item<double>() + 1e-30;
-    EXPECT_LE((got - want).abs().max().item<double>() / scale, GetParam().tolerance) << what;
+    const Tensor expected = exact(want);
+    const double scale = expected.abs().max().item<double>() + 1e-30;
+    EXPECT_LE((exact(got) - expected).abs().max().item<double>() / scale, GetParam().tolerance)
+        << what;
   }
 
   // Runs `fast` on parameters and `plain` on leaves with the same values; compares results, the
@@ -42,15 +53,15 @@ class Kernels : public ::testing::TestWithParam<Case> {
       const std::function<Tensor(const Tensor&, const std::vector<Tensor>&)>& plain) const {
     std::vector<Tensor> leaves, before;
     for (const Parameter& p : parameters) {
-      leaves.push_back(p.value.detach().to(at::kDouble, false, true).requires_grad_());
-      before.push_back(p.gradient.clone());
+      leaves.push_back(exact(p.value).requires_grad_());
+      before.push_back(exact(p.gradient));
     }
-    Tensor x1 = x.clone().requires_grad_(), x2 = x.to(at::kDouble, false, true).requires_grad_();
+    Tensor x1 = x.clone().requires_grad_(), x2 = exact(x).requires_grad_();
     const Tensor y1 = fast(x1), y2 = plain(x2, leaves);
     expect_close(y1, y2, "result");
     const Tensor dy = random(y2.sizes());
     torch::autograd::backward({y1}, {dy});
-    torch::autograd::backward({y2}, {dy.to(at::kDouble)});
+    torch::autograd::backward({y2}, {exact(dy)});
     expect_close(x1.grad(), x2.grad(), "input gradient");
     for (size_t i = 0; i < parameters.size(); ++i) {
       expect_close(parameters[i].gradient, before[i] + leaves[i].grad(), "parameter gradient");
@@ -107,14 +118,14 @@ TEST_P(Kernels, CausalAttentionEqualsItsTwin) {
 }
 
 TEST_P(Kernels, EmbeddingEqualsItsTwin) {
-  const Tensor tokens = at::randint(0, 9, {50}, at::kLong),
-               positions = at::randint(0, 5, {50}, at::kLong);
+  const Tensor tokens = at::randint(0, 9, {50}, longs()),
+               positions = at::randint(0, 5, {50}, longs());
   const Parameter words = parameter({9, 6}), places = parameter({5, 6});
   compare(
       random({50, 6}), {words, places},
       [&](const Tensor& x) { return x + embed(tokens, positions, words, places, x); },
       [&](const Tensor& x, const auto& p) {
-        return x + at::embedding(p[0], tokens) + at::embedding(p[1], positions);
+        return x + at::embedding(p[0], tokens.cpu()) + at::embedding(p[1], positions.cpu());
       });
 }
 
@@ -122,15 +133,15 @@ TEST_P(Kernels, NextTokenLossEqualsItsTwin) {
   // 150 rows of 20000 words: several chunks, the last one short.
   const int64_t rows = 150, vocabulary = 20000, width = 5;
   const Parameter embedding = parameter({vocabulary, width});
-  Tensor targets = at::randint(0, vocabulary, {rows}, at::kLong);
+  Tensor targets = at::randint(0, vocabulary, {rows}, longs());
   targets[3] = -100;
   targets[rows - 1] = -1;
   const Tensor hidden = random({rows, width});
-  Tensor leaf = embedding.value.to(at::kDouble, false, true).requires_grad_();
-  Tensor hidden_leaf = hidden.detach().to(at::kDouble, false, true).requires_grad_();
-  const Tensor before = embedding.gradient.clone();
-  const Tensor expected = at::cross_entropy_loss(at::linear(hidden_leaf, leaf), targets, {},
-                                                 at::Reduction::None, kIgnoredTarget);
+  Tensor leaf = exact(embedding.value).requires_grad_();
+  Tensor hidden_leaf = exact(hidden).requires_grad_();
+  const Tensor before = exact(embedding.gradient);
+  const Tensor expected = at::cross_entropy_loss(
+      at::linear(hidden_leaf, leaf), targets.cpu().clamp_min(-1), {}, at::Reduction::None, -1);
   expected.sum().mul(0.25).backward();
 
   const auto [losses, gradient] = next_token_losses_and_gradient(hidden, embedding, targets, 0.25);
@@ -142,49 +153,72 @@ TEST_P(Kernels, NextTokenLossEqualsItsTwin) {
 }
 
 TEST_P(Kernels, CrossEntropySurvivesHugeLogits) {
-  Tensor logits = at::tensor({1e4, -1e4, 0.0, 1e4}, at::kDouble).to(GetParam().dtype).view({1, 4});
-  const Tensor loss = softmax_cross_entropy_(logits, at::zeros({1}, at::kLong), 1.0);
+  Tensor logits = at::tensor({1e4, -1e4, 0.0, 1e4}, at::kDouble)
+                      .to(at::Device(GetParam().device), GetParam().dtype)
+                      .view({1, 4});
+  const Tensor loss = softmax_cross_entropy_(logits, at::zeros({1}, longs()), 1.0);
   EXPECT_NEAR(loss.item<double>(), std::log(2.0), 1e-6);
   EXPECT_NEAR(logits[0][0].item<double>(), -0.5, 1e-6);
 }
 
 TEST_P(Kernels, CrossEntropyRefusesTargetsOutsideTheVocabulary) {
+  // On a GPU the kernel's assertion would end the process's use of the device; batches check first.
+  if (GetParam().device != at::kCPU) return;
   Tensor logits = random({2, 4});
-  EXPECT_THROW(softmax_cross_entropy_(logits, at::tensor({0, 4}, at::kLong), 1.0), c10::Error);
+  EXPECT_THROW(softmax_cross_entropy_(logits, at::tensor({0, 4}, longs()), 1.0), c10::Error);
+}
+
+// The buffers of one group: bf16 weights have an fp32 master.
+AdamBuffers adam_buffers(const Tensor& start, const Tensor& gradient) {
+  const auto master = start.scalar_type() == at::kBFloat16 ? at::kFloat : start.scalar_type();
+  AdamBuffers b{
+      start.clone(), {}, gradient, at::zeros_like(start, master), at::zeros_like(start, master)};
+  b.master = master == start.scalar_type() ? b.working : start.to(master);
+  return b;
 }
 
 TEST_P(Kernels, AdamEqualsItsFormula) {
   const Tensor start = random({1000}), gradient = random({1000});
-  AdamBuffers b{start.clone(), {}, gradient, at::zeros_like(start), at::zeros_like(start)};
-  b.master = b.working;
+  const AdamBuffers b = adam_buffers(start, gradient);
   const AdamSettings s{
       .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.98, .epsilon = 1e-8, .weight_decay = 0.1};
-  Tensor w = start.to(at::kDouble), m = at::zeros_like(w), v = at::zeros_like(w);
-  const Tensor g = gradient.to(at::kDouble) * 0.5;
+  Tensor w = exact(start), m = at::zeros_like(w), v = at::zeros_like(w);
+  const Tensor g = exact(gradient) * 0.5;
   for (int64_t step = 1; step <= 5; ++step) {
     AdamSettings now = s;
     now.step = step;
-    adam_(b, now, at::scalar_tensor(0.5, gradient.options()));
+    adam_(b, now, at::scalar_tensor(0.5, b.master.options()));
     m = 0.9 * m + 0.1 * g;
     v = 0.98 * v + 0.02 * g * g;
     const Tensor corrected = (v / (1 - std::pow(0.98, step))).sqrt();
     w = w - 0.01 * (m / (1 - std::pow(0.9, step)) / (corrected + 1e-8) + 0.1 * w);
   }
-  expect_close(b.master.to(at::kDouble), w, "weights");
+  expect_close(b.master, w, "weights");
+  EXPECT_TRUE(at::equal(b.working, b.master.to(b.working.scalar_type())));
 }
 
 TEST_P(Kernels, AdamChangesNothingWhenTheScaleIsNotFinite) {
   const Tensor start = random({100});
-  AdamBuffers b{start.clone(), {}, random({100}), at::zeros_like(start), at::zeros_like(start)};
-  b.master = b.working;
-  adam_(b, {.learning_rate = 1, .epsilon = 1}, at::scalar_tensor(std::nan(""), start.options()));
-  EXPECT_TRUE(at::equal(b.master, start));
+  const AdamBuffers b = adam_buffers(start, random({100}));
+  adam_(b, {.learning_rate = 1, .epsilon = 1}, at::scalar_tensor(std::nan(""), b.master.options()));
+  EXPECT_TRUE(at::equal(b.working, start));
   EXPECT_EQ(b.second_moment.abs().max().item<double>(), 0);
 }
 
+std::string dtype_name(const ::testing::TestParamInfo<Case>& info) {
+  return c10::toString(info.param.dtype);
+}
+
 INSTANTIATE_TEST_SUITE_P(Cpu, Kernels,
-                         ::testing::Values(Case{at::kDouble, 1e-12}, Case{at::kFloat, 5e-6}),
-                         [](const auto& info) { return std::string(toString(info.param.dtype)); });
+                         ::testing::Values(Case{at::kCPU, at::kDouble, 1e-12},
+                                           Case{at::kCPU, at::kFloat, 5e-6}),
+                         dtype_name);
+// bf16 has 8 bits: results and intermediate values are each rounded by up to 2^-9.
+INSTANTIATE_TEST_SUITE_P(Cuda, Kernels,
+                         ::testing::Values(Case{at::kCUDA, at::kDouble, 1e-12},
+                                           Case{at::kCUDA, at::kFloat, 1e-5},
+                                           Case{at::kCUDA, at::kBFloat16, 2e-2}),
+                         dtype_name);
 
 }  // namespace
 }  // namespace ballast

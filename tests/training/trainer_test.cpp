@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/training/trainer.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "ballast/kernels/cross_entropy.h"
+#include "ballast/system/error.h"
+#include "ballast/system/random.h"
+#include "ballast/training/schedule.h"
+
+namespace ballast {
+namespace {
+
+std::vector<WeightedSource> random_source(int64_t tokens, int64_t vocabulary) {
+  RandomStream random(3, "test tokens");
+  std::vector<int64_t> ids(static_cast<size_t>(tokens));
+  for (int64_t& id : ids)
+    id = static_cast<int64_t>(random.below(static_cast<uint64_t>(vocabulary)));
+  return {{tokens_in_memory(std::move(ids), {.name = "test", .format = "memory"}), 1.0}};
+}
+
+Config tiny() {
+  Config config;
+  config.model = {.vocabulary = 20, .width = 32, .layers = 2, .heads = 2, .context = 16};
+  config.training.batch = 4;
+  config.training.steps = 30;
+  config.optimizer.learning_rate = 1e-2;
+  config.optimizer.warmup_steps = 5;
+  return config;
+}
+
+std::vector<double> losses(Trainer& trainer, int64_t steps) {
+  std::vector<double> result;
+  for (int64_t i = 0; i < steps; ++i) result.push_back(trainer.step().loss);
+  return result;
+}
+
+TEST(Optimizer, OverfitsOneBatch) {
+  const Config config = tiny();
+  ParameterTable table;
+  const LanguageModel model(config.model, table);
+  table.allocate({});
+  table.initialize(1);
+  Optimizer optimizer(table, config.optimizer);
+  at::manual_seed(1);
+  const at::Tensor tokens = at::randint(0, 20, {4, 16}, at::kLong),
+                   targets = at::randint(0, 20, {64}, at::kLong);
+  double loss = 0;
+  for (int64_t step = 1; step <= 150; ++step) {
+    optimizer.clear_gradients();
+    const at::Tensor hidden = model.forward(tokens);
+    const auto result =
+        next_token_losses_and_gradient(hidden, model.token_embedding(), targets, 1.0 / 64);
+    torch::autograd::backward({hidden}, {result.gradient});
+    optimizer.update(step, 1e-2, optimizer.gradient_norm());
+    loss = result.losses.mean().item<double>();
+  }
+  EXPECT_LT(loss, 0.05);
+}
+
+TEST(Trainer, MicroStepsGiveTheSameStep) {
+  Config whole = tiny(), parts = tiny();
+  parts.training.micro_steps = 4;
+  const ComputePlace exact{.working = at::kDouble, .master = at::kDouble};
+  Trainer a(whole, exact, random_source(5000, 20)), b(parts, exact, random_source(5000, 20));
+  const auto expected = losses(a, 10), got = losses(b, 10);
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12) << i;
+}
+
+TEST(Trainer, ResumedRunIsBitIdentical) {
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / "trainer_resume_test";
+  std::filesystem::remove_all(folder);
+  const Config config = tiny();
+  Trainer straight(config, {}, random_source(5000, 20)), first(config, {}, random_source(5000, 20)),
+      second(config, {}, random_source(5000, 20));
+  const auto expected = losses(straight, 30);
+  losses(first, 13);
+  const auto path = save_training(folder, config, first.table(), first.state());
+  second.resume(Checkpoint(path));
+  EXPECT_EQ(second.state().step, 13);
+  const auto rest = losses(second, 17);
+  EXPECT_THAT(rest, ::testing::ElementsAreArray(expected.begin() + 13, expected.end()));
+  EXPECT_TRUE(at::equal(straight.table().master(), second.table().master()));
+  EXPECT_TRUE(at::equal(straight.table().second_moment(), second.table().second_moment()));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Trainer, RefusesACheckpointOfAnotherShape) {
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / "trainer_shape_test";
+  std::filesystem::remove_all(folder);
+  Config config = tiny();
+  Trainer small(config, {}, random_source(5000, 20));
+  const auto path = save_training(folder, config, small.table(), small.state());
+  config.model.width = 64;
+  Trainer large(config, {}, random_source(5000, 20));
+  EXPECT_THROW(large.resume(Checkpoint(path)), UserError);
+  config.model.width = 32;
+  config.model.layers = 3;
+  Trainer deep(config, {}, random_source(5000, 20));
+  EXPECT_THROW(deep.resume(Checkpoint(path)), UserError);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(StepGuard, SkipsWhatIsNotFiniteAndStopsAfterTooMany) {
+  TrainingConfig config;
+  config.max_skipped = 3;
+  StepGuard guard(config);
+  EXPECT_EQ(guard.judge(1.0, 2.0), "");
+  EXPECT_THAT(guard.judge(NAN, 2.0), ::testing::HasSubstr("loss"));
+  EXPECT_THAT(guard.judge(1.0, INFINITY), ::testing::HasSubstr("norm"));
+  EXPECT_EQ(guard.judge(1.0, 2.0), "");
+  EXPECT_EQ(guard.skipped, 2);
+  guard.judge(NAN, 1);
+  guard.judge(NAN, 1);
+  EXPECT_THROW(guard.judge(NAN, 1), UserError);
+}
+
+TEST(StepGuard, SkipsSpikesOnceItKnowsWhatIsUsual) {
+  TrainingConfig config;
+  config.spike_factor = 4;
+  StepGuard guard(config);
+  EXPECT_EQ(guard.judge(1, 1000), "") << "nothing is known yet";
+  for (size_t i = 1; i < StepGuard::kRecentNorms; ++i) EXPECT_EQ(guard.judge(1, 1.0), "");
+  EXPECT_EQ(guard.judge(1, 3.9), "");
+  EXPECT_THAT(guard.judge(1, 4.1), ::testing::HasSubstr("median"));
+  EXPECT_EQ(guard.skipped, 1);
+}
+
+TEST(Schedule, WarmsUpThenDecaysToTheEnd) {
+  OptimizerConfig config;
+  config.learning_rate = 1;
+  config.warmup_steps = 4;
+  EXPECT_DOUBLE_EQ(learning_rate_at(0, 14, config), 0.25);
+  EXPECT_DOUBLE_EQ(learning_rate_at(3, 14, config), 1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(4, 14, config), 1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(9, 14, config), 0.5);
+  EXPECT_NEAR(learning_rate_at(13, 14, config), 0.1, 1e-12);
+  config.final_learning_rate = 0.2;
+  EXPECT_NEAR(learning_rate_at(14, 14, config), 0.2, 1e-12);
+  config.warmup_steps = 0;
+  EXPECT_DOUBLE_EQ(learning_rate_at(0, 14, config), 1);
+}
+
+}  // namespace
+}  // namespace ballast
