@@ -42,7 +42,7 @@ Examples
   zcat big.gz | ballast prepare - --out data/big
   ballast prepare builtin --builtin-bytes 50MB --out data/builtin
 
-Then train on it:  ballast train --data.train data/book
+Then train on it:  ballast train --data data/book
 The folder's layout is described in docs/file_formats.md.)";
 
 struct Options {
@@ -100,12 +100,13 @@ void print_json(const Options& options, const PrepareResult& result, double seco
   fmt::print("{}\n", object.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-std::string describe(const PrepareResult& result, double fraction) {
+std::string describe(const PrepareResult& result, const PrepareRequest& request) {
+  const double fraction = request.valid_fraction;
   switch (result.validation) {
     case ValidationOrigin::kNone:
       return "none";
     case ValidationOrigin::kGiven:
-      return "the text given for it";
+      return request.valid_inputs.empty() ? "more of the same corpus" : "the text given for it";
     case ValidationOrigin::kDocuments:
       return fmt::format("{:g} % of the documents, chosen by a hash of their content",
                          100 * fraction);
@@ -130,23 +131,24 @@ void print_summary(const Options& options, const PrepareResult& result, double s
                format_bytes(static_cast<double>(totals.source_bytes)), bytes_per_token(totals),
                split.shards.size());
   }
-  fmt::print("\nvalidation     {}\n", describe(result, options.request.valid_fraction));
+  fmt::print("\nvalidation     {}\n", describe(result, options.request));
   for (const auto& [name, split] : result.index.splits) {
     if (!split.totals.nats) continue;
     const Json floors = to_json(split);
     fmt::print(
-        "entropy floor  {}: {:.4f} nats a token, {:.4f} bits a byte; no model can do better\n",
+        "entropy floor  {}: {:.4f} nats a token, {:.4f} bits a byte: the least a model can lose, "
+        "on average\n",
         name, floors["floor_nats_per_token"].get<double>(),
         floors["floor_bits_per_byte"].get<double>());
   }
-  fmt::print("next           ballast train --data.train {}\n", options.out);
+  fmt::print("next           ballast train --data {}\n", options.out);
 }
 
 void add_options(CLI::App& command, Options& o) {
   PrepareRequest& r = o.request;
-  command.add_option("input", r.inputs, "files, folders, -, NAME=INPUT, or builtin")
+  command.add_option("INPUT", r.inputs, "files, folders, -, NAME=INPUT, or builtin")
       ->required()
-      ->type_name("INPUT");
+      ->type_name("");
   command.add_option("--out", o.out, "the folder to make")->required()->type_name("FOLDER");
   command.add_flag("--overwrite", o.overwrite, "replace a data set that is there already");
   command
@@ -160,22 +162,24 @@ void add_options(CLI::App& command, Options& o) {
   command
       .add_option("--vocab-sample", r.sample_bytes,
                   "bpe is trained on at most this much text, spread over the input")
-      ->transform(CLI::AsSizeValue(true))
+      ->transform(CLI::AsSizeValue(true).description(""))
       ->type_name("BYTES")
       ->default_str("100MB");
-  command.add_option("--valid", r.valid_inputs, "validation text")->type_name("INPUT");
+  command.add_option("--valid", r.valid_inputs, "validation text; give it again for more")
+      ->type_name("INPUT")
+      ->allow_extra_args(false);  // what follows is INPUT again
   command
       .add_option("--valid-fraction", r.valid_fraction,
                   "share of the input to validate on without --valid; 0: none")
       ->capture_default_str()
       ->type_name("X");
   command.add_option("--shard-tokens", r.shard_tokens, "most tokens in one file")
-      ->transform(CLI::AsSizeValue(true))
+      ->transform(CLI::AsSizeValue(true).description(""))
       ->type_name("N")
       ->default_str("100M");
   command.add_option("--threads", r.threads, "0: all cores")->capture_default_str()->type_name("N");
   command.add_option("--builtin-bytes", r.builtin_bytes, "size of the built-in corpus")
-      ->transform(CLI::AsSizeValue(true))
+      ->transform(CLI::AsSizeValue(true).description(""))
       ->type_name("BYTES")
       ->default_str("20MB");
   command.add_option("--seed", r.seed, "of the built-in corpus")

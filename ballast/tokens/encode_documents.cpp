@@ -19,6 +19,7 @@ namespace {
 
 constexpr size_t kChunkBytes = 1 << 18;  // short documents are encoded together, this many bytes
 constexpr size_t kKeyBytes = 4096;
+constexpr size_t kMaxThreads = 30;  // more than one reader can feed; bounds the memory of chunks
 
 // Some pieces of text and, once done, their tokens.
 struct Chunk {
@@ -149,7 +150,7 @@ uint64_t document_key(std::string_view beginning) {
 
 void encode_documents(TextReader& reader, const Tokenizer& tokenizer, size_t threads,
                       const std::function<void(const EncodedPiece&)>& take) {
-  threads = threads ? threads : num_cores();
+  threads = std::min(threads ? threads : num_cores(), kMaxThreads);
   ChunkReader chunks(reader);
   // A ring: the oldest chunk is waited for only when all are in use. Two more than there are
   // threads keep them busy while this one reads and writes.

@@ -12,23 +12,9 @@
 namespace ballast {
 namespace {
 
-constexpr uint64_t kBlock = 1 << 16;      // tokens read at a time
 constexpr uint64_t kCutSearch = 1 << 16;  // tokens in which a line's end is looked for
 
 constexpr uint64_t kMinTail = 8;  // less than this is not worth a split
-
-// Calls use(block of ids) for tokens [first, last) of a shard.
-template <typename Use>
-void for_blocks(const TokenSource& tokens, uint64_t first, uint64_t last, Use use) {
-  std::vector<int64_t> wide;
-  std::vector<TokenId> ids;
-  for (; first < last; first += wide.size()) {
-    wide.resize(std::min(kBlock, last - first));
-    tokens.read(first, wide);
-    ids.assign(wide.begin(), wide.end());
-    use(std::span<const TokenId>(ids));
-  }
-}
 
 uint64_t text_bytes(std::span<const TokenId> ids, const Tokenizer& tokenizer) {
   uint64_t bytes = 0;
@@ -105,7 +91,6 @@ class TailMover {
   }
 
   void copy_tail(size_t shard, uint64_t from) {
-    const auto tokens = shards_[shard].tokens();
     const auto parts = shards_[shard].parts();
     for (size_t i = 0; i < parts.size(); ++i) {
       const uint64_t end = part_end(shard, i);
@@ -113,7 +98,7 @@ class TailMover {
       const uint64_t begin = std::max(from, parts[i].first_token);
       const bool ends = document_ends(shard, i);  // then its last token is end-of-text
       valid_.append(parts[i].domain, {}, 0);
-      for_blocks(*tokens, begin, end - ends, [&](std::span<const TokenId> ids) {
+      shards_[shard].for_blocks(begin, end - ends, [&](std::span<const TokenId> ids) {
         valid_.append(parts[i].domain, ids, text_bytes(ids, tokenizer_));
       });
       if (ends) valid_.end_document(std::nullopt);
@@ -136,7 +121,6 @@ class TailMover {
   void rewrite_cut_shard(Cut cut) {
     const TokenShard& old = shards_[cut.shard];
     const fs::path kept = old.path().string() + ".kept";
-    const auto tokens = old.tokens();
     const auto parts = old.parts();
     TokenShardWriter writer(kept, identity_of(tokenizer_));
     for (size_t i = 0; i < parts.size() && parts[i].first_token < cut.position; ++i) {
@@ -144,7 +128,7 @@ class TailMover {
       const bool is_cut = end < part_end(cut.shard, i);
       writer.begin_part(parts[i].domain, parts[i].kind);
       uint64_t bytes = is_cut ? 0 : parts[i].source_bytes;
-      for_blocks(*tokens, parts[i].first_token, end, [&](std::span<const TokenId> ids) {
+      old.for_blocks(parts[i].first_token, end, [&](std::span<const TokenId> ids) {
         writer.append(ids, is_cut ? text_bytes(ids, tokenizer_) : std::exchange(bytes, 0));
       });
       if (is_cut) end_cut_document(writer, parts[i].domain);

@@ -172,6 +172,22 @@ std::unique_ptr<TokenSource> TokenShard::tokens() const {
                      .source_bytes = counts_.source_bytes});
 }
 
+void TokenShard::for_blocks(uint64_t first, uint64_t last,
+                            const std::function<void(std::span<const TokenId>)>& use) const {
+  constexpr uint64_t kBlock = 1 << 16, kBlocksInMemory = 64;
+  std::vector<int64_t> wide;
+  std::vector<TokenId> ids;
+  while (first < last) {
+    const auto source = tokens();  // mapped anew: the pages of the blocks before are given back
+    for (uint64_t i = 0; i < kBlocksInMemory && first < last; ++i, first += ids.size()) {
+      wide.resize(std::min(kBlock, last - first));
+      source->read(first, wide);
+      ids.assign(wide.begin(), wide.end());
+      use(ids);
+    }
+  }
+}
+
 void TokenShard::verify() const {
   constexpr size_t kBlock = 1 << 22;
   const auto content = file_.bytes().subspan(sizeof(Header));
@@ -185,11 +201,8 @@ void TokenShard::verify() const {
          path_.string(), checksum_hex(actual.value()), checksum_hex(counts_.checksum));
   }
   verify_parts();
-  std::vector<int64_t> ids(1 << 16);
-  const auto source = tokens();
-  for (uint64_t at = 0; at < source->size(); at += ids.size()) {  // read() checks every id
-    source->read(at, std::span(ids).first(std::min<uint64_t>(ids.size(), source->size() - at)));
-  }
+  for_blocks(0, counts_.tokens,
+             [](std::span<const TokenId>) {});  // every id is checked as it is read
 }
 
 void TokenShard::verify_parts() const {

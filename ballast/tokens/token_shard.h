@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -80,6 +81,9 @@ class TokenShard {
   const TokenizerIdentity& tokenizer() const { return tokenizer_; }
   std::span<const DocumentPart> parts() const { return parts_; }
   std::unique_ptr<TokenSource> tokens() const;
+  // Calls use(ids) for tokens [first, last), block by block. What was read does not stay in memory.
+  void for_blocks(uint64_t first, uint64_t last,
+                  const std::function<void(std::span<const TokenId>)>& use) const;
 
   // Reads everything: checksum, document table, every id. Throws UserError naming the file.
   void verify() const;

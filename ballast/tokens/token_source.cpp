@@ -52,6 +52,34 @@ class ConcatenatedTokens : public TokenSource {
   std::vector<uint64_t> ends_;  // position after the last token of each source
 };
 
+// Folds a field over all sources, if all of them have it.
+template <typename Value, typename Fold>
+void fill(std::optional<Value> TokenSourceInfo::*field, TokenSourceInfo& info,
+          const std::vector<std::unique_ptr<TokenSource>>& sources, Fold fold) {
+  if (info.*field || sources.empty()) return;
+  std::optional<Value> all = sources.front()->info().*field;
+  for (size_t i = 1; i < sources.size(); ++i) {
+    const std::optional<Value>& next = sources[i]->info().*field;
+    all = all && next ? fold(*all, *next) : std::nullopt;
+  }
+  info.*field = all;
+}
+
+void fill_from_sources(TokenSourceInfo& info,
+                       const std::vector<std::unique_ptr<TokenSource>>& sources) {
+  const auto largest = [](auto a, auto b) { return std::optional(std::max(a, b)); };
+  const auto sum = [](auto a, auto b) { return std::optional(a + b); };
+  const auto agreed = [](auto a, auto b) { return a == b ? std::optional(a) : std::nullopt; };
+  const auto first = [](auto a, auto) { return std::optional(a); };
+  fill(&TokenSourceInfo::vocabulary_size, info, sources, largest);
+  fill(&TokenSourceInfo::end_of_text, info, sources, agreed);
+  fill(&TokenSourceInfo::tokenizer_fingerprint, info, sources, agreed);
+  // Folders with the same tokenizer are as good as each other.
+  if (info.tokenizer_fingerprint) fill(&TokenSourceInfo::tokenizer_folder, info, sources, first);
+  fill(&TokenSourceInfo::source_bytes, info, sources, sum);
+  fill(&TokenSourceInfo::nats, info, sources, sum);
+}
+
 }  // namespace
 
 TokenSource::TokenSource(TokenSourceInfo info)
@@ -102,6 +130,7 @@ std::unique_ptr<TokenSource> tokens_in_memory(std::vector<int64_t> tokens, Token
 
 std::unique_ptr<TokenSource> concatenate(std::vector<std::unique_ptr<TokenSource>> sources,
                                          TokenSourceInfo info) {
+  fill_from_sources(info, sources);
   return std::make_unique<ConcatenatedTokens>(std::move(sources), std::move(info));
 }
 

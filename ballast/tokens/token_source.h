@@ -60,7 +60,9 @@ class TokenSource {
 
 std::unique_ptr<TokenSource> tokens_in_memory(std::vector<int64_t> tokens, TokenSourceInfo info);
 
-// Several sources read as one, in their order. What they agree on is what is known of the whole.
+// Several sources read as one, in their order. What `info` leaves out is filled in where all
+// sources know it: the largest vocabulary, what they agree on of the tokenizer, sums of bytes and
+// nats.
 std::unique_ptr<TokenSource> concatenate(std::vector<std::unique_ptr<TokenSource>> sources,
                                          TokenSourceInfo info);
 

@@ -50,6 +50,41 @@ TEST(TokenSource, ReadsAnyPartOfAConcatenation) {
   }
 }
 
+TEST(TokenSource, AConcatenationKnowsWhatAllItsPartsKnow) {
+  const auto joined = [](TokenSourceInfo first, TokenSourceInfo second) {
+    std::vector<std::unique_ptr<TokenSource>> sources;
+    sources.push_back(memory({1}, std::move(first)));
+    sources.push_back(memory({2, 3}, std::move(second)));
+    return concatenate(std::move(sources), {.name = "joined"})->info();
+  };
+  const TokenSourceInfo full{.name = "a",
+                             .vocabulary_size = 257,
+                             .end_of_text = 256,
+                             .tokenizer_fingerprint = 5,
+                             .tokenizer_folder = "a",
+                             .source_bytes = 10,
+                             .nats = 1.5};
+  TokenSourceInfo other = full;
+  other.tokenizer_folder = "b";
+  const TokenSourceInfo same = joined(full, other);
+  EXPECT_EQ(same.name, "joined");
+  EXPECT_EQ(same.vocabulary_size, 257u);
+  EXPECT_EQ(same.end_of_text, 256u);
+  EXPECT_EQ(same.tokenizer_fingerprint, 5u);
+  EXPECT_EQ(same.tokenizer_folder, "a");
+  EXPECT_EQ(same.source_bytes, 20u);
+  EXPECT_EQ(same.nats, 3.0);
+  other.tokenizer_fingerprint = 6;
+  other.vocabulary_size = 300;
+  other.nats.reset();
+  const TokenSourceInfo mixed = joined(full, other);
+  EXPECT_EQ(mixed.vocabulary_size, 300u);
+  EXPECT_EQ(mixed.tokenizer_fingerprint, std::nullopt);
+  EXPECT_EQ(mixed.tokenizer_folder, std::nullopt);
+  EXPECT_EQ(mixed.source_bytes, 20u);
+  EXPECT_EQ(mixed.nats, std::nullopt);
+}
+
 TEST(TokenSource, RefusesToReadBeyondItsEnd) {
   const auto source = memory({1, 2, 3});
   std::vector<int64_t> out(2);

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ballast prepare` as people and programs use it."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+BALLAST = pathlib.Path(os.environ["BALLAST_BUILD"]) / "ballast"
+
+
+def start(*arguments):
+    return subprocess.Popen([BALLAST, "prepare", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def run(*arguments):
+    process = start(*arguments)
+    out, err = process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+class Prepare(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+        self.text = self.folder / "text.txt"
+        self.text.write_text("".join(f"line {i} of a small text\n" for i in range(2000)))
+        self.out = self.folder / "data"
+
+    def entries(self):
+        return sorted(entry.name for entry in self.folder.iterdir())
+
+    def refused(self, *arguments):
+        code, out, err = run(*arguments)
+        self.assertEqual((code, out), (2, ""), err)
+        return err
+
+    def test_summary_says_what_was_made_and_what_comes_next(self):
+        code, out, _ = run(self.text, "--out", self.out)
+        self.assertEqual(code, 0)
+        for words in ["is ready", "train", "valid", "bytes/token", "the last 1 % of the text",
+                      f"ballast train --data {self.out}"]:
+            self.assertIn(words, out)
+
+    def test_json_is_one_object_and_nothing_else(self):
+        code, out, _ = run(self.text, "--out", self.out, "--tokenizer", "bpe", "--vocab-size", "300", "--json")
+        self.assertEqual((code, out.count("\n")), (0, 1))
+        summary = json.loads(out)
+        self.assertEqual(summary["tokenizer"]["vocabulary_size"], 300)
+        self.assertEqual(summary["validation"], "tail")
+        self.assertEqual(summary["domains"], ["text"])
+        self.assertEqual(sum(split["source_bytes"] for split in summary["splits"].values()), self.text.stat().st_size)
+
+    def test_help_has_examples(self):
+        code, out, _ = run("--help")
+        self.assertEqual(code, 0)
+        self.assertIn("ballast prepare book.txt --out data/book", out)
+
+    def test_validation_text_may_be_named_before_the_input(self):
+        other = self.folder / "other.txt"
+        other.write_text("validation")
+        code, out, _ = run("--valid", other, self.text, "--out", self.out, "--json")
+        self.assertEqual(code, 0)
+        self.assertEqual(json.loads(out)["splits"]["valid"]["source_bytes"], 10)
+
+    def test_mistakes_are_named_and_leave_nothing(self):
+        self.assertIn("required", self.refused("--out", self.out))
+        self.assertIn("--out", self.refused(self.text))
+        self.assertIn("absent.txt", self.refused(self.folder / "absent.txt", "--out", self.out))
+        self.assertIn("--tokenizer bpe", self.refused(self.text, "--out", self.out, "--vocab-size", "300"))
+        self.assertIn("builtin", self.refused(self.text, "--out", self.out, "--seed", "3"))
+        both = ["--valid", self.text, "--valid-fraction", "0.1"]
+        self.assertIn("give one", self.refused(self.text, "--out", self.out, *both))
+        self.assertIn("--valid-fraction is 2", self.refused(self.text, "--out", self.out, "--valid-fraction", "2"))
+        self.assertIn("--shard-tokens", self.refused(self.text, "--out", self.out, "--shard-tokens", "5"))
+        self.assertIn("--shard-tokens", self.refused(self.text, "--out", self.out, "--shard-tokenz", "5"))
+        self.assertIn("not a data set", self.refused(self.text, "--out", self.text))
+        self.assertEqual(self.entries(), ["text.txt"])
+
+    def test_an_output_is_replaced_only_on_request(self):
+        self.assertEqual(run(self.text, "--out", self.out)[0], 0)
+        before = (self.out / "index.json").read_bytes()
+        self.assertIn("--overwrite", self.refused(self.text, "--out", self.out))
+        self.assertEqual((self.out / "index.json").read_bytes(), before)
+        self.assertEqual(run(self.text, "--out", self.out, "--overwrite", "--valid-fraction", "0")[0], 0)
+        self.assertNotEqual((self.out / "index.json").read_bytes(), before)
+        self.assertEqual(self.entries(), ["data", "text.txt"])
+
+    def test_killed_midway_it_leaves_no_data_set_and_the_next_run_cleans_up(self):
+        arguments = ["builtin", "--builtin-bytes", "2GB", "--out", self.out]
+        process = start(*arguments)
+        staging = self.folder / ".data.preparing"
+        deadline = time.monotonic() + 60
+        while not list(staging.glob("train-*.tokens")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        self.assertIsNone(process.poll())
+        self.assertIn("already in use", self.refused(*arguments))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        self.assertFalse(self.out.exists())
+        self.assertTrue(list(staging.glob("train-*.tokens")))
+        self.assertEqual(run(self.text, "--out", self.out)[0], 0)
+        self.assertEqual(self.entries(), ["data", "text.txt"])
+
+
+if __name__ == "__main__":
+    unittest.main()
