@@ -12,6 +12,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 #include "ballast/system/stop_signal.h"
+#include "ballast/system/utf8.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
 
@@ -81,8 +82,9 @@ int run(const Options& options) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     const std::string text = tokenizer.decode(written[i]);
     if (options.json) {
-      completions.push_back(
-          {{"prompt", prompts[i]}, {"text", text}, {"tokens", written[i].size()}});
+      completions.push_back({{"prompt", replace_invalid_utf8(prompts[i])},
+                             {"text", replace_invalid_utf8(text)},
+                             {"tokens", written[i].size()}});
     } else {
       print_bytes(fmt::format("== {} ==\n{}{}\n\n", i + 1, prompts[i], text));
     }
@@ -92,7 +94,7 @@ int run(const Options& options) {
                                         {"step", loaded->step},
                                         {"seed", options.generation.seed},
                                         {"completions", completions}};
-    fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", out.dump(2));
   }
   return 0;
 }

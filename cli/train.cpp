@@ -100,8 +100,7 @@ void print_json(const TrainSummary& s) {
   out["floor_per_token"] = optional(s.floor_per_token);
   out["floor_per_byte"] = optional(s.floor_per_byte);
   out["sample"] = s.sample;
-  // A sample may hold bytes that are not UTF-8; JSON cannot.
-  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  fmt::print("{}\n", out.dump(2));
 }
 
 void print_summary(const TrainSummary& s) {

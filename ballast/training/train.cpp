@@ -12,6 +12,7 @@
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "ballast/system/stop_signal.h"
+#include "ballast/system/utf8.h"
 #include "ballast/system/version.h"
 #include "ballast/training/run_reporter.h"
 #include "ballast/training/trainer.h"
@@ -80,7 +81,7 @@ void TrainingRun::sample() {
                                   .seed = static_cast<uint64_t>(t.seed + step)};
   const auto written =
       generate(trainer_.model(), place_, data_.tokenizer->end_of_text(), {prompt}, options);
-  sample_ = t.sample_prompt + data_.tokenizer->decode(written.front());
+  sample_ = replace_invalid_utf8(t.sample_prompt + data_.tokenizer->decode(written.front()));
   reporter_->sample(step, sample_);
   sampled_at_ = step;
 }
@@ -163,15 +164,33 @@ void announce(const Config& config, const RunDirectory& run, const Trainer& trai
   log_info("run directory: {}", run.path().string());
 }
 
-TrainSummary start_new(const TrainRequest& request) {
-  Config config = resolve_config(request);
-  RunDirectory run = RunDirectory::create(request.run, to_toml(config), run_start(request, 0));
+// Opens the run's data, fits the model's vocabulary to it, and keeps its tokenizer in the run.
+TrainingData prepare_data(Config& config, const RunDirectory& run) {
   TrainingData data = open_training_data(config.data, run.path() / "data");
   fit_vocabulary(config.model, data);
-  if (data.tokenizer != nullptr) data.tokenizer->save(run.path() / "tokenizer");
-  TrainingRun training(config, run, data);
-  announce(config, run, training.trainer());
-  return training.go();
+  if (data.tokenizer != nullptr) {
+    make_folder(run.path() / "tokenizer");
+    data.tokenizer->save(run.path() / "tokenizer");
+  }
+  return data;
+}
+
+TrainSummary start_new(const TrainRequest& request) {
+  Config config = resolve_config(request);
+  const bool was_there = fs::exists(request.run);
+  RunDirectory run = RunDirectory::create(request.run, to_toml(config), run_start(request, 0));
+  TrainingData data;
+  std::optional<TrainingRun> training;
+  try {
+    data = prepare_data(config, run);
+    training.emplace(config, run, data);
+  } catch (...) {  // nothing was computed: leave things as they were
+    for (const auto& entry : fs::directory_iterator(run.path())) fs::remove_all(entry);
+    if (!was_there) fs::remove(run.path());
+    throw;
+  }
+  announce(config, run, training->trainer());
+  return training->go();
 }
 
 // What the request wants must be what the checkpoint holds, but for how the run is watched and
@@ -209,15 +228,13 @@ TrainSummary resume_run(const TrainRequest& request) {
   if (newest.checkpoint) {
     config = resumed_config(request, run, *newest.checkpoint);
   } else {
-    TrainRequest from_start = request;  // it died before its first checkpoint
+    // It died before its first checkpoint.
     read_config_text(config, run.stored_config(), run.config().string());
     if (!request.config_file.empty()) config = resolve_config(request);
     for (const auto& [key, value] : request.overrides) set_knob(config, key, value);
     check_config(config);
   }
-  TrainingData data = open_training_data(config.data, run.path() / "data");
-  fit_vocabulary(config.model, data);
-  if (data.tokenizer != nullptr) data.tokenizer->save(run.path() / "tokenizer");
+  TrainingData data = prepare_data(config, run);
   TrainingRun training(config, run, data);
   if (newest.checkpoint) {
     training.resume(*newest.checkpoint);

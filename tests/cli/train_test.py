@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ballast train` and what follows it, as people use them: whole runs, interruptions, wrong input."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+BALLAST = Path(os.environ["BALLAST_BUILD"]) / "ballast"
+
+# A model so small that starting the program takes longer than training it.
+TINY = (
+    "--model.width=16 --model.layers=1 --model.heads=2 --model.context=32 --training.batch=4 --training.threads=1 "
+    "--training.validate_every=0 --training.validate_batches=2 --training.sample_tokens=8 --data.builtin_bytes=60000 "
+    "--training.log_every=50"
+).split()
+
+
+def ballast(*arguments, **options):
+    return subprocess.run([BALLAST, *map(str, arguments)], capture_output=True, encoding="utf-8", errors="replace", **options)
+
+
+class InFolder(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="ballast-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def run_well(self, *arguments, **options):
+        result = ballast(*arguments, cwd=self.folder, **options)
+        self.assertEqual(result.returncode, 0, f"{arguments}\n{result.stderr}\n{result.stdout}")
+        return result
+
+    def refused(self, *arguments, says):
+        result = ballast(*arguments, cwd=self.folder)
+        self.assertEqual(result.returncode, 2, f"{arguments}\n{result.stderr}\n{result.stdout}")
+        for words in says if isinstance(says, (list, tuple)) else [says]:
+            self.assertIn(words, result.stderr)
+        self.assertEqual(result.stdout, "")
+        return result
+
+    def losses(self, run):
+        lines = [json.loads(line) for line in (self.folder / run / "metrics.jsonl").read_text().splitlines()]
+        return {line["step"]: line["loss"] for line in lines if "loss" in line}
+
+    def weights(self, run, step):
+        folder = self.folder / run / "checkpoints" / f"step_{step:08d}"
+        return [(folder / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")]
+
+
+class Interruptions(InFolder):
+    STEPS = 300
+
+    def train(self, run, *more):
+        return ["train", *TINY, f"--training.steps={self.STEPS}", "--checkpoint.every=20", "--run", run, *more]
+
+    def test_killed_at_twenty_random_moments_it_ends_with_the_same_bits(self):
+        self.run_well(*self.train("straight"))
+        random.seed(7)
+        kills = attempts = 0
+        while kills < 20:
+            attempts += 1
+            self.assertLess(attempts, 200, "runs end before they can be killed")
+            process = subprocess.Popen([BALLAST, *self.train("killed", "--resume", "auto")], cwd=self.folder,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            time.sleep(random.uniform(0.05, 1.0))
+            process.kill()
+            process.communicate()
+            if process.returncode == -signal.SIGKILL:
+                kills += 1
+            else:
+                self.assertEqual(process.returncode, 0)
+                shutil.rmtree(self.folder / "killed")  # it was faster than the kill: once more from the start
+        self.run_well(*self.train("killed", "--resume", "auto"))
+        self.assertEqual(self.weights("killed", self.STEPS), self.weights("straight", self.STEPS))
+        self.assertEqual(self.losses("killed"), self.losses("straight"))
+        self.assertEqual(sorted(self.losses("killed")), list(range(1, self.STEPS + 1)))
+
+    def stop(self, how):
+        """Starts an endless run, stops it by `how`, and returns its output."""
+        command = ["train", *TINY, "--training.steps=1000000", "--checkpoint.every=0", "--run", "run"]
+        process = subprocess.Popen([BALLAST, *command], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        metrics = self.folder / "run" / "metrics.jsonl"
+        for _ in range(600):
+            if metrics.exists() and metrics.stat().st_size > 0:
+                break
+            time.sleep(0.05)
+        how(process)
+        out, error = process.communicate(timeout=60)
+        return process.returncode, out, error
+
+    def test_a_signal_finishes_the_step_and_saves(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                shutil.rmtree(self.folder / "run", ignore_errors=True)
+                code, out, error = self.stop(lambda process: process.send_signal(number))
+                self.assertEqual(code, 0, error)
+                self.assertIn("Stopped after", out)
+                done = max(self.losses("run"))
+                self.assertTrue((self.folder / "run" / "checkpoints" / f"step_{done:08d}" / "manifest.json").exists())
+                result = self.run_well("train", "--run", "run", "--resume", "auto", f"--training.steps={done + 5}", "--json")
+                self.assertEqual(json.loads(result.stdout)["step"], done + 5)
+
+    def test_max_time_stops_the_same_way(self):
+        result = self.run_well("train", *TINY, "--training.steps=10000000", "--max-time", "1s", "--run", "run", "--json")
+        summary = json.loads(result.stdout)
+        self.assertFalse(summary["finished"])
+        self.assertTrue(Path(self.folder / summary["checkpoint"]).is_dir())
+
+    def test_resume_passes_over_a_damaged_checkpoint_and_says_so(self):
+        self.run_well(*self.train("run"))
+        newest = self.folder / "run" / "checkpoints" / f"step_{self.STEPS:08d}" / "model.safetensors"
+        data = bytearray(newest.read_bytes())
+        data[-5] ^= 1
+        newest.write_bytes(data)
+        before = self.losses("run")
+        result = self.run_well(*self.train("run", "--resume", "auto"))
+        self.assertIn("passed over", result.stderr)
+        self.assertIn(f"resuming from run/checkpoints/step_{self.STEPS - 20:08d}", result.stderr)
+        self.assertEqual(self.losses("run"), before)
+
+    def test_a_run_directory_is_used_by_one_process_at_a_time(self):
+        def second(process):
+            self.refused("train", "--run", "run", "--resume", "auto", says="in use")
+            process.send_signal(signal.SIGINT)
+
+        code, _, error = self.stop(second)
+        self.assertEqual(code, 0, error)
+
+
+class WholeWay(InFolder):
+    def test_text_to_tokens_to_model_to_text(self):
+        text = "".join(f"Line {i}: the quick brown fox jumps over {i % 7} lazy dogs.\n" for i in range(400))
+        (self.folder / "book.txt").write_text(text)
+        self.run_well("prepare", "book.txt", "--out", "data", "--tokenizer", "bpe", "--vocab-size", "300")
+        result = self.run_well("train", *TINY, "--data", "data", "--training.steps=60", "--run", "run", "--json",
+                               "--optimizer.learning_rate=1e-2")
+        summary = json.loads(result.stdout)
+        self.assertTrue(summary["finished"])
+        self.assertLess(summary["valid_perplexity"], 150)
+        for name in ("config.toml", "run.json", "metrics.jsonl", "samples.txt", "tensorboard", "checkpoints", "tokenizer"):
+            self.assertTrue((self.folder / "run" / name).exists(), name)
+        keys = {"step", "loss", "tokens", "seconds", "tokens_per_second", "grad_norm", "learning_rate"}
+        line = json.loads((self.folder / "run" / "metrics.jsonl").read_text().splitlines()[0])
+        self.assertLessEqual(keys, set(line))
+
+        # A stride of the context and the whole validation data: the same number as training reported.
+        evaluated = json.loads(self.run_well("eval", "run", "--json").stdout)
+        self.assertLessEqual({"loss", "perplexity", "bits_per_byte", "tokens"}, set(evaluated))
+        on_text = json.loads(self.run_well("eval", "run", "--data", "book.txt", "--stride", "8", "--json").stdout)
+        self.assertLess(on_text["loss"], json.loads(self.run_well("eval", "run", "--data", "book.txt", "--json").stdout)["loss"] + 0.05)
+        self.assertGreater(on_text["bits_per_byte"], 0)
+        piped = json.loads(self.run_well("eval", "run", "--data", "-", "--stride", "8", "--json", input=text).stdout)
+        self.assertEqual(piped["loss"], on_text["loss"])
+
+        exported = json.loads(self.run_well("export", "run", "--out", "model", "--json").stdout)
+        self.assertEqual(exported["parameters"], summary["parameters"])
+        arguments = ["--prompt", "Line", "--max-tokens", "20", "--seed", "3", "--json"]
+        from_run = json.loads(self.run_well("generate", "run", *arguments).stdout)["completions"]
+        from_export = json.loads(self.run_well("generate", "model", *arguments).stdout)["completions"]
+        self.assertEqual(from_run, from_export)
+        streamed = self.run_well("generate", "run", *arguments[:-1]).stdout
+        # A young model writes broken UTF-8, which JSON replaces byte by byte and Python in its own way.
+        self.assertEqual(streamed.replace("\ufffd", ""), "Line" + from_run[0]["text"].replace("\ufffd", "") + "\n")
+        self.refused("export", "run", "--out", "model", says="--overwrite")
+
+    def test_many_prompts_at_once_are_as_each_alone(self):
+        self.run_well("train", *TINY, "--training.steps=5", "--run", "run")
+        arguments = ["--max-tokens", "50", "--temperature", "0", "--endless", "--json"]
+        prompts = ["a", "a much longer prompt than the other one, longer than the context", ""]
+        together = json.loads(self.run_well("generate", "run", *sum((["--prompt", p] for p in prompts), []), *arguments).stdout)
+        for prompt, completion in zip(prompts, together["completions"]):
+            alone = json.loads(self.run_well("generate", "run", "--prompt", prompt, *arguments).stdout)["completions"][0]
+            self.assertEqual(alone, completion)
+
+    def test_print_config_round_trips(self):
+        first = self.run_well("train", "--model.width", "64", "--print-config").stdout
+        (self.folder / "config.toml").write_text(first)
+        self.assertEqual(self.run_well("train", "config.toml", "--print-config").stdout, first)
+        self.assertIn("width = 64", first)
+
+
+class Mistakes(InFolder):
+    def test_flags(self):
+        self.refused("train", "--model.widht", "3", says="--model.width")
+        self.refused("train", "--model.width", "0", says="from 1 to")
+        self.refused("train", "--model.width", "9", "--model.heads", "2", says="do not divide")
+        self.refused("trian", says="nearest is train")
+        self.refused("train", "--resume", "auto", says="--run")
+        self.refused("train", "nowhere.toml", says="nowhere.toml")
+        self.refused("eval", says="MODEL")
+        self.refused("generate", "nowhere", says="nowhere")
+        self.assertEqual(list(self.folder.iterdir()), [], "a refused command leaves nothing behind")
+
+    def test_data(self):
+        empty = self.folder / "empty"
+        empty.mkdir()
+        self.refused("train", *TINY, "--data", "nowhere", "--run", "run", says="nowhere")
+        self.refused("train", *TINY, "--data", "empty", "--run", "run", says="empty")
+        self.refused("prepare", "empty", "--out", "data", says="empty")
+        (self.folder / "short.txt").write_text("only a few words")
+        self.run_well("prepare", "short.txt", "--out", "short")
+        self.refused("train", *TINY, "--data", "short", "--run", "run", says="context")
+        self.assertFalse((self.folder / "run").exists(), "a run that could not start leaves no directory")
+
+    def test_run_directories(self):
+        (self.folder / "file").write_text("mine")
+        self.refused("train", *TINY, "--run", "file/run", says="file")
+        (self.folder / "other").mkdir()
+        (self.folder / "other" / "precious").write_text("mine")
+        self.refused("train", *TINY, "--run", "other", says="other")
+        self.run_well("train", *TINY, "--training.steps=2", "--run", "run")
+        self.refused("train", *TINY, "--run", "run", says="--resume auto")
+        self.refused("train", "--run", "run", "--resume", "auto", "--model.width=32", says="model.width: 16 -> 32")
+        self.assertEqual((self.folder / "other" / "precious").read_text(), "mine")
+
+    def test_a_tokenizer_that_does_not_fit(self):
+        self.run_well("train", *TINY, "--training.steps=2", "--run", "run")
+        text = "words and more words\n" * 200
+        (self.folder / "text.txt").write_text(text)
+        self.run_well("prepare", "text.txt", "--out", "data", "--tokenizer", "bpe", "--vocab-size", "270")
+        self.refused("eval", "run", "--data", "data", says="tokenizer")
+        self.refused("generate", "run", "--tokenizer", "data", says="tokenizer")
+
+    def test_training_that_goes_wrong_stops_with_advice(self):
+        result = ballast("train", *TINY, "--run", "run", "--training.steps=400", "--optimizer.learning_rate=10",
+                         "--optimizer.clip_norm=0", "--optimizer.warmup_steps=0", "--optimizer.epsilon=1e-20",
+                         "--training.spike_factor=1e-9", "--training.max_skipped=5", cwd=self.folder)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("5 steps in a row were skipped", result.stderr)
+        self.assertIn("skipped", (self.folder / "run" / "metrics.jsonl").read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()
