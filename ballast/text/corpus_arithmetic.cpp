@@ -3,21 +3,22 @@
 #include <cstdlib>
 
 #include "ballast/text/corpus_domains.h"
+#include "ballast/text/corpus_words.h"
 
 namespace ballast {
 namespace {
 
-const Words kThings = Words::zipf(
+constexpr Words kThings = Words::zipf(
     {"apples", "marbles", "stamps",    "books", "coins",   "pears",   "shells",   "buttons",
      "cards",  "pencils", "nuts",      "eggs",  "cups",    "ribbons", "tickets",  "candles",
      "stones", "keys",    "plums",     "beads", "letters", "bricks",  "feathers", "corks",
      "acorns", "spoons",  "postcards", "lamps", "hats",    "maps",    "bottles",  "photographs",
      "boats",  "puzzles", "roses",     "kites"});
-const Words kContainers = Words::zipf({"boxes", "bags", "baskets", "jars", "drawers", "crates",
-                                       "tins", "shelves", "sacks", "cases", "rows", "bowls"});
-const Words kGains = Words::zipf(
+constexpr Words kContainers = Words::zipf({"boxes", "bags", "baskets", "jars", "drawers", "crates",
+                                           "tins", "shelves", "sacks", "cases", "rows", "bowls"});
+constexpr Words kGains = Words::zipf(
     {"buys", "finds", "gets", "picks up", "wins", "borrows", "makes", "earns", "counts"});
-const Words kLosses =
+constexpr Words kLosses =
     Words::zipf({"gives", "sells", "lends", "sends", "hands", "promises", "loses"});
 
 // Small numbers are frequent, as in real exercises. The ranges do not overlap.

@@ -4,32 +4,33 @@
 #include <vector>
 
 #include "ballast/text/corpus_domains.h"
+#include "ballast/text/corpus_words.h"
 
 namespace ballast {
 namespace {
 
-const Words kGreetings =
+constexpr Words kGreetings =
     Words::zipf({"Good to see you", "Hello", "There you are", "What a surprise", "Hello again",
                  "Good day", "Welcome back", "Finally"});
-const Words kMoods =
+constexpr Words kMoods =
     Words::zipf({"I am fine", "I am tired", "I am in a hurry", "I feel great", "I could be better",
                  "I am hungry", "I have a cold", "I am late", "I am quite happy", "I slept badly"});
 // The same verbs in the past and plain: "found" and "find".
-const Words kDid = Words::zipf(
+constexpr Words kDid = Words::zipf(
     {"found",    "bought",   "lost",     "painted",  "sold",     "saw",     "left",    "hid",
      "repaired", "forgot",   "broke",    "drew",     "borrowed", "cleaned", "dropped", "noticed",
      "buried",   "tested",   "stole",    "admired",  "weighed",  "wrapped", "washed",  "kicked",
      "polished", "sketched", "measured", "unpacked", "kept",     "missed",  "tried",   "moved",
      "burned",   "lifted",   "opened",   "shook",    "touched",  "emptied", "filmed",  "wanted",
      "carved",   "rented",   "caught",   "hated",    "mended",   "rolled",  "chose",   "won"});
-const Words kDo =
+constexpr Words kDo =
     Words::zipf({"find",   "buy",    "lose",    "paint",  "sell",   "see",   "leave",  "hide",
                  "repair", "forget", "break",   "draw",   "borrow", "clean", "drop",   "notice",
                  "bury",   "test",   "steal",   "admire", "weigh",  "wrap",  "wash",   "kick",
                  "polish", "sketch", "measure", "unpack", "keep",   "miss",  "try",    "move",
                  "burn",   "lift",   "open",    "shake",  "touch",  "empty", "film",   "want",
                  "carve",  "rent",   "catch",   "hate",   "mend",   "roll",  "choose", "win"});
-const Words kTimes = Words::zipf(
+constexpr Words kTimes = Words::zipf(
     {"yesterday",        "last night",       "this morning", "on Monday",   "last week",
      "in May",           "two days ago",     "at noon",      "after lunch", "an hour ago",
      "on Friday",        "before breakfast", "in the rain",  "by mistake",  "last summer",
@@ -37,36 +38,38 @@ const Words kTimes = Words::zipf(
      "with Grandfather", "on Sunday",        "last winter",  "in the dark", "with both hands",
      "at Easter",        "for a friend",     "in June",      "at sunset",   "without a word",
      "for fun",          "on Tuesday"});
-const Words kReactions =
+constexpr Words kReactions =
     Words::zipf({"Really", "How nice", "I had no idea", "Not again", "Oh dear", "Wonderful",
                  "Poor you", "I see", "Well done", "Strange", "Good heavens", "Lucky you",
                  "What a pity", "No wonder", "Bravo", "Never mind"});
-const Words kSurely =
+constexpr Words kSurely =
     Words::zipf({"I think", "surely", "as I said", "of course", "believe me", "I hope"});
-const Words kActivities =
+constexpr Words kActivities =
     Words::zipf({"go swimming", "visit the museum", "have dinner", "play chess", "see a film",
                  "paint the fence", "go for a walk", "cook something", "go to the concert",
                  "repair the boat", "go dancing", "pick cherries", "learn Latin", "feed the ducks",
                  "play cards", "climb the tower"});
-const Words kHours = Words::zipf({"seven", "eight", "six", "five", "nine", "four", "ten", "three"});
-const Words kAgreement =
+constexpr Words kHours =
+    Words::zipf({"seven", "eight", "six", "five", "nine", "four", "ten", "three"});
+constexpr Words kAgreement =
     Words::zipf({"Gladly", "Good idea", "Why not", "With pleasure", "If you like"});
-const Words kNews = Words::zipf(
+constexpr Words kNews = Words::zipf(
     {"has a boat",      "has moved",         "dances now",     "has a new job",  "writes novels",
      "is back",         "lost the election", "keeps bees",     "sold the house", "builds walls",
      "won a prize",     "plays the harp",    "speaks Greek",   "has married",    "is ill",
      "collects stamps", "is a baker now",    "bought a horse", "hates the city", "sings well",
      "is in prison",    "travels a lot",     "paints ships",   "went to sea"});
-const Words kContacts =
+constexpr Words kContacts =
     Words::zipf({"call", "visit", "write to", "congratulate", "ask", "warn", "help"});
-const Words kGoods =
+constexpr Words kGoods =
     Words::zipf({"plates", "chairs", "tickets", "roses", "pens", "towels", "records", "pillows",
                  "tiles", "bulbs", "fish", "glasses", "knives", "melons"});
-const Words kDrinks = Words::zipf({"tea", "coffee", "water", "lemonade", "cocoa", "cider", "milk",
-                                   "apple juice", "soup", "beer"});
-const Words kExcuses = Words::zipf({"I have to go now", "It is getting late", "My bus is coming",
-                                    "They are waiting for me", "I must hurry"});
-const Words kFarewells =
+constexpr Words kDrinks = Words::zipf({"tea", "coffee", "water", "lemonade", "cocoa", "cider",
+                                       "milk", "apple juice", "soup", "beer"});
+constexpr Words kExcuses =
+    Words::zipf({"I have to go now", "It is getting late", "My bus is coming",
+                 "They are waiting for me", "I must hurry"});
+constexpr Words kFarewells =
     Words::zipf({"Take care", "See you soon", "All the best", "Have a good day"});
 
 // "under the table", "behind the red barn"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ballast/text/corpus_domains.h"
+#include "ballast/text/corpus_words.h"
 
 namespace ballast {
 namespace {
@@ -15,8 +16,9 @@ struct Shop {
   Words goods, supplies;
 };
 
-const Words kShops = Words::zipf({"bakery", "bookshop", "dairy", "smithy", "tailor", "toy shop"});
-const std::array<Shop, 6> kStores = {{
+constexpr Words kShops =
+    Words::zipf({"bakery", "bookshop", "dairy", "smithy", "tailor", "toy shop"});
+constexpr std::array<Shop, 6> kStores = {{
     {Words::zipf({"loaves", "rolls", "cakes", "tarts", "pretzels", "rye breads", "biscuits", "buns",
                   "muffins", "waffles", "bagels", "pies"}),
      Words::zipf(
@@ -39,19 +41,19 @@ const std::array<Shop, 6> kStores = {{
                   "tin soldiers", "masks", "hoops", "whistles"}),
      Words::zipf({"tins of paint", "planks", "pots of glue", "rolls of felt", "springs"})},
 }};
-const Words kCustomers = Words::zipf(
+constexpr Words kCustomers = Words::zipf(
     {"Olsen",  "Brown",  "Keller",  "Moreau", "Rossi",  "Novak", "Lind",    "Baker",  "Horvat",
      "Jensen", "Mayer",  "Silva",   "Dubois", "Berg",   "Conti", "Walsh",   "Kovacs", "Janssen",
      "Popov",  "Nagy",   "Fischer", "Murphy", "Santos", "Weber", "Larsen",  "Ricci",  "Turner",
      "Zeman",  "Costa",  "Quinn",   "Holm",   "Marin",  "Petit", "Schmidt", "Vargas", "Dahl",
      "Fuchs",  "Greco",  "Hughes",  "Ivanov", "Jung",   "Kral",  "Lopez",   "Meyer",  "Nowak",
      "Orlov",  "Peters", "Reyes",   "Sand",   "Toth",   "Unger", "Vidal",   "Winter", "Young"});
-const Words kInitials = Words::uniform({"A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K",
-                                        "L", "M", "N", "O", "P", "R", "S", "T", "V", "W", "Z"});
-const Words kSuppliers = Words::zipf({"the mill", "Hart and Sons", "the harbour store", "a pedlar",
-                                      "the cooperative", "Vogel", "the abbey", "Grimm Brothers",
-                                      "the market", "Sweeney", "a cousin", "the wholesaler"});
-const Words kOccasions = Words::zipf(
+constexpr Words kInitials = Words::uniform({"A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K",
+                                            "L", "M", "N", "O", "P", "R", "S", "T", "V", "W", "Z"});
+constexpr Words kSuppliers = Words::zipf(
+    {"the mill", "Hart and Sons", "the harbour store", "a pedlar", "the cooperative", "Vogel",
+     "the abbey", "Grimm Brothers", "the market", "Sweeney", "a cousin", "the wholesaler"});
+constexpr Words kOccasions = Words::zipf(
     {"a wedding",     "the fair",    "the school",  "a birthday", "the parish",   "the inn",
      "a journey",     "the mayor",   "a neighbour", "the army",   "the ball",     "an aunt",
      "the harvest",   "the theatre", "a nephew",    "the bishop", "a sick child", "the club",

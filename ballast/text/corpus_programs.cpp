@@ -6,24 +6,25 @@
 #include <vector>
 
 #include "ballast/text/corpus_domains.h"
+#include "ballast/text/corpus_words.h"
 
 namespace ballast {
 namespace {
 
-const Words kTopics = Words::zipf(
+constexpr Words kTopics = Words::zipf(
     {"stock of the bakery", "points of the game", "seats on the ferry", "a day at the farm",
      "the water tank", "books in the library", "the bus to town", "savings of a year",
      "bees in the garden", "the long walk", "tickets for the concert", "a very small bank"});
-const Words kVariables = Words::zipf(
+constexpr Words kVariables = Words::zipf(
     {"total", "count", "apples", "boxes",  "price", "speed", "level",  "seats",  "bees",  "pages",
      "coins", "score", "water",  "lamps",  "trees", "miles", "guests", "stones", "cups",  "bonus",
      "rest",  "width", "height", "weight", "days",  "fish",  "ropes",  "wheels", "depth", "limit",
      "stock", "birds", "votes",  "lines",  "power", "tax",   "debt",   "gain",   "crew",  "tons"});
-const Words kLists =
+constexpr Words kLists =
     Words::zipf({"prices", "ages", "sizes", "marks", "steps", "loads", "wins", "hours"});
-const Words kFunctions = Words::zipf({"combine", "grow", "mix", "scale", "adjust", "shift", "blend",
-                                      "weigh", "join", "raise_by", "fix", "merge"});
-const Words kComparisons = Words::uniform({" > ", " < "});
+constexpr Words kFunctions = Words::zipf({"combine", "grow", "mix", "scale", "adjust", "shift",
+                                          "blend", "weigh", "join", "raise_by", "fix", "merge"});
+constexpr Words kComparisons = Words::uniform({" > ", " < "});
 
 struct Variable {
   size_t name;

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ballast/text/corpus_domains.h"
+#include "ballast/text/corpus_words.h"
 
 namespace ballast {
 namespace {
@@ -17,7 +18,7 @@ struct Kitchen {
 };
 constexpr size_t kFirstBakedDish = 4;
 
-const std::array<Kitchen, 2> kKitchens = {{
+constexpr std::array<Kitchen, 2> kKitchens = {{
     {Words::zipf({"soup", "stew", "curry", "ragout", "pie", "gratin", "casserole", "quiche"}),
      {Words::zipf({"potatoes",  "carrots",   "tomatoes",   "leeks",    "mushrooms",
                    "beans",     "peas",      "courgettes", "turnips",  "parsnips",
@@ -47,43 +48,44 @@ const std::array<Kitchen, 2> kKitchens = {{
      Words::zipf({"egg", "lemon", "orange", "banana", "lime", "vanilla pod", "biscuit"})},
 }};
 
-const Words kManners =
+constexpr Words kManners =
     Words::zipf({"Simple",  "Quick",   "Hearty", "Old",    "Light",  "Summer",       "Winter",
                  "Country", "Festive", "Rich",   "Sunday", "Golden", "Spicy",        "Mild",
                  "Rustic",  "Royal",   "Thick",  "Famous", "Autumn", "Grandmother's"});
-const Words kServings =
+constexpr Words kServings =
     Words::zipf({"two", "four", "three", "six", "five", "eight", "seven", "ten"});
 constexpr std::array<int, 8> kServingCounts = {2, 4, 3, 6, 5, 8, 7, 10};
-const Words kQualities =
+constexpr Words kQualities =
     Words::zipf({"fresh", "small", "ripe", "large", "dried", "young", "frozen", "organic", "sweet",
                  "smoked", "soft", "wild", "firm", "tinned"});
-const Words kGrades = Words::zipf(
+constexpr Words kGrades = Words::zipf(
     {"good", "fine", "pure", "mild", "cheap", "cold", "dark", "plain", "strong", "best"});
-const Words kSizes =
+constexpr Words kSizes =
     Words::zipf({"large", "deep", "wide", "heavy", "small", "clean", "round", "flat"});
-const std::array<Words, 2> kVessels = {Words::zipf({"pot", "pan", "saucepan", "cauldron", "wok"}),
-                                       Words::zipf({"dish", "tin", "bowl", "mould", "tray"})};
-const Words kCleaning =
+constexpr std::array<Words, 2> kVessels = {
+    Words::zipf({"pot", "pan", "saucepan", "cauldron", "wok"}),
+    Words::zipf({"dish", "tin", "bowl", "mould", "tray"})};
+constexpr Words kCleaning =
     Words::zipf({"Wash", "Peel", "Rinse", "Clean", "Sort", "Trim", "Soak", "Dry"});
-const Words kCutting = Words::zipf({"chop", "slice", "dice", "halve", "crush", "quarter", "mash",
-                                    "grate", "shred", "salt", "flatten", "weigh"});
-const std::array<Words, 2> kHeating = {
+constexpr Words kCutting = Words::zipf({"chop", "slice", "dice", "halve", "crush", "quarter",
+                                        "mash", "grate", "shred", "salt", "flatten", "weigh"});
+constexpr std::array<Words, 2> kHeating = {
     Words::zipf({"fry", "boil", "simmer", "brown", "steam", "stew", "roast", "blanch"}),
     Words::zipf({"chill", "warm", "whisk", "marinate", "blend", "knead"})};
-const Words kMixing =
+constexpr Words kMixing =
     Words::zipf({"Add", "Stir in", "Mix in", "Fold in", "Work in", "Whisk in", "Throw in"});
-const Words kPouring = Words::zipf({"Pour in", "Add", "Stir in", "Splash in"});
-const std::array<Words, 2> kWaiting = {
+constexpr Words kPouring = Words::zipf({"Pour in", "Add", "Stir in", "Splash in"});
+constexpr std::array<Words, 2> kWaiting = {
     Words::zipf({"Cook", "Simmer", "Boil", "Stir", "Cook gently", "Bubble", "Steep"}),
     Words::zipf({"Wait", "Rest", "Beat", "Cool", "Whisk", "Stir", "Sit down"})};
-const Words kSeasoning = Words::zipf(
+constexpr Words kSeasoning = Words::zipf(
     {"Season with", "Sprinkle", "Spice with", "Scatter", "Flavour with", "Dust with", "Grind"});
-const Words kAdverbs =
+constexpr Words kAdverbs =
     Words::zipf({"slowly",      "gently",         "at once",      "with care",    "bit by bit",
                  "quickly",     "while stirring", "off the heat", "with a spoon", "at the end",
                  "by hand",     "with love",      "in two goes",  "as usual",     "on low heat",
                  "with a fork", "in silence",     "to taste",     "on high heat", "drop by drop"});
-const Words kServing =
+constexpr Words kServing =
     Words::zipf({"hot", "warm", "at once", "in deep plates", "cold", "in small bowls", "with pride",
                  "after a rest", "by candlelight", "outdoors"});
 

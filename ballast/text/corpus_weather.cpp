@@ -5,21 +5,22 @@
 #include <vector>
 
 #include "ballast/text/corpus_domains.h"
+#include "ballast/text/corpus_words.h"
 
 namespace ballast {
 namespace {
 
-const Words kDrySkies =
+constexpr Words kDrySkies =
     Words::zipf({"sunny", "a few clouds", "clear", "overcast", "hazy", "fog", "bright spells",
                  "grey", "high clouds", "mild sun", "blue sky", "thin clouds"});
-const Words kWetSkies =
+constexpr Words kWetSkies =
     Words::zipf({"light rain", "showers", "steady rain", "drizzle", "thunderstorms", "heavy rain",
                  "rain at times", "a downpour", "hail", "wet fog"});
-const Words kSnowSkies = Words::zipf({"light snow", "snow showers", "heavy snow", "sleet",
-                                      "a snowstorm", "a few flakes", "wet snow"});
-const Words kDirections = Words::zipf(
+constexpr Words kSnowSkies = Words::zipf({"light snow", "snow showers", "heavy snow", "sleet",
+                                          "a snowstorm", "a few flakes", "wet snow"});
+constexpr Words kDirections = Words::zipf(
     {"west", "southwest", "northwest", "south", "north", "east", "northeast", "southeast"});
-const Words kTendencies =
+constexpr Words kTendencies =
     Words::zipf({"little change", "a warmer week", "a colder week", "more sun", "wind from the sea",
                  "unsettled days", "clear nights", "more rain", "a calm weekend",
                  "fog on the coast", "thunder in the hills", "a dry spell"});
@@ -44,9 +45,9 @@ struct Weather {
 int choose_low(Weather& weather) {
   const int usual = kMonthLow[weather.month];
   std::array<uint32_t, 11> weights = {1, 1, 2, 3, 3, 3, 3, 3, 2, 1, 1};
-  for (int step = -5; step <= 5; ++step) {
-    const bool returns = std::abs(weather.low + step - usual) < std::abs(weather.low - usual);
-    if (returns) weights[static_cast<size_t>(step + 5)] *= 2;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const int low = weather.low + static_cast<int>(i) - 5;
+    if (std::abs(low - usual) < std::abs(weather.low - usual)) weights[i] *= 2;
   }
   return weather.low + static_cast<int>(weather.out.choose(weights)) - 5;
 }

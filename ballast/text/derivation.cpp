@@ -10,20 +10,20 @@ namespace ballast {
 namespace {
 
 double log_of(uint64_t n) {
-  static const auto kTable = [] {
-    std::array<double, 1024> table{};
-    for (size_t i = 1; i < table.size(); ++i) table[i] = std::log(static_cast<double>(i));
-    return table;
+  static const auto table = [] {
+    std::array<double, 1024> logs{};
+    for (size_t i = 1; i < logs.size(); ++i) logs[i] = std::log(static_cast<double>(i));
+    return logs;
   }();
-  return n < kTable.size() ? kTable[n] : std::log(static_cast<double>(n));
+  return n < table.size() ? table[n] : std::log(static_cast<double>(n));
 }
 
 bool contains(uint64_t set, size_t i) { return (set >> i & 1) != 0; }
 
 uint64_t total_weight(const Words& words, uint64_t excluded) {
-  uint64_t total = 0;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (!contains(excluded, i)) total += words.weight(i);
+  uint64_t total = words.total_weight();
+  for (size_t i = 0; excluded != 0 && i < words.size(); ++i) {
+    if (contains(excluded, i)) total -= words.weight(i);
   }
   return total;
 }

@@ -1,34 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace ballast {
 
-// Words (or phrases) with whole-number weights: p(i) = weight(i) / sum of weights. At most 64, so
-// that a set of them fits into a uint64_t (bit i for word i). The text must outlive this object.
+// Words (or phrases) with whole-number weights: p(i) = weight(i) / total_weight(). At most 64, so
+// that a set of them fits into a uint64_t (bit i for word i); no word twice.
 class Words {
  public:
-  static Words uniform(std::initializer_list<std::string_view> words);
-  static Words zipf(std::initializer_list<std::string_view> words);  // p(i) ~ 1 / (i + 8)
+  static constexpr size_t kMaxWords = 64;
 
-  size_t size() const { return words_.size(); }
-  std::string_view operator[](size_t i) const { return words_[i]; }
-  uint32_t weight(size_t i) const { return weights_[i]; }
-  std::span<const uint32_t> weights() const { return weights_; }
+  static constexpr Words uniform(std::initializer_list<std::string_view> words) {
+    return Words(words, [](size_t) { return uint32_t{1}; });
+  }
+  // p(i) ~ 1 / (i + 8)
+  static constexpr Words zipf(std::initializer_list<std::string_view> words) {
+    return Words(words, [](size_t i) { return static_cast<uint32_t>(20000 / (i + 8)); });
+  }
+
+  constexpr size_t size() const { return size_; }
+  constexpr std::string_view operator[](size_t i) const { return words_[i]; }
+  constexpr uint32_t weight(size_t i) const { return weights_[i]; }
+  constexpr uint64_t total_weight() const { return total_; }
 
  private:
-  Words(std::vector<std::string_view> words, std::vector<uint32_t> weights);
+  constexpr Words(std::initializer_list<std::string_view> words, uint32_t (*weight)(size_t)) {
+    for (const std::string_view word : words) {
+      for (size_t i = 0; i < size_; ++i) {
+        if (words_[i] == word) throw std::logic_error("Words: a word twice");
+      }
+      if (size_ == kMaxWords) throw std::logic_error("Words: too many");
+      words_[size_] = word;
+      weights_[size_] = weight(size_);
+      total_ += weights_[size_++];
+    }
+  }
 
-  std::vector<std::string_view> words_;
-  std::vector<uint32_t> weights_;
+  std::array<std::string_view, kMaxWords> words_{};
+  std::array<uint32_t, kMaxWords> weights_{};
+  size_t size_ = 0;
+  uint64_t total_ = 0;
 };
 
 // A probabilistic grammar is a procedure that writes a text through a Chooser: where the text could

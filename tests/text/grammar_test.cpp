@@ -11,6 +11,7 @@
 #include <string>
 
 #include "ballast/text/corpus_domains.h"
+#include "ballast/text/corpus_words.h"
 #include "ballast/text/derivation.h"
 
 namespace ballast {
@@ -103,7 +104,7 @@ class Enumerator : public Chooser {
   Derivation current_;
 };
 
-const Words kColours = Words::zipf({"red", "reddish", "blue", "green"});
+constexpr Words kColours = Words::zipf({"red", "reddish", "blue", "green"});
 
 // Every kind of choice, choices seen late, words that start with other words, and a drawn length.
 void toy_grammar(Chooser& out) {
