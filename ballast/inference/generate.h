@@ -15,7 +15,7 @@ namespace ballast {
 
 struct GenerationOptions {
   int64_t max_tokens = 200;
-  SamplingOptions sampling;
+  SamplingOptions sampling = {};
   uint64_t seed = 1;
   bool stop_at_end_of_text = true;
 };
