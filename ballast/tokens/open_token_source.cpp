@@ -56,9 +56,7 @@ std::unique_ptr<TokenSource> open_folder_of_bins(const fs::path& folder, const s
   return concatenate(std::move(sources), std::move(info));
 }
 
-}  // namespace
-
-std::unique_ptr<TokenSource> open_token_source(const fs::path& path, const std::string& split) {
+std::unique_ptr<TokenSource> recognise_and_open(const fs::path& path, const std::string& split) {
   if (fs::is_directory(path)) {
     if (TokenDataset::is_dataset(path)) return TokenDataset(path).open(split);
     return open_folder_of_bins(path, split);
@@ -77,6 +75,16 @@ std::unique_ptr<TokenSource> open_token_source(const fs::path& path, const std::
       "{} is not token data (a folder of `ballast prepare`, .bin or .idx): if it is text, run "
       "`ballast prepare {} --out FOLDER` and use that folder",
       path.string(), path.string());
+}
+
+}  // namespace
+
+std::unique_ptr<TokenSource> open_token_source(const fs::path& path, const std::string& split) {
+  try {
+    return recognise_and_open(path, split);
+  } catch (const fs::filesystem_error& error) {  // e.g. a folder that may not be looked into
+    fail("{}: {}", error.path1().string(), error.code().message());
+  }
 }
 
 }  // namespace ballast

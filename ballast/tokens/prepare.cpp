@@ -45,6 +45,29 @@ void check(const PrepareRequest& request) {
   if (request.out.empty()) fail("no output folder: name one with --out");
 }
 
+void check_paths(const PrepareRequest& request) {
+  std::vector<std::string> inputs = request.inputs;
+  inputs.insert(inputs.end(), request.valid_inputs.begin(), request.valid_inputs.end());
+  int standard_inputs = 0;
+  for (const std::string& input : inputs) {
+    const fs::path path = path_of_input(input);
+    if (path == "-" && ++standard_inputs == 2) fail("standard input (-) can be read only once");
+    if (!fs::is_directory(path)) continue;
+    if (TokenDataset::is_dataset(path)) {
+      fail("{} is a data set that was prepared already: train on it with `ballast train --data {}`",
+           path.string(), path.string());
+    }
+    const fs::path inside =
+        fs::weakly_canonical(request.out).lexically_relative(fs::weakly_canonical(path));
+    if (!inside.empty() && *inside.begin() != "..") {
+      fail(
+          "--out {} lies within the input {}, where the next run would take it for text: choose a "
+          "folder outside",
+          request.out.string(), path.string());
+    }
+  }
+}
+
 std::vector<fs::path> as_paths(const std::vector<std::string>& inputs) {
   return {inputs.begin(), inputs.end()};
 }
@@ -169,11 +192,16 @@ class Preparation {
 }  // namespace
 
 PrepareResult prepare(const PrepareRequest& request) {
-  check(request);
-  StagedFolder staged(request.out, request.existing);
-  PrepareResult result = Preparation(request, staged.path()).run();
-  staged.publish();
-  return result;
+  try {
+    check(request);
+    check_paths(request);
+    StagedFolder staged(request.out, request.existing);
+    PrepareResult result = Preparation(request, staged.path()).run();
+    staged.publish();
+    return result;
+  } catch (const fs::filesystem_error& error) {
+    fail("{}: {}", error.path1().string(), error.code().message());
+  }
 }
 
 }  // namespace ballast

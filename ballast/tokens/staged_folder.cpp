@@ -18,8 +18,8 @@ namespace {
 constexpr const char* kLockFile = "lock";
 
 fs::path normalized(const fs::path& target) {
-  fs::path path = fs::absolute(target).lexically_normal();
-  return path.has_filename() ? path : path.parent_path();  // "out/" means "out"
+  fs::path path = fs::weakly_canonical(fs::absolute(target));  // links: where they lead to
+  return path.has_filename() ? path : path.parent_path();      // "out/" means "out"
 }
 
 fs::path sibling(const fs::path& target, std::string_view suffix) {

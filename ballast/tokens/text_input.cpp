@@ -47,10 +47,16 @@ class EvenSample {
 
 }  // namespace
 
+fs::path path_of_input(const std::string& input) {
+  const size_t equals = input.find('=');
+  const bool is_named = equals != input.npos && equals > 0 && input.find('/') > equals;
+  return is_named && !fs::exists(input) ? input.substr(equals + 1) : input;
+}
+
 std::vector<std::string> spool_standard_input(std::vector<std::string> inputs,
                                               const fs::path& spool) {
   for (std::string& input : inputs) {
-    if (input != "-" && !(input.ends_with("=-") && !fs::exists(input))) continue;
+    if (path_of_input(input) != "-") continue;
     copy_standard_input(spool);
     input = (input == "-" ? "stdin=" : input.substr(0, input.size() - 1)) + spool.string();
   }

@@ -12,6 +12,9 @@
 
 namespace ballast {
 
+// The path in an input of the form PATH or NAME=PATH, as read_text_files takes them.
+std::filesystem::path path_of_input(const std::string& input);
+
 // Copies standard input, where it is one of `inputs`, into a file `spool` and names that instead,
 // so that the inputs can be read twice.
 std::vector<std::string> spool_standard_input(std::vector<std::string> inputs,

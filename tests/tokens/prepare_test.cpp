@@ -242,8 +242,22 @@ TEST(Prepare, RefusesWhatCannotBeDone) {
   EXPECT_THAT(message_of({.inputs = {text}, .out = out, .valid_fraction = 0.9999999}),
               HasSubstr("fell into the validation split"));
   EXPECT_THAT(message_of({.inputs = {text}, .out = "/proc/data"}), HasSubstr("/proc/"));
+  EXPECT_THAT(message_of({.inputs = {text}, .out = folder / std::string(300, 'x')}),
+              HasSubstr("File name too long"));
+  EXPECT_THAT(message_of({.inputs = {"a=-"}, .valid_inputs = {"-"}, .out = out}),
+              HasSubstr("standard input (-) can be read only once"));
+  EXPECT_THAT(message_of({.inputs = {"a=" + folder.path().string()}, .out = out}),
+              HasSubstr("lies within the input"));
   // Nothing of all this left anything behind.
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1);
+}
+
+TEST(Prepare, DoesNotTakeADataSetForText) {
+  const test::TemporaryFolder folder;
+  test::write_bytes(folder / "a.txt", "some text");
+  prepare({.inputs = {folder / "a.txt"}, .out = folder / "data"});
+  EXPECT_THAT(message_of({.inputs = {folder / "data"}, .out = folder / "other"}),
+              HasSubstr("was prepared already: train on it"));
 }
 
 TEST(Prepare, LeavesNothingWhenTheDiskIsFull) {

@@ -99,6 +99,16 @@ TEST(StagedFolder, ReplacesADataSetOnlyWhenPublished) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre("data"));
 }
 
+TEST(StagedFolder, WritesWhereALinkLeadsTo) {
+  const test::TemporaryFolder folder;
+  publish(folder / "disk/data", ExistingOutput::kRefuse, "old");
+  fs::create_directory_symlink(folder / "disk/data", folder / "link");
+  publish(folder / "link", ExistingOutput::kReplace, "new");
+  EXPECT_TRUE(fs::is_symlink(folder / "link"));
+  EXPECT_EQ(read_text(folder / "disk/data/index.json"), "ballast-tokens new");
+  EXPECT_THAT(names_in(folder / "disk"), ElementsAre("data"));
+}
+
 TEST(StagedFolder, RefusesToShareAnOutput) {
   const test::TemporaryFolder folder;
   const StagedFolder first(folder / "data", ExistingOutput::kRefuse);

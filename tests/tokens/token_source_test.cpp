@@ -207,6 +207,8 @@ TEST(OpenTokenSource, SaysWhatAPathIsInstead) {
   EXPECT_THAT(message_of([&] { open_token_source(folder / "absent"); }),
               HasSubstr("does not exist"));
   EXPECT_THAT(message_of([&] { open_token_source(folder.path()); }), HasSubstr("ballast prepare"));
+  EXPECT_THAT(message_of([&] { open_token_source(folder / std::string(300, 'x')); }),
+              HasSubstr("File name too long"));
   write_bytes(folder / "book.txt", "It was a dark and stormy night.");
   EXPECT_THAT(message_of([&] { open_token_source(folder / "book.txt"); }),
               HasSubstr("run `ballast prepare"));
