@@ -169,7 +169,7 @@ Json measure(const Options& options, const Size& size, const ComputePlace& place
 }
 
 int run(const Options& options) {
-  const ComputePlace place = choose_place(options.device, "auto", options.threads);
+  const ComputePlace place = choose_place({.device = options.device, .threads = options.threads});
   std::string twin_version;
   Json rows = Json::array();
   for (const std::string& text : options.sizes) {

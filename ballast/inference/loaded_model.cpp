@@ -44,7 +44,8 @@ std::unique_ptr<LoadedModel> load_model(const std::filesystem::path& path,
   loaded->step = checkpoint.manifest().step;
   read_config_text(loaded->config, checkpoint.manifest().config,
                    checkpoint.path().string() + ", its config");
-  loaded->place = choose_place(device, precision, loaded->config.training.threads);
+  loaded->place = choose_place(
+      {.device = device, .precision = precision, .threads = loaded->config.training.threads});
   loaded->model = std::make_unique<LanguageModel>(loaded->config.model, loaded->table);
   loaded->table.allocate({.device = loaded->place.device,
                           .working = loaded->place.working,

@@ -5,6 +5,8 @@
 #include <ATen/Parallel.h>
 #include <malloc.h>
 
+#include <cstdlib>
+
 #include "ballast/kernels/cuda_plugin.h"
 #include "ballast/system/error.h"
 #include "ballast/system/parallel.h"
@@ -33,15 +35,20 @@ bool find_gpu(const std::string& wish) {
 
 }  // namespace
 
-ComputePlace choose_place(const std::string& device, const std::string& precision,
-                          int64_t threads) {
-  const bool gpu = find_gpu(device);
-  const auto count = threads > 0 ? static_cast<size_t>(threads) : num_cores();
-  if (at::get_num_threads() != static_cast<int>(count))
-    at::set_num_threads(static_cast<int>(count));
+ComputePlace choose_place(const PlaceRequest& request) {
+  // cuBLAS reads this when it starts: a workspace of its own for each stream, which determinism
+  // needs.
+  if (request.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 1);
+  const bool gpu = find_gpu(request.device);
+  if (request.deterministic)
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  const auto threads =
+      request.threads > 0 ? static_cast<int>(request.threads) : static_cast<int>(num_cores());
+  if (at::get_num_threads() != threads) at::set_num_threads(threads);
   if (!gpu) keep_freed_memory();
   ComputePlace place;
   if (gpu) place.device = at::Device(at::kCUDA, 0);
+  const std::string& precision = request.precision;
   if (precision == "fp64") place.working = place.master = at::kDouble;
   if (precision == "bf16" || (precision == "auto" && gpu)) place.working = at::kBFloat16;
   if (place.working == at::kBFloat16 && !gpu) {

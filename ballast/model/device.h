@@ -14,9 +14,15 @@ struct ComputePlace {
   at::ScalarType master = at::kFloat;   // the dtype weights are kept in
 };
 
-// From the knobs: device auto, cpu or cuda; precision auto, fp32, bf16 or fp64; threads, 0 for all
-// cores. Loads the CUDA plugin where a GPU is asked for or might be there. Throws UserError that
-// says why a GPU cannot be had. Sets libtorch's thread count.
-ComputePlace choose_place(const std::string& device, const std::string& precision, int64_t threads);
+struct PlaceRequest {
+  std::string device = "auto";     // auto, cpu or cuda
+  std::string precision = "auto";  // auto, fp32, bf16 or fp64
+  int64_t threads = 0;             // 0: all cores
+  bool deterministic = false;      // on a GPU: only kernels that give the same bits each time
+};
+
+// Decides where and in what to compute. Loads the CUDA plugin where a GPU is asked for or might be
+// there, and sets libtorch's threads. Throws UserError that says why a GPU cannot be had.
+ComputePlace choose_place(const PlaceRequest& request);
 
 }  // namespace ballast

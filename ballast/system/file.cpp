@@ -109,8 +109,13 @@ void OutputFile::write(std::string_view text) {
 
 void OutputFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
   flush();
-  const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-  if (n != static_cast<ssize_t>(bytes.size())) fail_with_errno("write", path_);
+  while (!bytes.empty()) {
+    const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_with_errno("write", path_);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    offset += static_cast<uint64_t>(n);
+  }
 }
 
 void OutputFile::flush() {

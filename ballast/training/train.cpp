@@ -30,11 +30,15 @@ class TrainingRun {
       : config_(config),
         run_(run),
         data_(data),
-        place_(choose_place(config.training.device, config.training.precision,
-                            config.training.threads)),
+        place_(choose_place({config.training.device, config.training.precision,
+                             config.training.threads, config.training.deterministic})),
         trainer_(config, place_, data.train) {}
 
-  void resume(const Checkpoint& checkpoint) { trainer_.resume(checkpoint); }
+  void resume(const Checkpoint& checkpoint) {
+    trainer_.resume(checkpoint);
+    checkpoint_ = checkpoint.path();
+    saved_at_ = trainer_.state().step;
+  }
   TrainSummary go();
 
   const Trainer& trainer() const { return trainer_; }
@@ -110,17 +114,21 @@ bool TrainingRun::must_stop(const StopSignal& signal) const {
 TrainSummary TrainingRun::go() {
   const StopSignal signal;
   reporter_.emplace(run_, trainer_);
+  if (trainer_.state().step >= config_.training.steps) {
+    log_info("{} is finished already; --training.steps with a larger number would go on",
+             run_.path().string());
+    return summary({});
+  }
   StepStats last;
   while (trainer_.state().step < config_.training.steps && !must_stop(signal)) {
     last = trainer_.step();
     after_step(last);
   }
-  const bool finished = trainer_.state().step >= config_.training.steps;
-  save();  // first: whatever follows can be done again
-  if (finished) {
+  if (trainer_.state().step >= config_.training.steps) {
     validate();
     sample();
   }
+  save();
   reporter_.reset();
   return summary(last);
 }
@@ -222,8 +230,7 @@ TrainSummary resume_run(const TrainRequest& request) {
   for (const std::string& name : remove_leftovers(run.checkpoints()))
     log_info("removed unfinished {}", name);
   NewestValid newest = find_newest_valid(run.checkpoints());
-  for (const PassedOver& bad : newest.passed_over)
-    log_warning("passed over {}: {}", bad.path.string(), bad.reason);
+  for (const PassedOver& bad : newest.passed_over) log_warning("passed over: {}", bad.reason);
   Config config;
   if (newest.checkpoint) {
     config = resumed_config(request, run, *newest.checkpoint);
