@@ -97,7 +97,16 @@ size_t DocumentSplitter::find_cut() {
     return at;
   }
   cut_searched_ = std::max(lowest, text.size() - std::min<size_t>(text.size(), 3));
-  return 0;
+  return text.size() - begin_ > kLongestPiece ? forced_cut() : 0;
+}
+
+// In the middle, so that a separator which is still being read stays whole: at the start of a UTF-8
+// character, and not where a separator's text would come to stand at the start of a piece.
+size_t DocumentSplitter::forced_cut() const {
+  size_t at = begin_ + (buffer_.size() - begin_) / 2;
+  const auto is_inside = [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; };
+  for (size_t back = 0; back < 4 && (is_inside(buffer_[at]) || buffer_[at] == '<'); ++back) --at;
+  return at;
 }
 
 void DocumentSplitter::refill() {

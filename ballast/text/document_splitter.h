@@ -20,6 +20,9 @@ inline constexpr std::string_view kDocumentSeparator = "<|endoftext|>";
 class DocumentSplitter {
  public:
   static constexpr size_t kPieceBytes = 1 << 20;
+  // A run of so many bytes without a place to cut is cut all the same, so that memory stays bounded
+  // whatever the input.
+  static constexpr size_t kLongestPiece = 16 << 20;
 
   // REQUIRES: source outlives this object. A document longer than `piece_bytes` is cut at the first
   // chance after that many bytes.
@@ -33,7 +36,8 @@ class DocumentSplitter {
     size_t text_end, next_begin;
   };
   std::optional<Separator> find_separator();
-  size_t find_cut();  // 0: none
+  size_t find_cut();  // 0: none yet
+  size_t forced_cut() const;
   void refill();
   void take(TextPiece& piece, size_t end);
 

@@ -25,6 +25,7 @@ class TextReader {
 
   // Fills the next piece; false at the end. A document is cut only before white space that follows
   // a non-space, where every GPT-2 style pre-tokenizer cuts too: pieces can be encoded apart.
+  // (A run of many megabytes without such a place is cut anywhere between characters.)
   virtual bool next(TextPiece& piece) = 0;
 
   virtual const std::vector<std::string>& domains() const = 0;

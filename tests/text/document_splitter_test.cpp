@@ -151,6 +151,20 @@ TEST(DocumentSplitter, ARunWithoutSpaceGrowsOnePiece) {
   EXPECT_GE(pieces[0].text.size(), run.size());
 }
 
+TEST(DocumentSplitter, AnEndlessRunIsCutBetweenCharacters) {
+  std::string run = "x";  // puts the characters of two bytes at odd places
+  while (run.size() < (50 << 20)) run += "\u00e9";
+  const auto pieces = pieces_of(run + "\n<|endoftext|>\nend", DocumentSplitter::kPieceBytes);
+  std::string joined;
+  for (const auto& piece : pieces) {
+    EXPECT_LE(piece.text.size(), DocumentSplitter::kLongestPiece + (1 << 20));
+    EXPECT_NE(static_cast<unsigned char>(piece.text[0]) & 0xC0, 0x80) << "cut inside a character";
+    if (piece.text != "end") joined += piece.text;
+  }
+  EXPECT_GE(pieces.size(), 4U);
+  EXPECT_EQ(joined, run);
+}
+
 TEST(DocumentSplitter, UnicodeSpacesBeforeASpaceAreNoPlaceToCut) {
   // Every place but one is a space after a space: the one cut must be found there.
   std::string text = "a b";
