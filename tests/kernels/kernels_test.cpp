@@ -27,7 +27,9 @@ struct Case {
 class Kernels : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    if (GetParam().device == at::kCUDA) ASSERT_TRUE(load_cuda_plugin().loaded);
+    if (GetParam().device == at::kCUDA) {
+      ASSERT_TRUE(load_cuda_plugin().loaded);
+    }
     at::manual_seed(1);
   }
   at::TensorOptions longs() const { return at::device(GetParam().device).dtype(at::kLong); }
