@@ -76,7 +76,10 @@ fs::path twin_folder() {
 }
 
 std::string find_python(const Options& options, const fs::path& twin) {
-  if (!options.python.empty()) return fs::absolute(options.python).string();
+  if (!options.python.empty()) {
+    return options.python.find('/') == std::string::npos ? options.python
+                                                         : fs::absolute(options.python).string();
+  }
   const fs::path own = twin / ".." / ".." / ".deps" / "twin" / "bin" / "python";
   return fs::exists(own) ? fs::absolute(own).lexically_normal().string() : "python3";
 }
@@ -110,13 +113,16 @@ std::unique_ptr<ChildProcess> start_twin(const Options& options, const Size& siz
 
 Trainer make_trainer(const Options& options, const Size& size, const ComputePlace& place) {
   Config config;
-  config.model = {.vocabulary = size.vocabulary,
-                  .width = size.width,
-                  .layers = size.layers,
-                  .heads = size.heads,
-                  .context = size.context};
+  for (const auto& [key, value] : {std::pair("vocabulary", size.vocabulary),
+                                   {"width", size.width},
+                                   {"layers", size.layers},
+                                   {"heads", size.heads},
+                                   {"context", size.context}}) {
+    set_knob(config, fmt::format("model.{}", key), std::to_string(value));
+  }
+  if (size.vocabulary == 0) fail("--size: want a vocabulary of at least 1");
+  set_knob(config, "training.batch", std::to_string(size.batch));
   config.optimizer.weight_decay = 0.01;
-  config.training.batch = size.batch;
   config.training.steps = (options.rounds + 1) * options.steps;
   check_config(config);
   RandomStream random(1, "bench");
@@ -172,6 +178,10 @@ int run(const Options& options) {
   const ComputePlace place = choose_place({.device = options.device, .threads = options.threads});
   std::string twin_version;
   Json rows = Json::array();
+  // Rows as they come: the result itself, or beside --json what people see meanwhile.
+  const auto report = [&](const std::string& line) {
+    options.json ? log_line(line) : fmt::print("{}\n", line);
+  };
   for (const std::string& text : options.sizes) {
     const Size size = parse_size(text);
     rows.push_back(measure(options, size, place, twin_version));
@@ -181,10 +191,11 @@ int run(const Options& options) {
             ? ""
             : fmt::format(" | PyTorch {} {} {:.2f} ms | {:.2f}x", options.mode, twin_version,
                           row["twin_step_ms"].get<double>(), row["speedup"].get<double>());
-    log_info("V={} D={} L={} H={} S={} B={} | {:.2f} ms a step | {:.0f} tok/s | {:.0f} GFLOP/s{}",
-             size.vocabulary, size.width, size.layers, size.heads, size.context, size.batch,
-             row["step_ms"].get<double>(), row["tokens_per_second"].get<double>(),
-             row["gflops_per_second"].get<double>(), beside);
+    report(fmt::format(
+        "V={} D={} L={} H={} S={} B={} | {:.2f} ms a step | {:.0f} tok/s | {:.0f} GFLOP/s{}",
+        size.vocabulary, size.width, size.layers, size.heads, size.context, size.batch,
+        row["step_ms"].get<double>(), row["tokens_per_second"].get<double>(),
+        row["gflops_per_second"].get<double>(), beside));
   }
   if (options.json) {
     const Json out = {

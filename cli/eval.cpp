@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "ballast/inference/evaluate.h"
 #include "ballast/system/error.h"
 #include "ballast/system/progress.h"
+#include "ballast/system/stop_signal.h"
 #include "ballast/tokens/prepare.h"
 #include "ballast/tokens/token_dataset.h"
 #include "ballast/training/training_data.h"
@@ -66,20 +68,34 @@ bool holds_tokens(const fs::path& path) {
   return TokenDataset::is_dataset(path) || path.extension() == ".bin" || path.extension() == ".idx";
 }
 
+// The run's own validation data; an export has none lying about it, so that goes to `scratch`.
+std::shared_ptr<TokenSource> own_data(const Options& options, const LoadedModel& loaded,
+                                      const fs::path& scratch) {
+  const fs::path folder = tokenizer_folder_of(options.model.path).parent_path();
+  const bool in_run = TokenDataset::is_dataset(folder / "data");
+  TrainingData data = open_training_data(loaded.config.data, (in_run ? folder : scratch) / "data");
+  if (data.valid == nullptr)
+    fail("the run has no validation data of its own: name some with --data");
+  return data.valid;
+}
+
+std::shared_ptr<TokenSource> open_tokens(const Options& options) {
+  std::vector<std::unique_ptr<TokenSource>> parts;
+  for (const std::string& path : options.data) {
+    if (!holds_tokens(path))
+      fail("--data: {} is text and others are tokens: evaluate them one after the other", path);
+    parts.push_back(open_token_source(path, options.split));
+  }
+  if (parts.size() == 1) return std::move(parts.front());
+  return concatenate(std::move(parts), {.name = "the data", .format = "several"});
+}
+
 // Tokens as they are; text goes through the model's tokenizer, on disk, so that its size does not
 // matter.
 std::shared_ptr<TokenSource> open_data(const Options& options, const LoadedModel& loaded,
                                        const fs::path& scratch) {
-  if (options.data.empty()) {
-    TrainingData data = open_training_data(
-        loaded.config.data, tokenizer_folder_of(options.model.path).parent_path() / "data");
-    if (data.valid == nullptr)
-      fail("the run has no validation data of its own: name some with --data");
-    return data.valid;
-  }
-  if (options.data.size() == 1 && holds_tokens(options.data.front())) {
-    return open_token_source(options.data.front(), options.split);
-  }
+  if (options.data.empty()) return own_data(options, loaded, scratch);
+  if (std::ranges::any_of(options.data, holds_tokens)) return open_tokens(options);
   const Tokenizer& tokenizer = require_tokenizer(loaded);
   tokenizer.save(scratch / "tokenizer");
   PrepareRequest request;
@@ -99,15 +115,17 @@ int run(const Options& options) {
   source->limit_vocabulary(static_cast<uint64_t>(loaded->config.model.vocabulary));
   const int64_t stride = options.stride > 0 ? options.stride : loaded->config.model.context;
   const EvalWindows windows(source, loaded->config.model.context, stride);
+  const StopSignal signal;
   Evaluation result;
   {
     Progress progress("eval", windows.size(), "windows");
     result = evaluate(*loaded->model, loaded->place, windows, source->info(), {options.batch, 0},
                       [&](uint64_t count) {
                         progress.advance(count);
-                        return true;
+                        return !signal.requested();
                       });
   }
+  if (result.tokens < windows.predictions()) fail("stopped before the end: nothing to report");
   const auto floor = source->floor_per_token();
   if (options.json) {
     using Json = nlohmann::ordered_json;

@@ -35,7 +35,10 @@ struct Options {
 
 int run(const Options& options) {
   const auto loaded = load_model(options.model, "cpu", "fp32");
-  const fs::path folder = options.out, file = folder / "model.safetensors";
+  const fs::path folder = options.out, file = folder / kExportedWeights;
+  if (fs::exists(folder / "run.json") || fs::exists(folder / kManifestName)) {
+    fail("{} is a run or a checkpoint: export to a folder of its own", folder.string());
+  }
   if (fs::exists(file) && !options.overwrite)
     fail("{} is there already: choose another --out, or add --overwrite", file.string());
   make_folder(folder);

@@ -54,9 +54,10 @@ std::vector<std::string> all_prompts(const Options& options) {
   return repeated;
 }
 
-void print_bytes(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+// False when nobody reads any more.
+bool print_bytes(std::string_view text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+         std::fflush(stdout) == 0;
 }
 
 int run(const Options& options) {
@@ -71,7 +72,8 @@ int run(const Options& options) {
   if (stream) print_bytes(prompts.front());
   const auto written = generate(*loaded->model, loaded->place, tokenizer.end_of_text(), ids,
                                 options.generation, [&](size_t, TokenId token) {
-                                  if (stream) print_bytes(tokenizer.token_bytes(token));
+                                  if (stream && !print_bytes(tokenizer.token_bytes(token)))
+                                    return false;
                                   return !signal.requested();
                                 });
   if (stream) {
@@ -123,7 +125,7 @@ void add_generate(CLI::App& app, Action& chosen) {
   command
       ->add_option("--temperature", g.sampling.temperature,
                    "0: always the likeliest token; 1: as the model says")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   command->add_option("--top-k", g.sampling.top_k, "choose among the k likeliest; 0: all")
       ->check(CLI::NonNegativeNumber)

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 
 #include "ballast/config/config.h"
 #include "ballast/system/error.h"
@@ -32,6 +33,12 @@ const CLI::App* reached(const CLI::App* app) {
   return app;
 }
 
+// "ballast bench step"
+std::string full_name(const CLI::App* app) {
+  return app->get_parent() == nullptr ? app->get_name()
+                                      : full_name(app->get_parent()) + " " + app->get_name();
+}
+
 // What CLI11 could not place: names the nearest option or command.
 std::string explain_extras(const CLI::App& app, const std::vector<std::string>& extras) {
   const CLI::App* command = reached(&app);
@@ -43,7 +50,7 @@ std::string explain_extras(const CLI::App& app, const std::vector<std::string>& 
   if (word.starts_with("-")) {
     const std::string name = word.substr(0, word.find('='));
     return fmt::format("there is no option {}; the nearest is {} (`{} --help` lists them all)",
-                       name, nearest(name, names), command->get_name());
+                       name, nearest(name, names), full_name(command));
   }
   if (command->get_subcommands([](const CLI::App*) { return true; }).empty()) {
     return fmt::format("\"{}\" is more than {} takes", word, command->get_name());
@@ -79,15 +86,20 @@ int run(int argc, char** argv) {
     return complain(explain_extras(app, app.remaining(true)), kUserMistake);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return complain(fmt::format("{} (`ballast {}--help` tells more)", error.what(),
-                                reached(&app) == &app ? "" : reached(&app)->get_name() + " "),
-                    kUserMistake);
+    return complain(
+        fmt::format("{} (`{} --help` tells more)", error.what(), full_name(reached(&app))),
+        kUserMistake);
   }
   if (!chosen) {
     fmt::print("{}", app.help());
     return argc > 1 ? kUserMistake : 0;
   }
-  return chosen();
+  const int code = chosen();
+  // The result may be all a caller wants: one that could not be written is no success.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return complain("cannot write to standard output", kUserMistake);
+  }
+  return code;
 }
 
 }  // namespace
@@ -98,6 +110,8 @@ int main(int argc, char** argv) {
   try {
     return ballast::cli::run(argc, argv);
   } catch (const ballast::UserError& error) {
+    return ballast::cli::complain(error.what(), ballast::cli::kUserMistake);
+  } catch (const std::filesystem::filesystem_error& error) {
     return ballast::cli::complain(error.what(), ballast::cli::kUserMistake);
   } catch (const std::exception& error) {
     return ballast::cli::complain(fmt::format("internal error: {}", error.what()),

@@ -81,15 +81,16 @@ TrainRequest to_request(const Options& options) {
 }
 
 void print_json(const TrainSummary& s) {
-  nlohmann::ordered_json out = {{"run", s.run.string()},
-                                {"checkpoint", s.checkpoint.string()},
-                                {"finished", s.finished},
-                                {"step", s.step},
-                                {"tokens", s.tokens},
-                                {"seconds", s.seconds},
-                                {"parameters", s.parameters},
-                                {"skipped", s.skipped},
-                                {"loss", s.loss}};
+  nlohmann::ordered_json out = {
+      {"run", s.run.string()},
+      {"checkpoint", s.checkpoint.string()},
+      {"finished", s.finished},
+      {"step", s.step},
+      {"tokens", s.tokens},
+      {"seconds", s.seconds},
+      {"parameters", s.parameters},
+      {"skipped", s.skipped},
+      {"loss", s.loss ? nlohmann::ordered_json(*s.loss) : nlohmann::ordered_json()}};
   const auto optional = [](const auto& value) {
     return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
   };
@@ -152,7 +153,8 @@ void add_train(CLI::App& app, Action& chosen) {
       ->delimiter(',');
   command
       ->add_option("--resume", options->resume,
-                   "auto: go on from the run's newest valid checkpoint; never: the run must be new")
+                   "auto: go on from the run's newest valid checkpoint, or start it; never: the "
+                   "run must be new")
       ->check(CLI::IsMember({"auto", "never"}))
       ->capture_default_str();
   command->add_option("--max-time", options->max_time, "short for --training.max_time")
@@ -168,6 +170,8 @@ void add_train(CLI::App& app, Action& chosen) {
             [options, name](const std::string& value) { options->knobs[name] = value; },
             fmt::format("{} [{}]", knob.help, knob.default_value))
         ->type_name(knob.type)
+        ->multi_option_policy(
+            CLI::MultiOptionPolicy::TakeLast)  // a script's defaults, then the user's
         ->group("Knobs, section [" + knob.section + "]");
   }
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

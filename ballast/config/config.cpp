@@ -10,6 +10,7 @@
 
 #include "ballast/config/knobs.h"
 #include "ballast/system/error.h"
+#include "ballast/system/utf8.h"
 
 namespace ballast {
 namespace {
@@ -68,7 +69,7 @@ struct SetFromText {
     *target = value;
   }
   void operator()(double* target) const {
-    const double value = knob.is_duration ? parse_duration(text) : parse_number<double>(knob, text);
+    const double value = knob.is_duration ? parse_duration(knob.name(), text) : parse_number<double>(knob, text);
     check_range(knob, value);
     *target = value;
   }
@@ -87,6 +88,7 @@ struct SetFromText {
 }  // namespace
 
 void set_knob(Config& config, const std::string& key, const std::string& value) {
+  if (replace_invalid_utf8(value) != value) fail("{}: want UTF-8 text", key);
   std::vector<std::string> names;
   for (const Knob& knob : knobs(config)) {
     if (knob.name() == key) return std::visit(SetFromText{knob, value}, knob.target);
@@ -132,7 +134,7 @@ std::vector<std::string> differences(const Config& before, const Config& after, 
   return lines;
 }
 
-double parse_duration(const std::string& text) {
+double parse_duration(const std::string& name, const std::string& text) {
   double value = 0;
   const char* last = text.data() + text.size();
   const auto [end, error] = std::from_chars(text.data(), last, value);
@@ -143,7 +145,7 @@ double parse_duration(const std::string& text) {
                        : unit == "d"               ? 86400
                                                    : 0;
   if (error != std::errc() || scale == 0 || !(value >= 0)) {
-    fail("want a time such as 90, 90s, 10m, 2h or 1d, got \"{}\"", text);
+    fail("{}: want a time such as 90, 90s, 10m, 2h or 1d, got \"{}\"", name, text);
   }
   return value * scale;
 }

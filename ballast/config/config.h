@@ -98,8 +98,8 @@ struct KnobHelp {
 };
 std::vector<KnobHelp> knob_help();
 
-// "90", "90s", "10m", "2h", "1d" as seconds.
-double parse_duration(const std::string& text);
+// "90", "90s", "10m", "2h", "1d" as seconds; `name` is for messages.
+double parse_duration(const std::string& name, const std::string& text);
 // The candidate closest to `word` by edit distance.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
 

@@ -40,8 +40,13 @@ std::string toml_text(const Knob& knob) {
   const auto quoted = [](const std::string& text) {
     std::string out = "\"";
     for (char c : text) {
-      if (c == '"' || c == '\\') out += '\\';
-      out += c == '\n' ? "\\n" : c == '\t' ? "\\t" : std::string(1, c);
+      if (c == '"' || c == '\\') {
+        out += fmt::format("\\{}", c);
+      } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+        out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+      } else {
+        out += c;
+      }
     }
     return out + "\"";
   };

@@ -27,7 +27,7 @@ Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
     const uint64_t first =
         wanted == windows.size()
             ? done
-            : done * ((windows.size() - count) / std::max<uint64_t>(1, wanted - count));
+            : done * (windows.size() - count) / std::max<uint64_t>(1, wanted - count);
     const Batch batch = windows.at(std::min(first, windows.size() - count), count);
     const BatchTensors tensors = to_device(batch, place.device);
     const at::Tensor losses = next_token_losses(model.forward(tensors.inputs),

@@ -9,12 +9,17 @@ namespace ballast {
 
 std::filesystem::path tokenizer_folder_of(const std::filesystem::path& path) {
   // runs/x, runs/x/checkpoints, runs/x/checkpoints/step_N, exported/ and exported/model.safetensors
-  std::filesystem::path place = std::filesystem::absolute(path).lexically_normal();
-  for (int up = 0; up < 4 && !place.empty(); ++up) {
-    if (std::filesystem::exists(place / "tokenizer" / "tokenizer.json")) return place / "tokenizer";
-    place = place.parent_path();
-  }
-  return {};
+  fs::path place = fs::absolute(path).lexically_normal();
+  if (!place.has_filename()) place = place.parent_path();  // a slash at the end
+  if (fs::is_regular_file(place)) place = place.parent_path();
+  if (place.filename().string().starts_with("step_")) place = place.parent_path();
+  if (place.filename() == "checkpoints") place = place.parent_path();
+  return fs::exists(place / "tokenizer" / "tokenizer.json") ? place / "tokenizer" : fs::path();
+}
+
+bool is_export(const fs::path& folder) {
+  return fs::exists(folder / kExportedWeights) && !fs::exists(folder / kManifestName) &&
+         !fs::exists(folder / "checkpoints");
 }
 
 namespace {
@@ -35,10 +40,7 @@ void check_tokenizer(const LoadedModel& loaded, const std::string& origin) {
 std::unique_ptr<LoadedModel> load_model(const std::filesystem::path& path,
                                         const std::string& device, const std::string& precision,
                                         const std::string& tokenizer_path) {
-  // An exported folder holds one weights file.
-  const auto exported = path / "model.safetensors";
-  const Checkpoint checkpoint =
-      open_checkpoint(std::filesystem::exists(exported) ? exported : path);
+  const Checkpoint checkpoint = open_checkpoint(is_export(path) ? path / kExportedWeights : path);
   auto loaded = std::make_unique<LoadedModel>();
   loaded->path = checkpoint.path();
   loaded->step = checkpoint.manifest().step;

@@ -31,6 +31,10 @@ std::unique_ptr<LoadedModel> load_model(const std::filesystem::path& path,
                                         const std::string& device, const std::string& precision,
                                         const std::string& tokenizer_path = "");
 
+// A folder written by `ballast export`; a checkpoint and a run have more in them.
+inline constexpr const char* kExportedWeights = "model.safetensors";
+bool is_export(const std::filesystem::path& folder);
+
 // The tokenizer's folder that belongs to a run directory, checkpoint or export; empty if there is
 // none.
 std::filesystem::path tokenizer_folder_of(const std::filesystem::path& path);

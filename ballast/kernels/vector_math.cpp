@@ -9,7 +9,7 @@
 namespace ballast {
 namespace {
 
-// exp(x) for x <= 0: 2^n * e^r with |r| <= log(2)/2; Taylor to r^6 leaves an error of 1.2e-7 in
+// exp(x) for x <= 0: 2^n * e^r with |r| <= log(2)/2; Taylor to r^7 leaves an error of 6e-9 in
 // e^r.
 inline __attribute__((always_inline)) float exp_nonpositive(float x) {
   const float clamped = x < -86.0F ? -86.0F : x;

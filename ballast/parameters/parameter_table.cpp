@@ -34,7 +34,7 @@ void ParameterTable::allocate(const TableOptions& options) {
   for (const bool decay : {true, false}) {
     const int64_t begin = total;
     for (Segment& segment : segments_) {
-      if (segment.decay != decay) continue;
+      if ((segment.decay && !segment.frozen) != decay) continue;
       segment.offset = total;
       total += (segment.size + kAlignment - 1) / kAlignment * kAlignment;
     }

@@ -53,12 +53,14 @@ bool is_free(const fs::path& path) {
   static const std::set<std::string> ours = {"lock", "config.toml", "config.toml.tmp",
                                              "run.json.tmp"};
   std::error_code code;
+  std::set<std::string> found;
   auto entry = fs::directory_iterator(path, code);
   for (; !code && entry != fs::directory_iterator(); entry.increment(code)) {
+    found.insert(entry->path().filename().string());
     if (!ours.contains(entry->path().filename().string())) return false;
   }
   if (code) fail("cannot look into {}: {}", path.string(), code.message());
-  return true;
+  return found.empty() || found.contains("lock");  // without one, a config.toml is the user's own
 }
 
 // Creates the folder where missing, and makes sure that we may write there.
@@ -136,5 +138,7 @@ void RunDirectory::record_start(const RunStart& start) {
 }
 
 std::string RunDirectory::stored_config() const { return read_text(config()); }
+
+void RunDirectory::store_config(std::string_view text) { write_text_atomically(config(), text); }
 
 }  // namespace ballast

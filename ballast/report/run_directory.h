@@ -34,7 +34,8 @@ class RunDirectory {
 
   // Adds a start to run.json, once it is decided that the run goes on.
   void record_start(const RunStart& start);
-  std::string stored_config() const;  // the text given to create()
+  std::string stored_config() const;  // what create() or store_config() wrote last
+  void store_config(std::string_view config);
 
   const fs::path& path() const { return path_; }
   fs::path config() const { return path_ / "config.toml"; }

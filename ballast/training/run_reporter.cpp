@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/training/run_reporter.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -17,7 +18,8 @@ RunReporter::RunReporter(const RunDirectory& run, const Trainer& trainer)
       samples_(run.samples(), static_cast<uint64_t>(trainer.state().step) + 1),
       tensorboard_(run.tensorboard(), static_cast<uint64_t>(trainer.state().step) + 1),
       progress_("train",
-                static_cast<uint64_t>(trainer.config().training.steps - trainer.state().step),
+                static_cast<uint64_t>(
+                    std::max<int64_t>(0, trainer.config().training.steps - trainer.state().step)),
                 "steps", OffTerminal::kSilent),
       flops_per_token_(model_size(trainer.config().model).flops_per_token),
       matrix_rate_(measure_matrix_rate(trainer.place())) {}

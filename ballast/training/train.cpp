@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/training/train.h"
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "ballast/checkpoint/step_folders.h"
@@ -20,6 +21,8 @@
 
 namespace ballast {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
@@ -49,7 +52,7 @@ class TrainingRun {
   void sample();
   void save();
   bool must_stop(const StopSignal& signal) const;
-  TrainSummary summary(const StepStats& last) const;
+  TrainSummary summary(std::optional<double> last_loss) const;
 
   Config config_;
   RunDirectory& run_;
@@ -61,6 +64,7 @@ class TrainingRun {
   std::string sample_;
   fs::path checkpoint_;
   int64_t saved_at_ = -1, validated_at_ = -1, sampled_at_ = -1;
+  Clock::time_point started_ = Clock::now();  // max_time counts from here, for each start anew
 };
 
 void TrainingRun::validate() {
@@ -100,15 +104,21 @@ void TrainingRun::save() {
 
 void TrainingRun::after_step(const StepStats& stats) {
   reporter_->step(stats);
-  if (is_due(stats.step, config_.training.validate_every)) validate();
-  if (is_due(stats.step, config_.training.sample_every)) sample();
-  if (is_due(stats.step, config_.checkpoint.every)) save();
+  const bool is_last = stats.step >= config_.training.steps;
+  try {
+    if (is_last || is_due(stats.step, config_.training.validate_every)) validate();
+    if (is_last || is_due(stats.step, config_.training.sample_every)) sample();
+  } catch (...) {  // whatever is wrong there, the training done so far is not lost
+    save();
+    throw;
+  }
+  if (is_last || is_due(stats.step, config_.checkpoint.every)) save();
 }
 
 bool TrainingRun::must_stop(const StopSignal& signal) const {
   if (signal.requested()) return true;
   const double limit = config_.training.max_time;
-  return limit > 0 && trainer_.state().seconds >= limit;
+  return limit > 0 && std::chrono::duration<double>(Clock::now() - started_).count() >= limit;
 }
 
 TrainSummary TrainingRun::go() {
@@ -117,23 +127,20 @@ TrainSummary TrainingRun::go() {
   if (trainer_.state().step >= config_.training.steps) {
     log_info("{} is finished already; --training.steps with a larger number would go on",
              run_.path().string());
-    return summary({});
+    return summary(std::nullopt);
   }
-  StepStats last;
+  std::optional<double> last_loss;
   while (trainer_.state().step < config_.training.steps && !must_stop(signal)) {
-    last = trainer_.step();
-    after_step(last);
-  }
-  if (trainer_.state().step >= config_.training.steps) {
-    validate();
-    sample();
+    const StepStats stats = trainer_.step();
+    last_loss = stats.loss;
+    after_step(stats);
   }
   save();
   reporter_.reset();
-  return summary(last);
+  return summary(last_loss);
 }
 
-TrainSummary TrainingRun::summary(const StepStats& last) const {
+TrainSummary TrainingRun::summary(std::optional<double> last_loss) const {
   const TrainingState& state = trainer_.state();
   TrainSummary s;
   s.run = run_.path();
@@ -143,7 +150,7 @@ TrainSummary TrainingRun::summary(const StepStats& last) const {
   s.skipped = state.guard.skipped;
   s.parameters = trainer_.table().num_parameters();
   s.seconds = state.seconds;
-  s.loss = last.loss;
+  s.loss = last_loss;
   s.finished = state.step >= config_.training.steps;
   s.validation = validation_;
   if (data_.valid != nullptr) {
@@ -180,6 +187,9 @@ TrainingData prepare_data(Config& config, const RunDirectory& run) {
     make_folder(run.path() / "tokenizer");
     data.tokenizer->save(run.path() / "tokenizer");
   }
+  if (data.valid != nullptr) {  // what cannot be read is found now, not after hours
+    EvalWindows(data.valid, config.model.context, config.model.context).at(0, 1);
+  }
   return data;
 }
 
@@ -191,6 +201,7 @@ TrainSummary start_new(const TrainRequest& request) {
   std::optional<TrainingRun> training;
   try {
     data = prepare_data(config, run);
+    run.store_config(to_toml(config));
     training.emplace(config, run, data);
   } catch (...) {  // nothing was computed: leave things as they were
     for (const auto& entry : fs::directory_iterator(run.path())) fs::remove_all(entry);
@@ -201,12 +212,8 @@ TrainSummary start_new(const TrainRequest& request) {
   return training->go();
 }
 
-// What the request wants must be what the checkpoint holds, but for how the run is watched and
-// kept.
-Config resumed_config(const TrainRequest& request, const RunDirectory& run,
-                      const Checkpoint& checkpoint) {
-  Config stored;
-  read_config_text(stored, checkpoint.manifest().config, checkpoint.path().string());
+// What the request wants must be what the run was started with, but for how it is watched and kept.
+Config resumed_config(const TrainRequest& request, const RunDirectory& run, const Config& stored) {
   Config wanted = stored;
   if (!request.config_file.empty()) {
     wanted = resolve_config(request);
@@ -225,30 +232,41 @@ Config resumed_config(const TrainRequest& request, const RunDirectory& run,
   return wanted;
 }
 
-TrainSummary resume_run(const TrainRequest& request) {
-  RunDirectory run = RunDirectory::open(request.run);
+// The newest checkpoint that verifies, or none where the run died before its first. Where there are
+// some and none verifies, going on would destroy the run's record: that is for the user to decide.
+std::optional<Checkpoint> newest_checkpoint(const RunDirectory& run) {
   for (const std::string& name : remove_leftovers(run.checkpoints()))
     log_info("removed unfinished {}", name);
   NewestValid newest = find_newest_valid(run.checkpoints());
   for (const PassedOver& bad : newest.passed_over) log_warning("passed over: {}", bad.reason);
-  Config config;
-  if (newest.checkpoint) {
-    config = resumed_config(request, run, *newest.checkpoint);
-  } else {
-    // It died before its first checkpoint.
-    read_config_text(config, run.stored_config(), run.config().string());
-    if (!request.config_file.empty()) config = resolve_config(request);
-    for (const auto& [key, value] : request.overrides) set_knob(config, key, value);
-    check_config(config);
+  if (!newest.checkpoint && !newest.passed_over.empty()) {
+    fail(
+        "no checkpoint in {} can be used (see above): start a new run directory, or move these "
+        "away to start this one again",
+        run.checkpoints().string());
   }
+  return std::move(newest.checkpoint);
+}
+
+TrainSummary resume_run(const TrainRequest& request) {
+  RunDirectory run = RunDirectory::open(request.run);
+  const std::optional<Checkpoint> checkpoint = newest_checkpoint(run);
+  Config stored;
+  if (checkpoint) {
+    read_config_text(stored, checkpoint->manifest().config, checkpoint->path().string());
+  } else {
+    read_config_text(stored, run.stored_config(), run.config().string());
+  }
+  Config config = resumed_config(request, run, stored);
   TrainingData data = prepare_data(config, run);
   TrainingRun training(config, run, data);
-  if (newest.checkpoint) {
-    training.resume(*newest.checkpoint);
-    log_info("resuming from {}", newest.checkpoint->path().string());
+  if (checkpoint) {
+    training.resume(*checkpoint);
+    log_info("resuming from {}", checkpoint->path().string());
   } else {
     log_info("no checkpoint in {}: starting from step 0", run.path().string());
   }
+  run.store_config(to_toml(config));
   run.record_start(run_start(request, training.trainer().state().step));
   announce(config, run, training.trainer());
   return training.go();
@@ -270,6 +288,8 @@ TrainSummary train(const TrainRequest& request) {
     fail("{} holds a run already: add --resume auto to go on with it, or choose another --run",
          request.run.string());
   }
+  if (request.resume == Resume::kAuto)
+    log_info("no run in {}: starting a new one", request.run.string());
   return start_new(request);
 }
 

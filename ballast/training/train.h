@@ -34,8 +34,8 @@ struct TrainSummary {
   std::filesystem::path run, checkpoint;  // checkpoint: the newest
   int64_t step = 0, tokens = 0, skipped = 0, parameters = 0;
   double seconds = 0;
-  double loss = 0;        // of the last step
-  bool finished = false;  // false: stopped early by a signal or max_time
+  std::optional<double> loss;  // of the last step; none was made: nothing
+  bool finished = false;       // false: stopped early by a signal or max_time
   std::optional<Evaluation> validation;
   std::optional<double> floor_per_token, floor_per_byte;
   std::string sample;

@@ -33,6 +33,9 @@ class Trainer {
   // Weights are freshly initialised. REQUIRES: config.model.vocabulary is resolved.
   Trainer(const Config& config, const ComputePlace& place, std::vector<WeightedSource> sources);
 
+  Trainer(const Trainer&) = delete;  // parts of it refer to each other
+  Trainer& operator=(const Trainer&) = delete;
+
   void resume(const Checkpoint& checkpoint);
   // One step: the next batch in micro-steps, then the optimizer. Throws UserError when too many
   // steps in a row had to be skipped.

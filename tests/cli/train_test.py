@@ -23,7 +23,7 @@ TINY = (
 
 
 def ballast(*arguments, **options):
-    return subprocess.run([BALLAST, *map(str, arguments)], capture_output=True, encoding="utf-8", errors="replace", **options)
+    return subprocess.run([BALLAST, *(a if isinstance(a, bytes) else str(a) for a in arguments)], capture_output=True, encoding="utf-8", errors="replace", **options)
 
 
 class InFolder(unittest.TestCase):
@@ -65,7 +65,7 @@ class Interruptions(InFolder):
         kills = attempts = 0
         while kills < 20:
             attempts += 1
-            self.assertLess(attempts, 200, "runs end before they can be killed")
+            self.assertLess(attempts, 300, "runs end before they can be killed")
             process = subprocess.Popen([BALLAST, *self.train("killed", "--resume", "auto")], cwd=self.folder,
                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
             time.sleep(random.uniform(0.05, 1.0))
@@ -75,8 +75,11 @@ class Interruptions(InFolder):
                 kills += 1
             else:
                 self.assertEqual(process.returncode, 0)
-                shutil.rmtree(self.folder / "killed")  # it was faster than the kill: once more from the start
+                shutil.rmtree(self.folder / "killed")  # it was faster than the kills: all again
+                kills = 0
         self.run_well(*self.train("killed", "--resume", "auto"))
+        starts = [start["step"] for start in json.loads((self.folder / "killed" / "run.json").read_text())["starts"]]
+        self.assertGreaterEqual(sum(step > 0 for step in starts), 3, f"too few starts went on from a checkpoint: {starts}")
         self.assertEqual(self.weights("killed", self.STEPS), self.weights("straight", self.STEPS))
         self.assertEqual(self.losses("killed"), self.losses("straight"))
         self.assertEqual(sorted(self.losses("killed")), list(range(1, self.STEPS + 1)))
@@ -111,6 +114,9 @@ class Interruptions(InFolder):
         summary = json.loads(result.stdout)
         self.assertFalse(summary["finished"])
         self.assertTrue(Path(self.folder / summary["checkpoint"]).is_dir())
+        # The limit is each start's own: going on goes on.
+        again = json.loads(self.run_well("train", "--run", "run", "--resume", "auto", "--json").stdout)
+        self.assertGreater(again["step"], summary["step"])
 
     def test_resume_passes_over_a_damaged_checkpoint_and_says_so(self):
         self.run_well(*self.train("run"))
@@ -123,6 +129,14 @@ class Interruptions(InFolder):
         self.assertIn("passed over", result.stderr)
         self.assertIn(f"resuming from run/checkpoints/step_{self.STEPS - 20:08d}", result.stderr)
         self.assertEqual(self.losses("run"), before)
+
+    def test_where_no_checkpoint_can_be_used_nothing_is_touched(self):
+        self.run_well(*self.train("run"))
+        for file in (self.folder / "run" / "checkpoints").glob("*/model.safetensors"):
+            file.write_bytes(b"broken")
+        before = (self.folder / "run" / "metrics.jsonl").read_bytes()
+        self.refused(*self.train("run", "--resume", "auto"), says=["passed over", "can be used"])
+        self.assertEqual((self.folder / "run" / "metrics.jsonl").read_bytes(), before)
 
     def test_a_run_directory_is_used_by_one_process_at_a_time(self):
         def second(process):
@@ -139,7 +153,7 @@ class WholeWay(InFolder):
         (self.folder / "book.txt").write_text(text)
         self.run_well("prepare", "book.txt", "--out", "data", "--tokenizer", "bpe", "--vocab-size", "300")
         result = self.run_well("train", *TINY, "--data", "data", "--training.steps=60", "--run", "run", "--json",
-                               "--optimizer.learning_rate=1e-2")
+                               "--optimizer.learning_rate=1e-2", "--training.validate_batches=0")
         summary = json.loads(result.stdout)
         self.assertTrue(summary["finished"])
         self.assertLess(summary["valid_perplexity"], 150)
@@ -152,6 +166,9 @@ class WholeWay(InFolder):
         # A stride of the context and the whole validation data: the same number as training reported.
         evaluated = json.loads(self.run_well("eval", "run", "--json").stdout)
         self.assertLessEqual({"loss", "perplexity", "bits_per_byte", "tokens"}, set(evaluated))
+        self.assertAlmostEqual(evaluated["loss"], summary["valid_loss"], delta=1e-6)
+        for path in ("run/", "run/checkpoints", summary["checkpoint"]):
+            self.assertEqual(json.loads(self.run_well("eval", path, "--json").stdout)["loss"], evaluated["loss"], path)
         on_text = json.loads(self.run_well("eval", "run", "--data", "book.txt", "--stride", "8", "--json").stdout)
         self.assertLess(on_text["loss"], json.loads(self.run_well("eval", "run", "--data", "book.txt", "--json").stdout)["loss"] + 0.05)
         self.assertGreater(on_text["bits_per_byte"], 0)
@@ -168,6 +185,10 @@ class WholeWay(InFolder):
         # A young model writes broken UTF-8, which JSON replaces byte by byte and Python in its own way.
         self.assertEqual(streamed.replace("\ufffd", ""), "Line" + from_run[0]["text"].replace("\ufffd", "") + "\n")
         self.refused("export", "run", "--out", "model", says="--overwrite")
+        self.refused("export", "run", "--out", "run", says="a folder of its own")
+        self.refused("export", "run", "--out", summary["checkpoint"], "--overwrite", says="a folder of its own")
+        config = (self.folder / "run" / "config.toml").read_text()
+        self.assertIn("vocabulary = 300", config, "the resolved configuration is kept")
 
     def test_many_prompts_at_once_are_as_each_alone(self):
         self.run_well("train", *TINY, "--training.steps=5", "--run", "run")
@@ -195,6 +216,11 @@ class Mistakes(InFolder):
         self.refused("train", "nowhere.toml", says="nowhere.toml")
         self.refused("eval", says="MODEL")
         self.refused("generate", "nowhere", says="nowhere")
+        self.refused("train", *TINY, "--run", "run", "--training.sample_prompt", b"\xff".decode("latin1").encode("latin1"), says="UTF-8")
+        self.refused("bench", "step", "--no-twin", "--size", "256,16,1,0,32,4", says="model.heads")
+        self.refused("bench", "step", "--no-twin", "--size", "1,2,3", says="six numbers")
+        self.refused("bench", "step", "--stepz", "3", says=["--steps", "ballast bench step --help"])
+        self.refused("train", "--run", "x" * 300, *TINY, says="x" * 300)
         self.assertEqual(list(self.folder.iterdir()), [], "a refused command leaves nothing behind")
 
     def test_data(self):
@@ -206,6 +232,8 @@ class Mistakes(InFolder):
         (self.folder / "short.txt").write_text("only a few words")
         self.run_well("prepare", "short.txt", "--out", "short")
         self.refused("train", *TINY, "--data", "short", "--run", "run", says="context")
+        (self.folder / "foreign.bin").write_bytes(b"\xff\xfe" * 4000)
+        self.refused("train", *TINY, "--data.valid", "foreign.bin", "--run", "run", says="foreign.bin")
         self.assertFalse((self.folder / "run").exists(), "a run that could not start leaves no directory")
 
     def test_run_directories(self):
@@ -226,6 +254,22 @@ class Mistakes(InFolder):
         self.run_well("prepare", "text.txt", "--out", "data", "--tokenizer", "bpe", "--vocab-size", "270")
         self.refused("eval", "run", "--data", "data", says="tokenizer")
         self.refused("generate", "run", "--tokenizer", "data", says="tokenizer")
+
+    def test_tokens_and_text_are_told_apart(self):
+        self.run_well("train", *TINY, "--training.steps=2", "--run", "run")
+        (self.folder / "a.bin").write_bytes(b"a\0b\0" * 500)
+        (self.folder / "text.txt").write_text("words " * 100)
+        both = json.loads(self.run_well("eval", "run", "--data", "a.bin", "--data", "a.bin", "--json").stdout)
+        self.assertEqual(both["tokens"], 2 * 1000 - 1)
+        self.refused("eval", "run", "--data", "a.bin", "--data", "text.txt", says="text.txt is text")
+
+    def test_a_result_that_cannot_be_written_is_no_success(self):
+        self.run_well("train", *TINY, "--training.steps=2", "--run", "run")
+        for command in (["eval", "run", "--json"], ["generate", "run"], ["doctor", "--json"]):
+            with open("/dev/full", "w") as full:
+                result = subprocess.run([BALLAST, *command], cwd=self.folder, stdout=full, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(result.returncode, 2, command)
+            self.assertIn("standard output", result.stderr)
 
     def test_training_that_goes_wrong_stops_with_advice(self):
         result = ballast("train", *TINY, "--run", "run", "--training.steps=400", "--optimizer.learning_rate=10",

@@ -29,7 +29,8 @@ TEST(Config, TomlRoundTripKeepsEveryKnob) {
   config.model.width = 192;
   config.data.train = {"a \"quoted\" path:0.5", "back\\slash"};
   config.optimizer.learning_rate = 0.1 + 0.2;  // needs all 17 digits
-  config.training.sample_prompt = "two\nlines\tand a tab";
+  for (char c = 1; c < 0x20; ++c) config.training.sample_prompt += c;
+  config.training.sample_prompt += "\x7f \u20ac";
   config.training.deterministic = true;
   Config copy;
   read_config_text(copy, to_toml(config), "round trip");
@@ -62,7 +63,9 @@ TEST(Config, RefusesWrongTypesAndRanges) {
   EXPECT_THAT(set("optimizer.beta1", "1"), HasSubstr("want a value"));
   EXPECT_THAT(set("training.device", "gpu"), HasSubstr("cpu"));
   EXPECT_THAT(set("training.deterministic", "yes"), HasSubstr("true or false"));
-  EXPECT_THAT(set("training.max_time", "10 minutes"), HasSubstr("90s"));
+  EXPECT_THAT(set("training.max_time", "10 minutes"),
+              ::testing::AllOf(HasSubstr("training.max_time"), HasSubstr("90s")));
+  EXPECT_THAT(set("training.sample_prompt", "\xff"), HasSubstr("UTF-8"));
   EXPECT_THAT(error_of([&] { read_config_text(config, "[model]\nwidth = [1]\n", "x"); }),
               HasSubstr("got a list"));
   EXPECT_THAT(error_of([&] { read_config_text(config, "[model\n", "x.toml"); }),

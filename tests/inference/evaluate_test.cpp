@@ -82,5 +82,20 @@ TEST(Evaluate, APartOfTheWindowsIsSpreadOverTheSource) {
   EXPECT_FALSE(some.bits_per_byte) << "not all of the text was read";
 }
 
+TEST(Evaluate, APartReachesTheEndWhateverTheNumbers) {
+  const SmallModel s;
+  const auto loss_with_last =
+      [&](int64_t last) {  // a token that only the last of 100 windows holds
+        std::vector<int64_t> ids(100 * kContext + 1, 3);
+        ids.back() = last;
+        const std::shared_ptr<TokenSource> tokens =
+            tokens_in_memory(ids, {.name = "test", .format = "memory"});
+        return evaluate(s.model, s.place, EvalWindows(tokens, kContext, kContext), tokens->info(),
+                        {8, 64})
+            .loss;
+      };
+  EXPECT_NE(loss_with_last(3), loss_with_last(4));
+}
+
 }  // namespace
 }  // namespace ballast

@@ -109,6 +109,64 @@ TEST(Trainer, RefusesACheckpointOfAnotherShape) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Trainer, AStepThatIsNotFiniteMovesNothing) {
+  Config config = tiny();
+  Trainer trainer(config, {}, random_source(5000, 20));
+  losses(trainer, 3);
+  const at::Tensor moments = trainer.table().second_moment().clone();
+  trainer.table()
+      .view(trainer.table().working(), trainer.table().segment("output_norm.weight"))
+      .fill_(INFINITY);
+  const at::Tensor weights = trainer.table().working().clone();
+  const StepStats stats = trainer.step();
+  EXPECT_NE(stats.skipped, "");
+  EXPECT_EQ(trainer.state().step, 4) << "the batch is behind us";
+  EXPECT_EQ(trainer.state().updates, 3);
+  EXPECT_TRUE(at::equal(trainer.table().working(), weights));
+  EXPECT_TRUE(at::equal(trainer.table().second_moment(), moments));
+}
+
+TEST(Trainer, FrozenParametersStayAsTheyAre) {
+  ParameterTable table;
+  table.declare({.name = "frozen",
+                 .shape = {4},
+                 .initialization = Initialization::one(),
+                 .decay = true,
+                 .frozen = true});
+  const Parameter& free = table.declare(
+      {.name = "free", .shape = {4}, .initialization = Initialization::one(), .decay = true});
+  table.allocate({});
+  table.initialize(1);
+  OptimizerConfig config;
+  config.weight_decay = 0.5;
+  Optimizer optimizer(table, config);
+  free.gradient.fill_(1);
+  optimizer.update(1, 0.1, optimizer.gradient_norm());
+  EXPECT_EQ(table.view(table.master(), table.segment("frozen")).sum().item<float>(), 4);
+  EXPECT_LT(free.value.sum().item<float>(), 4);
+}
+
+// On a GPU: bf16 with fp32 master weights learns, and with deterministic kernels a resumed run is
+// the same to the bit.
+TEST(TrainerCuda, LearnsInBf16AndResumesToTheBit) {
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / "trainer_cuda_test";
+  std::filesystem::remove_all(folder);
+  const Config config = tiny();
+  const ComputePlace place = choose_place({.device = "cuda", .deterministic = true});
+  ASSERT_EQ(place.working, at::kBFloat16);
+  Trainer straight(config, place, random_source(500, 20)),
+      first(config, place, random_source(500, 20)), second(config, place, random_source(500, 20));
+  const auto expected = losses(straight, 30);
+  EXPECT_LT(expected.back(), expected.front() - 0.2);
+  losses(first, 13);
+  second.resume(Checkpoint(save_training(folder, config, first.table(), first.state())));
+  EXPECT_THAT(losses(second, 17),
+              ::testing::ElementsAreArray(expected.begin() + 13, expected.end()));
+  EXPECT_TRUE(at::equal(straight.table().master(), second.table().master()));
+  std::filesystem::remove_all(folder);
+}
+
 TEST(StepGuard, SkipsWhatIsNotFiniteAndStopsAfterTooMany) {
   TrainingConfig config;
   config.max_skipped = 3;
