@@ -16,6 +16,10 @@ if(EXISTS ${record})
   endif()
 endif()
 
+if(Libtorch_FOLDER)
+  get_filename_component(Libtorch_FOLDER ${Libtorch_FOLDER} ABSOLUTE BASE_DIR ${CMAKE_SOURCE_DIR})
+endif()
+
 set(Libtorch_VERSION "")
 foreach(header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)  # newer, older libtorch
   if(NOT Libtorch_VERSION AND EXISTS ${Libtorch_FOLDER}/include/${header})

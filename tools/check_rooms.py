@@ -17,7 +17,7 @@ ROOMLESS_TESTS = {"cli", "oracles", "support", "tools"}
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
 ROOM = re.compile(r"ballast_room\(\s*(\w+)([^)]*)\)")
-INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"|<(?=ballast/))([^">]+)[">]', re.MULTILINE)
 PLATFORM_SWITCH = re.compile(
     r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*?(?<![A-Z])(CUDA|NCCL|O?MPI(?![A-Z]))", re.MULTILINE
 )

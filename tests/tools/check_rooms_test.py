@@ -60,6 +60,10 @@ class CheckRooms(unittest.TestCase):
         self.write("ballast/system/file.cpp", SPDX + '#include "ballast/model/model.h"\n')
         self.assert_one_fault("ballast/system/file.cpp", "system does not DEPEND on model")
 
+    def test_angle_brackets_hide_no_arrow(self):
+        self.write("ballast/system/file.cpp", SPDX + "#include <vector>\n#include <ballast/model/model.h>\n")
+        self.assert_one_fault("ballast/system/file.cpp", "system does not DEPEND on model")
+
     def test_kernels_includes_no_other_room(self):
         self.write("ballast/kernels/a_cuda.cu", SPDX + '  #  include "ballast/system/file.h"\n')
         self.assert_one_fault("a_cuda.cu", "kernels does not DEPEND on system")
