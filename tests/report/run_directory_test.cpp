@@ -103,6 +103,11 @@ TEST(RunDirectory, NeverTakesWhatIsNotItsOwn) {
 
   { RunDirectory::create(folder / "run", kConfig, kStart); }
   EXPECT_THAT(create_error(folder / "run"), HasSubstr("--resume auto"));
+
+  fs::create_directory(folder / "mine");  // a leftover would have a lock beside it
+  write_text_atomically(folder / "mine/config.toml", "my own");
+  EXPECT_THAT(create_error(folder / "mine"), HasSubstr("not empty and not a run directory"));
+  EXPECT_EQ(read_text(folder / "mine/config.toml"), "my own");
 }
 
 TEST(RunDirectory, AnEmptyOrUnfinishedFolderIsTaken) {
