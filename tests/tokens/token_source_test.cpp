@@ -199,7 +199,22 @@ TEST(OpenTokenSource, ChoosesFilesInAFolderBySplit) {
   EXPECT_THAT(message_of([&] { open_token_source(folder.path(), "train"); }),
               HasSubstr("name the file to use"));
   EXPECT_THAT(message_of([&] { open_token_source(folder.path(), "test"); }),
-              HasSubstr("none with \"test\" in its name"));
+              HasSubstr("none with the word \"test\" in its name"));
+}
+
+TEST(OpenTokenSource, TakesASplitsNameForAWholeWord) {
+  const test::TemporaryFolder folder;
+  write_bytes(folder / "pretrain_train-1.bin", as_bytes<uint16_t>({1}));
+  write_bytes(folder / "pretrain_val.bin", as_bytes<uint16_t>({2}));
+  write_bytes(folder / "retrieval.train00.bin", as_bytes<uint16_t>({3}));
+  write_bytes(folder / "x_validation_0.bin", as_bytes<uint16_t>({4}));
+  EXPECT_THAT(all_tokens(*open_token_source(folder.path(), "train")), ElementsAre(1, 3));
+  EXPECT_THAT(all_tokens(*open_token_source(folder.path(), "valid")), ElementsAre(2, 4));
+  write_bytes(folder / "train_and_val.bin", as_bytes<uint16_t>({5}));
+  for (const char* split : {"train", "valid"}) {
+    EXPECT_THAT(message_of([&] { open_token_source(folder.path(), split); }),
+                HasSubstr("train_and_val.bin may be training or validation data"));
+  }
 }
 
 TEST(OpenTokenSource, SaysWhatAPathIsInstead) {
