@@ -2,6 +2,7 @@
 #include "ballast/text/byte_source.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zstd.h>
 
@@ -21,12 +22,13 @@ namespace {
 using std::filesystem::path;
 using namespace std::string_view_literals;
 
+constexpr const char* kStandardInput = "standard input";
 constexpr size_t kInputBlock = 128 << 10;  // what ZSTD_DStreamInSize() recommends, about
 
 // A file descriptor read from start to end, whose first bytes can be looked at before.
 class RawBytes {
  public:
-  explicit RawBytes(const path& name) : name_(name == "-" ? "standard input" : name.string()) {
+  explicit RawBytes(const path& name) : name_(name == "-" ? kStandardInput : name.string()) {
     fd_ = name == "-" ? ::dup(STDIN_FILENO) : ::open(name.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd_ < 0) fail("cannot open {}: {}", name_, std::strerror(errno));
     ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);  // advice only: pipes refuse it
@@ -37,6 +39,11 @@ class RawBytes {
 
   const std::string& name() const { return name_; }
   uint64_t offset() const { return offset_; }
+  // A file that can be opened again, by its name.
+  bool is_named_file() const {
+    struct stat status = {};
+    return name_ != kStandardInput && ::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode);
+  }
 
   std::string_view peek(size_t size) {
     head_.resize(size);
@@ -135,11 +142,17 @@ bool starts_like_zstd(std::string_view head) {
 
 std::unique_ptr<ByteSource> open_byte_source(const path& name) {
   auto file = std::make_unique<RawBytes>(name);
-  const std::string_view head = file->peek(4);
+  const std::string_view head = file->peek(16);
   if (starts_like_zstd(head)) return std::make_unique<ZstdSource>(std::move(file));
   if (name.extension() == ".zst" && !head.empty()) {
     fail("{} is named .zst, but does not start like zstd data; copy it again or rename it",
          name.string());
+  }
+  // What can be read only once is judged here, and by its first bytes alone.
+  const std::string_view reason = reason_not_text(head);
+  if (!file->is_named_file() && !reason.empty() && reason != "NUL bytes") {
+    fail("{} is not text, but {}: extract it on the way, as in `zcat FILE | ballast prepare -`",
+         file->name(), reason);
   }
   return std::make_unique<PlainSource>(std::move(file));
 }

@@ -25,7 +25,8 @@ class ByteSource {
 };
 
 // A file, a pipe, or "-" for standard input. zstd is known by its first bytes, whatever the name; a
-// name that ends in .zst with other content is refused.
+// name that ends in .zst with other content is refused, and so is standard input or a pipe in
+// another compressed format.
 std::unique_ptr<ByteSource> open_byte_source(const std::filesystem::path& path);
 
 // What keeps `head`, the first bytes of a content, from being text: the name of a compressed or

@@ -90,7 +90,7 @@ void check_file(const fs::path& path) {
   if (reason == "NUL bytes") {
     log_warning("{} has NUL bytes: is it text? It is read as it is", path.string());
   } else if (!reason.empty()) {
-    fail("{} is not text, but {}: extract it, compress it with zstd, or pipe it in as `-`",
+    fail("{} is not text, but {}: extract it, compress it with zstd, or pipe its text in as `-`",
          path.string(), reason);
   }
 }

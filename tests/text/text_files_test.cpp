@@ -150,6 +150,32 @@ TEST_F(TextFilesTest, ReadsZstdOfSeveralFramesWhateverItsName) {
   EXPECT_EQ(reader->bytes_read(), frames.size());
 }
 
+TEST_F(TextFilesTest, RefusesWhatIsCompressedInStandardInputAndPipes) {
+  const std::string gzip("\x1f\x8b\x08\0\0\0\0\0\0\x03 packed", 17);
+  const auto read_error = [&](const fs::path& input) -> std::string {
+    try {
+      read_all({input});
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  const int saved = ::dup(STDIN_FILENO);
+  const int file = ::open(write("in", gzip).c_str(), O_RDONLY);
+  ::dup2(file, STDIN_FILENO);
+  const std::string error = read_error("web=-");
+  ::dup2(saved, STDIN_FILENO);
+  ::close(saved);
+  ::close(file);
+  EXPECT_THAT(error, HasSubstr("standard input is not text, but gzip"));
+
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(pipe) << gzip; });
+  EXPECT_THAT(read_error(pipe), HasSubstr("pipe is not text, but gzip"));
+  writer.join();
+}
+
 TEST_F(TextFilesTest, ReadsStandardInputAndPipes) {
   const int saved = ::dup(STDIN_FILENO);
   const int file = ::open(write("in", compress("from\n<|endoftext|>\nstdin")).c_str(), O_RDONLY);
