@@ -26,13 +26,16 @@ uint64_t text_bytes(std::span<const TokenId> ids, const Tokenizer& tokenizer) {
 // within a UTF-8 character.
 uint64_t move_to_line_start(const TokenSource& tokens, uint64_t cut, const Tokenizer& tokenizer) {
   const uint64_t room = tokens.size() - cut;
-  std::vector<int64_t> ids(std::min(kCutSearch, room / 2) + 1);
+  std::vector<int64_t> ids(std::min(kCutSearch, room / 2) + 2);
   tokens.read(cut - 1, ids);  // from the token before the cut on
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const auto id = static_cast<TokenId>(ids[i]);
-    if (id == tokenizer.end_of_text() || tokenizer.token_bytes(id).ends_with('\n')) return cut + i;
+  const auto ends_document = [&](size_t i) { return ids[i] == tokenizer.end_of_text(); };
+  for (size_t i = 0; i + 1 < ids.size(); ++i) {
+    // A document's last line ends with the document: a cut between would make an empty one.
+    const auto bytes = tokenizer.token_bytes(static_cast<TokenId>(ids[i]));
+    if (ends_document(i) || (bytes.ends_with('\n') && !ends_document(i + 1))) return cut + i;
   }
-  for (size_t i = 1; i < ids.size(); ++i) {
+  if (ends_document(ids.size() - 1)) return cut + ids.size() - 1;
+  for (size_t i = 1; i + 1 < ids.size(); ++i) {
     const std::string_view bytes = tokenizer.token_bytes(static_cast<TokenId>(ids[i]));
     const bool within_character = !bytes.empty() && (static_cast<uint8_t>(bytes[0]) & 0xC0) == 0x80;
     if (!within_character) return cut + i - 1;

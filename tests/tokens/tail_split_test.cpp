@@ -98,6 +98,16 @@ TEST(TailSplit, PrefersADocumentsEnd) {
   EXPECT_EQ(written.split.train.totals.documents, 1u);
 }
 
+TEST(TailSplit, MakesNoEmptyDocument) {
+  for (const double fraction : {0.25, 0.26, 0.27, 0.3}) {  // the first cut is before the end
+    const Written written =
+        split({std::string(62, 'a') + "\n", std::string(20, 'b')}, fraction, 99);
+    EXPECT_EQ(text_of(written.valid), std::string(20, 'b') + "|") << fraction;
+    EXPECT_EQ(written.split.train.totals.documents, 1u);
+    EXPECT_EQ(written.split.valid.totals.documents, 1u);
+  }
+}
+
 TEST(TailSplit, KeepsCharactersWholeWhereThereAreNoLines) {
   std::string text;
   for (int i = 0; i < 50; ++i) text += "\xE2\x82\xAC";  // 50 euro signs
