@@ -5,19 +5,49 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
+#include <cstdint>
 #include <exception>
+#include <fstream>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
 namespace ballast {
 
-size_t num_cores() {
+namespace {
+
+size_t cores_by_affinity() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) {
     return static_cast<size_t>(std::max(1, CPU_COUNT(&set)));
   }
   return std::max(1U, std::thread::hardware_concurrency());
+}
+
+// Within a container this is the container's own group; elsewhere there is no such file.
+size_t read_quota() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  std::string line;
+  return std::getline(file, line) ? cores_of_quota(line) : 0;
+}
+
+}  // namespace
+
+size_t num_cores() {
+  static const size_t quota = read_quota();
+  const size_t cores = cores_by_affinity();
+  return quota == 0 ? cores : std::min(cores, quota);
+}
+
+size_t cores_of_quota(std::string_view cpu_max) {
+  const char* const last = cpu_max.data() + cpu_max.size();
+  uint64_t quota = 0, period = 0;  // microseconds of processor time in each period
+  const auto [end, error] = std::from_chars(cpu_max.data(), last, quota);
+  if (error != std::errc() || end == last) return 0;  // "max"
+  if (std::from_chars(end + 1, last, period).ec != std::errc() || period == 0) return 0;
+  return static_cast<size_t>(quota / period + (quota % period != 0));
 }
 
 void parallel_for(size_t count, size_t threads, const std::function<void(size_t)>& body) {
