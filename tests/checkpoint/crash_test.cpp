@@ -90,7 +90,9 @@ int save_for_ever(const fs::path& checkpoints, const fs::path& committed, uint64
 TEST(Kill, LeavesTheOldStateOrTheNewOne) {
   const test::TemporaryFolder run;
   const auto checkpoints = run / "checkpoints";
-  RandomStream random(static_cast<uint64_t>(::getpid()), "kill");
+  const auto seed = static_cast<uint64_t>(::getpid());
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  RandomStream random(seed, "kill");
   uint64_t step = 1, half_written = 0;
   // At least 25 kills; more, and later ones, on a machine too slow to save anything in that time.
   for (uint64_t round = 1; round <= 25 || step < 20 || half_written < 3; ++round) {
