@@ -2,16 +2,19 @@
 #include "ballast/tokens/prepare.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <optional>
 
 #include "ballast/system/checksum.h"
 #include "ballast/system/error.h"
 #include "ballast/system/progress.h"
+#include "ballast/system/stop_signal.h"
 #include "cli/commands.h"
 
 namespace ballast::cli {
@@ -41,6 +44,8 @@ Examples
   ballast prepare wiki=wiki.zst code=src/ --out data/mixed --valid held_out/
   zcat big.gz | ballast prepare - --out data/big
   ballast prepare builtin --builtin-bytes 50MB --out data/builtin
+  ballast prepare --verify data/book
+      whether every file is as it was written
 
 Then train on it:  ballast train --data data/book
 The folder's layout is described in docs/file_formats.md.)";
@@ -48,6 +53,7 @@ The folder's layout is described in docs/file_formats.md.)";
 struct Options {
   PrepareRequest request;
   std::string out;
+  std::string verify;
   bool overwrite = false;
   bool json = false;
 };
@@ -144,12 +150,51 @@ void print_summary(const Options& options, const PrepareResult& result, double s
   fmt::print("next           ballast train --data {}\n", options.out);
 }
 
+std::optional<double> unit_named(const std::string& name) {
+  if (name.empty() || name == "b") return 1;
+  const size_t power = std::string_view("kmgtp").find(name[0]) + 1;  // 0: none of them
+  const std::string_view rest = std::string_view(name).substr(1);
+  if (power == 0) return std::nullopt;
+  if (rest.empty() || rest == "b") return std::pow(1000, power);
+  return rest == "i" || rest == "ib" ? std::optional(std::pow(1024, power)) : std::nullopt;
+}
+
+// 1000000, 1_000_000, 1e6, 1M, 1.5GB, 64KiB.
+std::optional<uint64_t> parse_count(std::string text) {
+  std::erase(text, '_');
+  const char* const last = text.data() + text.size();
+  uint64_t whole = 0;
+  const auto digits = std::from_chars(text.data(), last, whole);
+  if (digits.ec == std::errc() && digits.ptr == last) return whole;
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), last, number);
+  if (error != std::errc()) return std::nullopt;
+  const auto unit =
+      unit_named(CLI::detail::to_lower(CLI::detail::trim_copy(std::string(end, last))));
+  number *= unit.value_or(NAN);
+  // Beyond 2^53 not every whole number is a double.
+  if (!(number >= 0 && number <= 0x1p53) || number != std::floor(number)) return std::nullopt;
+  return static_cast<uint64_t>(number);
+}
+
+CLI::Validator count_of_at_least(uint64_t least) {
+  return CLI::Validator(
+      [least](std::string& text) -> std::string {
+        const auto count = parse_count(text);
+        if (!count || *count < least) {
+          return fmt::format("{} is not a whole number of at least {}, such as 20000, 1e6 or 50M",
+                             text, least);
+        }
+        text = std::to_string(*count);
+        return "";
+      },
+      "");
+}
+
 void add_options(CLI::App& command, Options& o) {
   PrepareRequest& r = o.request;
-  command.add_option("INPUT", r.inputs, "files, folders, -, NAME=INPUT, or builtin")
-      ->required()
-      ->type_name("");
-  command.add_option("--out", o.out, "the folder to make")->required()->type_name("FOLDER");
+  command.add_option("INPUT", r.inputs, "files, folders, -, NAME=INPUT, or builtin")->type_name("");
+  command.add_option("--out", o.out, "the folder to make")->type_name("FOLDER");
   command.add_flag("--overwrite", o.overwrite, "replace a data set that is there already");
   command
       .add_option("--tokenizer", r.tokenizer,
@@ -157,12 +202,13 @@ void add_options(CLI::App& command, Options& o) {
       ->capture_default_str()
       ->type_name("NAME|PATH");
   command.add_option("--vocab-size", r.vocabulary_size, "size of the vocabulary that bpe trains")
+      ->transform(count_of_at_least(1))
       ->capture_default_str()
       ->type_name("N");
   command
       .add_option("--vocab-sample", r.sample_bytes,
                   "bpe is trained on at most this much text, spread over the input")
-      ->transform(CLI::AsSizeValue(true).description(""))
+      ->transform(count_of_at_least(1))
       ->type_name("BYTES")
       ->default_str("100MB");
   command.add_option("--valid", r.valid_inputs, "validation text; give it again for more")
@@ -174,23 +220,32 @@ void add_options(CLI::App& command, Options& o) {
       ->capture_default_str()
       ->type_name("X");
   command.add_option("--shard-tokens", r.shard_tokens, "most tokens in one file")
-      ->transform(CLI::AsSizeValue(true).description(""))
+      ->transform(count_of_at_least(1024))
       ->type_name("N")
       ->default_str("100M");
-  command.add_option("--threads", r.threads, "0: all cores")->capture_default_str()->type_name("N");
+  command.add_option("--threads", r.threads, "0: all cores")
+      ->transform(count_of_at_least(0))
+      ->capture_default_str()
+      ->type_name("N");
   command.add_option("--builtin-bytes", r.builtin_bytes, "size of the built-in corpus")
-      ->transform(CLI::AsSizeValue(true).description(""))
+      ->transform(count_of_at_least(1))
       ->type_name("BYTES")
       ->default_str("20MB");
   command.add_option("--seed", r.seed, "of the built-in corpus")
+      ->transform(count_of_at_least(0))
       ->capture_default_str()
       ->type_name("N");
+  command
+      .add_option("--verify", o.verify, "make nothing: read the data set there whole and check it")
+      ->type_name("FOLDER");
   command.add_flag("--json", o.json, "print one JSON object, and nothing else, on stdout");
 }
 
 // Options that the others make meaningless are mistakes.
 void check_options(const CLI::App& command, const Options& options) {
   const auto given = [&](const char* name) { return command.count(name) > 0; };
+  if (!given("INPUT")) fail("INPUT is required: name files, folders, - or builtin");
+  if (!given("--out")) fail("--out is required: name the folder to make");
   const bool is_builtin = options.request.inputs == std::vector<std::string>{"builtin"};
   for (const char* name : {"--vocab-size", "--vocab-sample"}) {
     if (given(name) && options.request.tokenizer != "bpe") {
@@ -206,6 +261,44 @@ void check_options(const CLI::App& command, const Options& options) {
   }
 }
 
+void verify(const CLI::App& command, const Options& options) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() > 0 && name != "--verify" && name != "--json") {
+      fail("--verify makes nothing: leave out {}", name);
+    }
+  }
+  const TokenDataset data(options.verify);
+  data.verify();
+  uint64_t tokens = 0;
+  size_t files = 0;
+  for (const auto& [name, split] : data.index().splits) {
+    tokens += split.totals.tokens;
+    files += split.shards.size();
+  }
+  if (options.json) {
+    fmt::print("{}\n",
+               Json{{"verified", true}, {"tokens", tokens}, {"bytes", data.bytes()}}.dump());
+  } else {
+    fmt::print("{} is ok: {} tokens in {} files, {}\n", options.verify,
+               format_count(static_cast<double>(tokens)), files,
+               format_bytes(static_cast<double>(data.bytes())));
+  }
+}
+
+void make(const Options& options) {
+  using Clock = std::chrono::steady_clock;
+  PrepareRequest request = options.request;
+  request.out = options.out;
+  request.existing = options.overwrite ? ExistingOutput::kReplace : ExistingOutput::kRefuse;
+  const StopSignal stop;
+  request.stop_requested = [&] { return stop.requested(); };
+  const auto start = Clock::now();
+  const PrepareResult result = prepare(request);
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  options.json ? print_json(options, result, seconds) : print_summary(options, result, seconds);
+}
+
 }  // namespace
 
 void add_prepare(CLI::App& app, Action& chosen) {
@@ -216,16 +309,12 @@ void add_prepare(CLI::App& app, Action& chosen) {
   command->footer(kFooter);
   command->callback([command, options, &chosen] {
     chosen = [command, options] {
-      using Clock = std::chrono::steady_clock;
-      check_options(*command, *options);
-      PrepareRequest request = options->request;
-      request.out = options->out;
-      request.existing = options->overwrite ? ExistingOutput::kReplace : ExistingOutput::kRefuse;
-      const auto start = Clock::now();
-      const PrepareResult result = prepare(request);
-      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-      options->json ? print_json(*options, result, seconds)
-                    : print_summary(*options, result, seconds);
+      if (command->count("--verify") > 0) {
+        verify(*command, *options);
+      } else {
+        check_options(*command, *options);
+        make(*options);
+      }
       return 0;
     };
   });

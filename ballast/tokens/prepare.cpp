@@ -45,6 +45,12 @@ void check(const PrepareRequest& request) {
   if (request.out.empty()) fail("no output folder: name one with --out");
 }
 
+bool lies_within(const fs::path& inner, const fs::path& outer) {
+  const fs::path inside =
+      fs::weakly_canonical(inner).lexically_relative(fs::weakly_canonical(outer));
+  return !inside.empty() && *inside.begin() != "..";
+}
+
 void check_paths(const PrepareRequest& request) {
   std::vector<std::string> inputs = request.inputs;
   inputs.insert(inputs.end(), request.valid_inputs.begin(), request.valid_inputs.end());
@@ -52,14 +58,17 @@ void check_paths(const PrepareRequest& request) {
   for (const std::string& input : inputs) {
     const fs::path path = path_of_input(input);
     if (path == "-" && ++standard_inputs == 2) fail("standard input (-) can be read only once");
+    const bool is_path = path != "-" && !is_builtin(request);
+    if (is_path && lies_within(path, request.out) && !lies_within(request.out, path)) {
+      fail("the input {} lies within --out {}: choose another folder", path.string(),
+           request.out.string());
+    }
     if (!fs::is_directory(path)) continue;
     if (TokenDataset::is_dataset(path)) {
       fail("{} is a data set that was prepared already: train on it with `ballast train --data {}`",
            path.string(), path.string());
     }
-    const fs::path inside =
-        fs::weakly_canonical(request.out).lexically_relative(fs::weakly_canonical(path));
-    if (!inside.empty() && *inside.begin() != "..") {
+    if (lies_within(request.out, path)) {
       fail(
           "--out {} lies within the input {}, where the next run would take it for text: choose a "
           "folder outside",
@@ -72,6 +81,28 @@ std::vector<fs::path> as_paths(const std::vector<std::string>& inputs) {
   return {inputs.begin(), inputs.end()};
 }
 
+void stop_if_requested(const PrepareRequest& request) {
+  if (request.stop_requested && request.stop_requested()) fail("stopped; nothing was written");
+}
+
+// Ends with a UserError between two pieces when that is requested.
+class StoppableReader : public TextReader {
+ public:
+  StoppableReader(std::unique_ptr<TextReader> reader, const PrepareRequest& request)
+      : reader_(std::move(reader)), request_(request) {}
+  bool next(TextPiece& piece) override {
+    stop_if_requested(request_);
+    return reader_->next(piece);
+  }
+  const std::vector<std::string>& domains() const override { return reader_->domains(); }
+  uint64_t total_bytes() const override { return reader_->total_bytes(); }
+  uint64_t bytes_read() const override { return reader_->bytes_read(); }
+
+ private:
+  std::unique_ptr<TextReader> reader_;
+  const PrepareRequest& request_;
+};
+
 // One run: opens the text as often as needed and fills the staged folder.
 class Preparation {
  public:
@@ -81,7 +112,8 @@ class Preparation {
   PrepareResult run() {
     if (request_.tokenizer == "bpe") {
       const fs::path spool = folder_ / "standard_input";
-      request_.inputs = spool_standard_input(std::move(request_.inputs), spool);
+      request_.inputs = spool_standard_input(std::move(request_.inputs), spool,
+                                             [&] { stop_if_requested(request_); });
       train_ = open_train();
       tokenizer_ = train_tokenizer(*train_, {.vocabulary_size = request_.vocabulary_size,
                                              .bytes = request_.sample_bytes,
@@ -103,18 +135,23 @@ class Preparation {
 
  private:
   std::unique_ptr<TextReader> open_train() const {
-    if (is_builtin(request_)) {
-      return read_builtin_corpus(request_.seed, "train", request_.builtin_bytes);
-    }
-    return read_text_files(as_paths(request_.inputs));
+    return stoppable(is_builtin(request_)
+                         ? read_builtin_corpus(request_.seed, "train", request_.builtin_bytes)
+                         : read_text_files(as_paths(request_.inputs)));
+  }
+
+  std::unique_ptr<TextReader> stoppable(std::unique_ptr<TextReader> reader) const {
+    return std::make_unique<StoppableReader>(std::move(reader), request_);
   }
 
   std::unique_ptr<TextReader> open_valid() const {
-    if (!request_.valid_inputs.empty()) return read_text_files(as_paths(request_.valid_inputs));
+    if (!request_.valid_inputs.empty()) {
+      return stoppable(read_text_files(as_paths(request_.valid_inputs)));
+    }
     if (!is_builtin(request_) || request_.valid_fraction == 0) return nullptr;
     const double bytes = request_.valid_fraction * static_cast<double>(request_.builtin_bytes);
-    return read_builtin_corpus(request_.seed, "valid",
-                               std::max<uint64_t>(1, static_cast<uint64_t>(std::llround(bytes))));
+    return stoppable(read_builtin_corpus(
+        request_.seed, "valid", std::max<uint64_t>(1, static_cast<uint64_t>(std::llround(bytes)))));
   }
 
   // The share of the training text's documents that is validation instead.
@@ -197,6 +234,7 @@ PrepareResult prepare(const PrepareRequest& request) {
     check_paths(request);
     StagedFolder staged(request.out, request.existing);
     PrepareResult result = Preparation(request, staged.path()).run();
+    stop_if_requested(request);
     staged.publish();
     return result;
   } catch (const fs::filesystem_error& error) {

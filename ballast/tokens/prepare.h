@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,8 @@ struct PrepareRequest {
   uint64_t shard_tokens = 100'000'000;  // at most, in one file
   size_t threads = 0;                   // 0: all cores
   uint64_t builtin_bytes = 20'000'000;
-  uint64_t seed = 1;  // of the built-in corpus
+  uint64_t seed = 1;                          // of the built-in corpus
+  std::function<bool()> stop_requested = {};  // asked again and again; true: give up, leave nothing
 };
 
 // Where the validation split came from.

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <set>
 #include <string>
 
 #include "ballast/system/error.h"
@@ -44,12 +45,29 @@ bool is_ours(const fs::path& folder) {
   return fs::is_regular_file(index) && read_text(index).find("ballast-tokens") != std::string::npos;
 }
 
+bool is_part_of_data_set(const fs::directory_entry& entry) {
+  static const std::set<fs::path> kNames = {TokenDataset::kIndexFile, "tokenizer.json",
+                                            "vocab.json", "merges.txt", kLockFile};
+  const fs::path name = entry.path().filename();
+  return entry.is_regular_file() && (kNames.contains(name) || name.extension() == ".tokens");
+}
+
 }  // namespace
+
+ParentFolders::ParentFolders(const fs::path& folder) {
+  for (fs::path path = folder; !fs::exists(path); path = path.parent_path()) made_.push_back(path);
+  make_folder(folder);
+}
+
+ParentFolders::~ParentFolders() {
+  std::error_code ignored;  // a folder that is in use is not empty and stays
+  for (const fs::path& path : made_) fs::remove(path, ignored);
+}
 
 StagedFolder::StagedFolder(const fs::path& target, ExistingOutput existing)
     : target_(normalized(target)), staging_(sibling(target_, ".preparing")), existing_(existing) {
   check_target();
-  make_folder(target_.parent_path());
+  parents_ = std::make_unique<ParentFolders>(target_.parent_path());
   do {  // once, but for a process that publishes between our opening its lock and taking it
     make_folder(staging_);
     lock_.reset();
@@ -79,6 +97,12 @@ void StagedFolder::check_target() const {
   if (existing_ == ExistingOutput::kRefuse) {
     fail("{} exists already: choose another --out, or add --overwrite to replace it",
          target_.string());
+  }
+  for (const auto& entry : fs::directory_iterator(target_)) {
+    if (!is_part_of_data_set(entry)) {
+      fail("{} would be lost with the data set it lies in: move it, or choose another --out",
+           entry.path().string());
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "ballast/system/file.h"
 
@@ -11,12 +12,24 @@ namespace ballast {
 
 enum class ExistingOutput { kRefuse, kReplace };
 
+// Folders made for a target that has none to lie in; destroyed, those left empty are removed.
+class ParentFolders {
+ public:
+  explicit ParentFolders(const fs::path& folder);  // made where missing, with all above it
+  ~ParentFolders();
+  ParentFolders(const ParentFolders&) = delete;
+  ParentFolders& operator=(const ParentFolders&) = delete;
+
+ private:
+  std::vector<fs::path> made_;  // the innermost first
+};
+
 // A data set's folder while it is being written: under a hidden name beside its target, which it
 // takes whole when published. What a killed process left there is removed by the next one.
 class StagedFolder {
  public:
-  // Throws UserError if the target exists and may not be replaced (only a data set may, or an empty
-  // folder), or if another process is writing it now.
+  // Throws UserError if the target exists and may not be replaced (only a data set may that holds
+  // nothing else, or an empty folder), or if another process is writing it now.
   StagedFolder(const fs::path& target, ExistingOutput existing);
   ~StagedFolder();  // removes what was not published
   StagedFolder(const StagedFolder&) = delete;
@@ -34,6 +47,7 @@ class StagedFolder {
 
   fs::path target_, staging_;
   ExistingOutput existing_;
+  std::unique_ptr<ParentFolders> parents_;
   std::unique_ptr<FileLock> lock_;
   bool published_ = false;
 };

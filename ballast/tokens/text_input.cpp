@@ -14,7 +14,7 @@
 namespace ballast {
 namespace {
 
-void copy_standard_input(const fs::path& to) {
+void copy_standard_input(const fs::path& to, const std::function<void()>& check) {
   const auto source = open_byte_source("-");
   OutputFile file(to);
   Progress progress("reading standard input", 0, "bytes");
@@ -22,6 +22,7 @@ void copy_standard_input(const fs::path& to) {
   while (const size_t n = source->read(buffer)) {
     file.write(std::string_view(buffer.data(), n));
     progress.advance(n);
+    check();
   }
   file.finish();
 }
@@ -54,10 +55,11 @@ fs::path path_of_input(const std::string& input) {
 }
 
 std::vector<std::string> spool_standard_input(std::vector<std::string> inputs,
-                                              const fs::path& spool) {
+                                              const fs::path& spool,
+                                              const std::function<void()>& check) {
   for (std::string& input : inputs) {
     if (path_of_input(input) != "-") continue;
-    copy_standard_input(spool);
+    copy_standard_input(spool, check);
     input = (input == "-" ? "stdin=" : input.substr(0, input.size() - 1)) + spool.string();
   }
   return inputs;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,9 +17,10 @@ namespace ballast {
 std::filesystem::path path_of_input(const std::string& input);
 
 // Copies standard input, where it is one of `inputs`, into a file `spool` and names that instead,
-// so that the inputs can be read twice.
+// so that the inputs can be read twice. Calls `check` between blocks: what it throws ends this.
 std::vector<std::string> spool_standard_input(std::vector<std::string> inputs,
-                                              const std::filesystem::path& spool);
+                                              const std::filesystem::path& spool,
+                                              const std::function<void()>& check);
 
 struct BpeSample {
   TokenId vocabulary_size = 0;

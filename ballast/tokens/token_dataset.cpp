@@ -3,6 +3,7 @@
 
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
+#include "ballast/system/progress.h"
 
 namespace ballast {
 namespace {
@@ -72,7 +73,16 @@ std::unique_ptr<Tokenizer> TokenDataset::tokenizer() const {
   return tokenizer;
 }
 
+uint64_t TokenDataset::bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [name, shards] : shards_) {
+    for (const TokenShard& shard : shards) bytes += shard.bytes();
+  }
+  return bytes;
+}
+
 void TokenDataset::verify() const {
+  Progress progress("checking " + folder_.string(), bytes(), "bytes");
   for (const auto& [name, shards] : shards_) {
     for (const TokenShard& shard : shards) {
       shard.verify();
@@ -82,6 +92,7 @@ void TokenDataset::verify() const {
                part.domain, index_.domains.size());
         }
       }
+      progress.advance(shard.bytes());
     }
   }
   tokenizer();

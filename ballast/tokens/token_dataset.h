@@ -61,7 +61,9 @@ class TokenDataset {
   // The tokenizer whose files lie in the folder; throws UserError if it is not the one that wrote
   // the shards.
   std::unique_ptr<Tokenizer> tokenizer() const;
-  // Reads every byte of every shard. Throws UserError naming the first file that is not as written.
+  uint64_t bytes() const;  // of all shard files: what verify() reads
+  // Reads every byte of every shard, with a progress bar. Throws UserError naming the first file
+  // that is not as written.
   void verify() const;
 
  private:

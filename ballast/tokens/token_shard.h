@@ -77,6 +77,7 @@ class TokenShard {
 
   const std::filesystem::path& path() const { return path_; }
   const ShardCounts& counts() const { return counts_; }
+  uint64_t bytes() const { return file_.bytes().size(); }  // of the file
   // `kind` is not part of a shard and stays empty.
   const TokenizerIdentity& tokenizer() const { return tokenizer_; }
   std::span<const DocumentPart> parts() const { return parts_; }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ballast prepare` as people and programs use it."""
+import gzip
 import json
 import os
 import pathlib
@@ -79,7 +80,85 @@ class Prepare(unittest.TestCase):
         self.assertIn("--shard-tokens", self.refused(self.text, "--out", self.out, "--shard-tokens", "5"))
         self.assertIn("--shard-tokens", self.refused(self.text, "--out", self.out, "--shard-tokenz", "5"))
         self.assertIn("not a data set", self.refused(self.text, "--out", self.text))
+        self.assertIn("cannot find", self.refused(self.folder / "absent.txt", "--out", self.folder / "a/b/c"))
         self.assertEqual(self.entries(), ["text.txt"])
+
+    def test_numbers_are_checked(self):
+        for flag, value in [("--shard-tokens", "-1"), ("--threads", "-1"), ("--threads", "two"), ("--vocab-sample", "0"),
+                            ("--vocab-size", "-300"), ("--vocab-size", "300.5"), ("--shard-tokens", "1e30"),
+                            ("--shard-tokens", "5 apples")]:
+            err = self.refused(self.text, "--out", self.out, "--tokenizer", "bpe", flag, value)
+            self.assertIn(flag, err)
+            self.assertIn(f"{value} is not a whole number", err)
+        for flag, value in [("--builtin-bytes", "-5"), ("--builtin-bytes", "0"), ("--seed", "-1")]:
+            err = self.refused("builtin", "--out", self.out, flag, value)
+            self.assertIn(f"{flag}: {value} is not a whole number", err)
+        self.assertEqual(self.entries(), ["text.txt"])
+
+    def test_numbers_may_be_written_in_several_ways(self):
+        sizes = set()
+        for value in ["20000", "2e4", "20_000", "20k", "20KB", "0.02MB"]:
+            code, out, err = run("builtin", "--out", self.out, "--overwrite", "--builtin-bytes", value,
+                                 "--seed", "18446744073709551615", "--json")
+            self.assertEqual(code, 0, err)
+            sizes.add(json.loads(out)["splits"]["train"]["source_bytes"])
+        self.assertEqual(len(sizes), 1, sizes)
+
+    def test_a_foreign_file_in_the_output_is_never_deleted(self):
+        self.assertEqual(run(self.text, "--out", self.out)[0], 0)
+        precious = self.out / "precious.txt"
+        precious.write_text("words\n" * 100)
+        self.assertIn("precious.txt", self.refused(self.text, "--out", self.out, "--overwrite"))
+        self.assertIn("lies within --out", self.refused(precious, "--out", self.out, "--overwrite"))
+        self.assertEqual(precious.read_text(), "words\n" * 100)
+
+    def test_compressed_standard_input_is_refused(self):
+        process = subprocess.run([BALLAST, "prepare", "-", "--out", self.out], input=gzip.compress(b"text " * 100),
+                                 capture_output=True)
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("standard input is not text, but gzip", process.stderr.decode())
+        self.assertEqual(self.entries(), ["text.txt"])
+
+    def test_interrupted_it_leaves_nothing(self):
+        process = start("builtin", "--builtin-bytes", "20GB", "--out", self.folder / "new/data")
+        staging = self.folder / "new/.data.preparing"
+        deadline = time.monotonic() + 60
+        while not list(staging.glob("train-*.tokens")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out), (2, b""))
+        self.assertIn("stopped; nothing was written", err.decode())
+        self.assertEqual(self.entries(), ["text.txt"])
+
+    def test_verify_reads_every_byte(self):
+        _, out, _ = run(self.text, "--out", self.out, "--json")
+        tokens = sum(split["tokens"] for split in json.loads(out)["splits"].values())
+        shards = list(self.out.glob("*.tokens"))
+        code, out, err = run("--verify", self.out, "--json")
+        self.assertEqual(code, 0, err)
+        size = sum(shard.stat().st_size for shard in shards)
+        self.assertEqual(json.loads(out), {"verified": True, "tokens": tokens, "bytes": size})
+        self.assertIn("is ok", run("--verify", self.out)[1])
+        shard = self.out / "train-00000.tokens"
+        content = bytearray(shard.read_bytes())
+        content[len(content) // 2] ^= 1
+        shard.write_bytes(content)
+        self.assertIn("train-00000.tokens is damaged", self.refused("--verify", self.out, "--json"))
+        self.assertIn("index.json", self.refused("--verify", self.folder))
+        self.assertIn("leave out --out", self.refused("--verify", self.out, "--out", self.out))
+
+    def test_memory_does_not_grow_with_the_text(self):
+        with open(self.folder / "large.txt", "w") as file:  # one document of 100 MB
+            for block in range(100):
+                lines = "".join(f"line {i} of block {block} says {i * 7919 % 104729}\n" for i in range(1000))
+                file.write(lines * (1_000_000 // len(lines)))
+        for tokenizer in [["bytes"], ["bpe", "--vocab-size", "512", "--vocab-sample", "20MB"]]:
+            process = start(self.folder / "large.txt", "--out", self.out, "--overwrite", "--tokenizer", *tokenizer)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(process.returncode, 0, process.communicate()[1])
+            self.assertLess(usage.ru_maxrss * 1024, 500_000_000, tokenizer)
 
     def test_an_output_is_replaced_only_on_request(self):
         self.assertEqual(run(self.text, "--out", self.out)[0], 0)

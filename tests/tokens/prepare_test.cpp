@@ -252,6 +252,43 @@ TEST(Prepare, RefusesWhatCannotBeDone) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1);
 }
 
+TEST(Prepare, NeverDeletesItsInput) {
+  const test::TemporaryFolder folder;
+  const fs::path data = folder / "data", text = data / "mine.tokens";  // by its name part of a set
+  test::write_bytes(folder / "a.txt", "some text");
+  prepare({.inputs = {folder / "a.txt"}, .out = data});
+  test::write_bytes(text, "precious");
+  fs::create_symlink(text, folder / "link.txt");
+  for (const std::string& input :
+       {text.string(), "x=" + text.string(), (folder / "link.txt").string()}) {
+    EXPECT_THAT(message_of({.inputs = {input}, .out = data, .existing = ExistingOutput::kReplace}),
+                HasSubstr("lies within --out"));
+  }
+  EXPECT_EQ(read_text(text), "precious");
+}
+
+TEST(Prepare, StopsOnRequestAndLeavesNothing) {
+  const test::TemporaryFolder folder;
+  write_corpus(folder / "text.txt", 50);
+  int asked = 0;
+  for (const std::string tokenizer : {"bytes", "bpe"}) {
+    for (int patience = 0; patience < 110; patience += 10) {
+      int left = patience;
+      const std::string message = message_of({.inputs = {folder / "text.txt"},
+                                              .out = folder / "data",
+                                              .tokenizer = tokenizer,
+                                              .vocabulary_size = 300,
+                                              .stop_requested = [&] { return left-- == 0; }});
+      if (message == "no error") break;
+      EXPECT_EQ(message, "stopped; nothing was written");
+      EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1);
+      ++asked;
+    }
+    fs::remove_all(folder / "data");
+  }
+  EXPECT_GE(asked, 6 + 11);  // 50 documents are read once and twice
+}
+
 TEST(Prepare, DoesNotTakeADataSetForText) {
   const test::TemporaryFolder folder;
   test::write_bytes(folder / "a.txt", "some text");

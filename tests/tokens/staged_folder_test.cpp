@@ -58,6 +58,7 @@ TEST(StagedFolder, LeavesNothingUnlessPublished) {
     StagedFolder staged(folder / "data", ExistingOutput::kRefuse);
     test::write_bytes(staged.path() / "one", "1");
   }
+  { const StagedFolder staged(folder / "a/b/data", ExistingOutput::kRefuse); }
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
@@ -82,6 +83,35 @@ TEST(StagedFolder, NeverReplacesWhatIsNoDataSet) {
                 HasSubstr("is not a data set of `ballast prepare`"));
   }
   EXPECT_THAT(names_in(folder.path()), ElementsAre("file", "home"));
+}
+
+TEST(StagedFolder, NeverReplacesWhatLiesInADataSet) {
+  const test::TemporaryFolder folder;
+  const fs::path data = folder / "data";
+  publish(data, ExistingOutput::kRefuse, "old");
+  test::write_bytes(data / "train-00000.tokens", "its own");
+  test::write_bytes(data / "tokenizer.json", "its own");
+  const auto message = [&] {
+    return message_of([&] { StagedFolder(data, ExistingOutput::kReplace); });
+  };
+  EXPECT_EQ(message(), "no error");
+  test::write_bytes(data / "thesis.txt", "precious");
+  EXPECT_THAT(message(), HasSubstr("thesis.txt would be lost with the data set it lies in"));
+  EXPECT_EQ(read_text(data / "thesis.txt"), "precious");
+  fs::remove(data / "thesis.txt");
+  fs::create_directory(data / "more.tokens");
+  EXPECT_THAT(message(), HasSubstr("more.tokens would be lost"));
+}
+
+TEST(StagedFolder, ChecksAgainForWhatWasPutThereMeanwhile) {
+  const test::TemporaryFolder folder;
+  publish(folder / "data", ExistingOutput::kRefuse, "old");
+  {
+    StagedFolder staged(folder / "data", ExistingOutput::kReplace);
+    test::write_bytes(folder / "data/thesis.txt", "precious");
+    EXPECT_THAT(message_of([&] { staged.publish(); }), HasSubstr("thesis.txt would be lost"));
+  }
+  EXPECT_THAT(names_in(folder / "data"), ElementsAre("index.json", "thesis.txt"));
 }
 
 TEST(StagedFolder, ReplacesADataSetOnlyWhenPublished) {

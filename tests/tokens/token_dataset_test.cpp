@@ -166,6 +166,11 @@ TEST(TokenDataset, DetectsMissingSwappedAndDamagedShards) {
   test::write_bytes(folder / "train-00000.tokens", damaged);
   const TokenDataset data(folder.path());  // headers are as they were
   EXPECT_THAT(message_of([&] { data.verify(); }), HasSubstr("train-00000.tokens is damaged"));
+  uint64_t bytes = 0;
+  for (const auto& entry : fs::directory_iterator(folder.path())) {
+    if (entry.path().extension() == ".tokens") bytes += entry.file_size();
+  }
+  EXPECT_EQ(data.bytes(), bytes);
   fs::remove(folder / "train-00000.tokens");
   EXPECT_THAT(message_of([&] { TokenDataset(folder.path()); }),
               HasSubstr("is missing from the data set"));
