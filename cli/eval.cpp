@@ -84,6 +84,7 @@ std::shared_ptr<TokenSource> open_tokens(const Options& options) {
   for (const std::string& path : options.data) {
     if (!holds_tokens(path))
       fail("--data: {} is text and others are tokens: evaluate them one after the other", path);
+    check_before_use(path);
     parts.push_back(open_token_source(path, options.split));
   }
   if (parts.size() == 1) return std::move(parts.front());

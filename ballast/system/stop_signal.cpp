@@ -18,7 +18,7 @@ std::array<struct sigaction, kSignals.size()> g_former;
 void on_signal(int number) {
   if (g_requested != 0) ::_exit(128 + number);
   g_requested = 1;
-  constexpr char kMessage[] = "\nstopping after this step; once more ends at once\n";
+  constexpr char kMessage[] = "\nstopping as soon as it is safe; once more ends at once\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
 }
 

@@ -3,6 +3,7 @@
 
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
+#include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 
 namespace ballast {
@@ -96,6 +97,14 @@ void TokenDataset::verify() const {
     }
   }
   tokenizer();
+}
+
+void check_before_use(const fs::path& path) {
+  if (!TokenDataset::is_dataset(path)) return;
+  const TokenDataset dataset(path);
+  if (dataset.bytes() <= kVerifiedBytes) return dataset.verify();
+  log_info("{}: {} are not verified now; `ballast prepare --verify {}` does it", path.string(),
+           format_bytes(static_cast<double>(dataset.bytes())), path.string());
 }
 
 }  // namespace ballast

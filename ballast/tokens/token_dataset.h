@@ -72,4 +72,9 @@ class TokenDataset {
   std::map<std::string, std::vector<TokenShard>> shards_;
 };
 
+// Before a data set is used: verifies all of it, or, where it is larger than `kVerifiedBytes`, says
+// how that is done by hand. Anything that is no data set is left alone.
+inline constexpr uint64_t kVerifiedBytes = 4'000'000'000;
+void check_before_use(const std::filesystem::path& path);
+
 }  // namespace ballast

@@ -51,8 +51,11 @@ std::shared_ptr<TokenSource> open_valid(const DataConfig& config,
                                         const std::vector<fs::path>& train,
                                         const fs::path& builtin) {
   std::vector<std::unique_ptr<TokenSource>> parts;
-  for (const std::string& path : config.valid)
-    parts.push_back(open_token_source(resolve(path, config, builtin), "valid"));
+  for (const std::string& text : config.valid) {
+    const fs::path path = resolve(text, config, builtin);
+    check_before_use(path);
+    parts.push_back(open_token_source(path, "valid"));
+  }
   if (config.valid.empty()) {
     for (const fs::path& path : train) {
       if (!fs::is_directory(path)) continue;
@@ -85,6 +88,7 @@ TrainingData open_training_data(const DataConfig& config, const fs::path& builti
   for (const std::string& text : config.train) {
     const NamedSource named = parse_source(text);
     paths.push_back(resolve(named.path, config, builtin_folder));
+    check_before_use(paths.back());
     std::shared_ptr<TokenSource> source = open_token_source(paths.back(), "train");
     adopt_tokenizer(data, *source);
     data.train.push_back({source, named.weight});

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "ballast/system/error.h"
+#include "tests/support/error_of.h"
 
 namespace ballast {
 namespace {
@@ -142,18 +143,9 @@ TEST(BatchStream, MixesSourcesByWeightWithEpochsOfTheirOwn) {
   EXPECT_DOUBLE_EQ(stream.epochs(1, 50), 100 / 500.0);
 }
 
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(BatchStream, RefusesWhatCannotBeDone) {
   const auto make = [](std::vector<WeightedSource> sources, BatchShape shape) {
-    return message_of([&] { BatchStream(sources, shape); });
+    return error_of([&] { BatchStream(sources, shape); });
   };
   EXPECT_EQ(make({{counting(11), 1}}, shape(10, 1)), "no error");
   EXPECT_THAT(make({}, shape(10, 1)), HasSubstr("no data source"));
@@ -173,7 +165,7 @@ TEST(BatchStream, RefusesWhatCannotBeDone) {
 
 TEST(BatchStream, RefusesWorldsThatDoNotDivideTheRows) {
   const BatchStream stream({{counting(50), 1}}, shape(10, 8, 2));
-  EXPECT_THAT(message_of([&] { stream.at(0, 0, 0, 3); }),
+  EXPECT_THAT(error_of([&] { stream.at(0, 0, 0, 3); }),
               HasSubstr("3 workers cannot share the 4 rows of a micro-step"));
   EXPECT_THROW(stream.at(0, 2, 0, 1), std::invalid_argument);
   EXPECT_THROW(stream.at(0, 0, 1, 1), std::invalid_argument);

@@ -12,6 +12,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/parallel.h"
 #include "tests/checkpoint/sample_checkpoint.h"
+#include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 
 namespace ballast {
@@ -20,16 +21,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::SizeIs;
-
-template <typename Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 void expect_holds(const Checkpoint& checkpoint, const std::vector<TensorView>& tensors) {
   for (const TensorView& wanted : tensors) {

@@ -255,6 +255,16 @@ class Mistakes(InFolder):
         self.refused("eval", "run", "--data", "data", says="tokenizer")
         self.refused("generate", "run", "--tokenizer", "data", says="tokenizer")
 
+    def test_a_changed_byte_in_the_data_is_found(self):
+        (self.folder / "text.txt").write_text("words and more words\n" * 500)
+        self.run_well("prepare", "text.txt", "--out", "data")
+        shard = next((self.folder / "data").glob("train*"))
+        data = bytearray(shard.read_bytes())
+        data[len(data) // 2] ^= 1
+        shard.write_bytes(data)
+        self.refused("train", *TINY, "--data", "data", "--run", "run", says=shard.name)
+        self.assertFalse((self.folder / "run").exists())
+
     def test_tokens_and_text_are_told_apart(self):
         self.run_well("train", *TINY, "--training.steps=2", "--run", "run")
         (self.folder / "a.bin").write_bytes(b"a\0b\0" * 500)

@@ -8,21 +8,13 @@
 
 #include "ballast/config/knobs.h"
 #include "ballast/system/error.h"
+#include "tests/support/error_of.h"
 
 namespace ballast {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "(no error)";
-}
 
 TEST(Config, TomlRoundTripKeepsEveryKnob) {
   Config config;

@@ -10,6 +10,7 @@
 
 #include "ballast/system/error.h"
 #include "tests/support/child_process.h"
+#include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 
 namespace ballast {
@@ -21,16 +22,6 @@ using testing::HasSubstr;
 
 const RunStart kStart{0, "0.1.0", {"ballast", "train", "--run", "caf\xe9"}, R"({"cpu":"x"})"};
 constexpr std::string_view kConfig = "[model]\nwidth = 64\n";
-
-template <typename Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::string create_error(const fs::path& path) {
   return error_of([&] { RunDirectory::create(path, kConfig, kStart); });

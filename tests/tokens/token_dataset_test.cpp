@@ -9,6 +9,7 @@
 #include "ballast/system/checksum.h"
 #include "ballast/system/error.h"
 #include "ballast/tokens/split_writer.h"
+#include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/tokens/sample_tokens.h"
 
@@ -18,15 +19,6 @@ namespace {
 using test::all_tokens;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 void write_document(SplitWriter& writer, uint32_t domain, std::string_view text,
                     std::optional<double> nats) {
@@ -106,7 +98,7 @@ TEST(TokenDataset, HasNoFloorUnlessEveryLawIsKnown) {
 TEST(TokenDataset, NamesTheSplitsThereAre) {
   const test::TemporaryFolder folder;
   write_dataset(folder.path());
-  EXPECT_THAT(message_of([&] { TokenDataset(folder.path()).open("test"); }),
+  EXPECT_THAT(error_of([&] { TokenDataset(folder.path()).open("test"); }),
               HasSubstr("has no split \"test\", only: train, valid"));
 }
 
@@ -132,7 +124,7 @@ std::string message_after(const fs::path& folder,
   std::string text = object.dump(2);
   text.resize(text.size() - 2);
   text += ",\n  \"checksum\": \"" + checksum_hex(checksum(text)) + "\"\n}\n";
-  return message_of([&] { DatasetIndex::from_text(text, "index.json"); });
+  return error_of([&] { DatasetIndex::from_text(text, "index.json"); });
 }
 
 TEST(TokenDataset, RefusesAnIndexThatDoesNotAddUp) {
@@ -159,20 +151,20 @@ TEST(TokenDataset, DetectsMissingSwappedAndDamagedShards) {
   write_dataset(folder.path());
   const std::string first = read_text(folder / "train-00000.tokens");
   test::write_bytes(folder / "train-00000.tokens", read_text(folder / "train-00001.tokens"));
-  EXPECT_THAT(message_of([&] { TokenDataset(folder.path()); }),
+  EXPECT_THAT(error_of([&] { TokenDataset(folder.path()); }),
               HasSubstr("train-00000.tokens is not the file its data set was written with"));
   std::string damaged = first;
   damaged[81] ^= 1;
   test::write_bytes(folder / "train-00000.tokens", damaged);
   const TokenDataset data(folder.path());  // headers are as they were
-  EXPECT_THAT(message_of([&] { data.verify(); }), HasSubstr("train-00000.tokens is damaged"));
+  EXPECT_THAT(error_of([&] { data.verify(); }), HasSubstr("train-00000.tokens is damaged"));
   uint64_t bytes = 0;
   for (const auto& entry : fs::directory_iterator(folder.path())) {
     if (entry.path().extension() == ".tokens") bytes += entry.file_size();
   }
   EXPECT_EQ(data.bytes(), bytes);
   fs::remove(folder / "train-00000.tokens");
-  EXPECT_THAT(message_of([&] { TokenDataset(folder.path()); }),
+  EXPECT_THAT(error_of([&] { TokenDataset(folder.path()); }),
               HasSubstr("is missing from the data set"));
 }
 
@@ -181,7 +173,7 @@ TEST(TokenDataset, RefusesATokenizerThatIsNotItsOwn) {
   DatasetIndex index = write_dataset(folder.path());
   index.tokenizer.kind = "bpe";
   write_text_atomically(folder / "index.json", index.to_text());
-  EXPECT_THAT(message_of([&] { TokenDataset(folder.path()).tokenizer(); }),
+  EXPECT_THAT(error_of([&] { TokenDataset(folder.path()).tokenizer(); }),
               HasSubstr("is not the one its shards were written with"));
 }
 

@@ -6,6 +6,7 @@
 
 #include "ballast/system/error.h"
 #include "ballast/tokens/token_file.h"
+#include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/tokens/sample_tokens.h"
 
@@ -17,15 +18,6 @@ using test::as_bytes;
 using test::write_bytes;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::unique_ptr<TokenSource> memory(std::vector<int64_t> ids, TokenSourceInfo info = {}) {
   if (info.name.empty()) info.name = "here";
@@ -97,21 +89,21 @@ TEST(TokenSource, ChecksIdsAgainstTheVocabularyWhenRead) {
   const auto known = memory({1, 2, 9, 3}, {.name = "data.bin", .vocabulary_size = 9});
   std::vector<int64_t> out(2);
   known->read(0, out);
-  EXPECT_THAT(message_of([&] { known->read(1, out); }),
+  EXPECT_THAT(error_of([&] { known->read(1, out); }),
               HasSubstr("data.bin: token 9 at position 2 is outside the vocabulary of 9"));
   const auto negative = memory({1, -1});
-  EXPECT_THAT(message_of([&] { all_tokens(*negative); }), HasSubstr("token -1 at position 1"));
+  EXPECT_THAT(error_of([&] { all_tokens(*negative); }), HasSubstr("token -1 at position 1"));
 }
 
 TEST(TokenSource, AcceptsAModelsVocabularyOrSaysWhyNot) {
   const auto unknown = memory({1, 2, 9, 3});
   unknown->limit_vocabulary(9);
-  EXPECT_THAT(message_of([&] { all_tokens(*unknown); }), HasSubstr("token 9 at position 2"));
+  EXPECT_THAT(error_of([&] { all_tokens(*unknown); }), HasSubstr("token 9 at position 2"));
   const auto known = memory({1, 2}, {.name = "shards", .vocabulary_size = 257});
   known->limit_vocabulary(300);
   known->limit_vocabulary(257);
   EXPECT_THAT(
-      message_of([&] { known->limit_vocabulary(256); }),
+      error_of([&] { known->limit_vocabulary(256); }),
       HasSubstr("shards: its tokens are from a vocabulary of 257, but the model's has only 256"));
 }
 
@@ -130,7 +122,7 @@ TEST(TokenSource, RefusesAnotherTokenizer) {
       *memory({1}, {.name = "x", .tokenizer_fingerprint = tokenizer->fingerprint()}), *tokenizer);
   const auto other =
       memory({1}, {.name = "x", .tokenizer_fingerprint = tokenizer->fingerprint() + 1});
-  EXPECT_THAT(message_of([&] { require_same_tokenizer(*other, *tokenizer); }),
+  EXPECT_THAT(error_of([&] { require_same_tokenizer(*other, *tokenizer); }),
               HasSubstr("x was prepared with another tokenizer"));
 }
 
@@ -160,7 +152,7 @@ TEST(OpenTokenSource, RefusesDamagedLlmcFiles) {
   const std::string tokens = as_bytes<uint16_t>({1, 2, 3});
   const auto message = [&](const std::string& bytes) {
     write_bytes(folder / "a.bin", bytes);
-    return message_of([&] { open_token_source(folder / "a.bin"); });
+    return error_of([&] { open_token_source(folder / "a.bin"); });
   };
   EXPECT_THAT(message(llmc_header(20240520, 2, 3) + tokens), HasSubstr("version 2"));
   EXPECT_THAT(message(llmc_header(20240520, 1, 4) + tokens),
@@ -181,10 +173,10 @@ TEST(OpenTokenSource, ReadsNanoGptFiles) {
   EXPECT_THAT(all_tokens(*source), ElementsAre(1, 2, 50256));
   EXPECT_EQ(source->info().format, "nanoGPT");
   write_bytes(folder / "odd.bin", "123");
-  EXPECT_THAT(message_of([&] { open_token_source(folder / "odd.bin"); }),
+  EXPECT_THAT(error_of([&] { open_token_source(folder / "odd.bin"); }),
               HasSubstr("odd number of bytes"));
   write_bytes(folder / "empty.bin", "");
-  EXPECT_THAT(message_of([&] { open_token_source(folder / "empty.bin"); }), HasSubstr("is empty"));
+  EXPECT_THAT(error_of([&] { open_token_source(folder / "empty.bin"); }), HasSubstr("is empty"));
 }
 
 TEST(OpenTokenSource, ChoosesFilesInAFolderBySplit) {
@@ -196,9 +188,9 @@ TEST(OpenTokenSource, ChoosesFilesInAFolderBySplit) {
   write_bytes(folder / "train_2.bin", as_bytes<uint16_t>({7}));
   EXPECT_THAT(all_tokens(*open_token_source(folder.path(), "train")), ElementsAre(1, 2, 7));
   write_bytes(folder / "train_3.bin", llmc_header(20240520, 1, 1) + as_bytes<uint16_t>({5}));
-  EXPECT_THAT(message_of([&] { open_token_source(folder.path(), "train"); }),
+  EXPECT_THAT(error_of([&] { open_token_source(folder.path(), "train"); }),
               HasSubstr("name the file to use"));
-  EXPECT_THAT(message_of([&] { open_token_source(folder.path(), "test"); }),
+  EXPECT_THAT(error_of([&] { open_token_source(folder.path(), "test"); }),
               HasSubstr("none with the word \"test\" in its name"));
 }
 
@@ -212,23 +204,22 @@ TEST(OpenTokenSource, TakesASplitsNameForAWholeWord) {
   EXPECT_THAT(all_tokens(*open_token_source(folder.path(), "valid")), ElementsAre(2, 4));
   write_bytes(folder / "train_and_val.bin", as_bytes<uint16_t>({5}));
   for (const char* split : {"train", "valid"}) {
-    EXPECT_THAT(message_of([&] { open_token_source(folder.path(), split); }),
+    EXPECT_THAT(error_of([&] { open_token_source(folder.path(), split); }),
                 HasSubstr("train_and_val.bin may be training or validation data"));
   }
 }
 
 TEST(OpenTokenSource, SaysWhatAPathIsInstead) {
   const test::TemporaryFolder folder;
-  EXPECT_THAT(message_of([&] { open_token_source(folder / "absent"); }),
-              HasSubstr("does not exist"));
-  EXPECT_THAT(message_of([&] { open_token_source(folder.path()); }), HasSubstr("ballast prepare"));
-  EXPECT_THAT(message_of([&] { open_token_source(folder / std::string(300, 'x')); }),
+  EXPECT_THAT(error_of([&] { open_token_source(folder / "absent"); }), HasSubstr("does not exist"));
+  EXPECT_THAT(error_of([&] { open_token_source(folder.path()); }), HasSubstr("ballast prepare"));
+  EXPECT_THAT(error_of([&] { open_token_source(folder / std::string(300, 'x')); }),
               HasSubstr("File name too long"));
   write_bytes(folder / "book.txt", "It was a dark and stormy night.");
-  EXPECT_THAT(message_of([&] { open_token_source(folder / "book.txt"); }),
+  EXPECT_THAT(error_of([&] { open_token_source(folder / "book.txt"); }),
               HasSubstr("run `ballast prepare"));
   write_bytes(folder / "empty.txt", "");
-  EXPECT_THAT(message_of([&] { open_token_source(folder / "empty.txt"); }),
+  EXPECT_THAT(error_of([&] { open_token_source(folder / "empty.txt"); }),
               HasSubstr("not token data"));
 }
 
@@ -295,7 +286,7 @@ TEST(OpenTokenSource, RefusesDamagedMegatronFiles) {
   write_bytes(folder / "d.bin", as_bytes<uint16_t>({1, 2, 3, 4, 5}));
   const auto message = [&](const std::string& bytes) {
     write_bytes(folder / "d.idx", bytes);
-    return message_of([&] { open_token_source(folder / "d.idx"); });
+    return error_of([&] { open_token_source(folder / "d.idx"); });
   };
   EXPECT_EQ(message(Index{}.bytes()), "no error");
   EXPECT_THAT(message(Index{.magic = std::string("MMIDIDY\0\0", 9)}.bytes()),
@@ -323,7 +314,7 @@ TEST(OpenTokenSource, RefusesDamagedMegatronFiles) {
     EXPECT_NE(message(hostile), "no error") << at;
   }
   write_bytes(folder / "alone.idx", whole);
-  EXPECT_THAT(message_of([&] { open_token_source(folder / "alone.idx"); }),
+  EXPECT_THAT(error_of([&] { open_token_source(folder / "alone.idx"); }),
               HasSubstr("alone.bin, the tokens of"));
 }
 
@@ -332,7 +323,7 @@ TEST(OpenTokenSource, FindsIdsOutsideTheModelsVocabularyInForeignFiles) {
   write_bytes(folder / "d.bin", as_bytes<uint16_t>({1, 2, 700}));
   const auto source = open_token_source(folder / "d.bin");
   source->limit_vocabulary(257);
-  EXPECT_THAT(message_of([&] { all_tokens(*source); }),
+  EXPECT_THAT(error_of([&] { all_tokens(*source); }),
               HasSubstr("d.bin: token 700 at position 2 is outside the vocabulary of 257"));
 }
 
