@@ -2,5 +2,10 @@
 #pragma once
 
 // Compiles a function for AVX-512, AVX2 and plain x86-64; the loader picks the best one there is.
+// Not under the thread sanitizer, whose calls in the picking code come before it is loaded.
+#ifdef __SANITIZE_THREAD__
+#define BALLAST_VECTOR_CLONES
+#else
 #define BALLAST_VECTOR_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#endif
