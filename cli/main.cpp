@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <string_view>
 
 #include "ballast/config/config.h"
 #include "ballast/system/error.h"
@@ -102,10 +105,24 @@ int run(int argc, char** argv) {
   return code;
 }
 
+// How OpenMP's threads wait for each other. By default they spin for milliseconds: on a machine
+// that does anything else meanwhile, one takes the core of the other it waits for, and a small
+// model's step takes several times as long. The library reads this when it is loaded: hence the new
+// start.
+void let_waiting_threads_sleep(int argc, char** argv) {
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command != "train" && command != "eval" && command != "generate" && command != "bench")
+    return;
+  if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  ::setenv("GOMP_SPINCOUNT", "1000", 1);
+  ::execv("/proc/self/exe", argv);  // where that fails, we go on as we are
+}
+
 }  // namespace
 }  // namespace ballast::cli
 
 int main(int argc, char** argv) {
+  ballast::cli::let_waiting_threads_sleep(argc, argv);
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error to report, not a death
   try {
     return ballast::cli::run(argc, argv);

@@ -69,7 +69,8 @@ struct SetFromText {
     *target = value;
   }
   void operator()(double* target) const {
-    const double value = knob.is_duration ? parse_duration(knob.name(), text) : parse_number<double>(knob, text);
+    const double value =
+        knob.is_duration ? parse_duration(knob.name(), text) : parse_number<double>(knob, text);
     check_range(knob, value);
     *target = value;
   }

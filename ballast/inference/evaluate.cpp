@@ -24,10 +24,9 @@ Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
   for (uint64_t done = 0; done < wanted;) {
     // A part of the windows is taken as runs of one batch each, spread evenly over the source.
     const uint64_t count = std::min<uint64_t>(static_cast<uint64_t>(limits.batch), wanted - done);
-    const uint64_t first =
-        wanted == windows.size()
-            ? done
-            : done * (windows.size() - count) / std::max<uint64_t>(1, wanted - count);
+    const uint64_t first = wanted == windows.size() ? done
+                                                    : done * (windows.size() - count) /
+                                                          std::max<uint64_t>(1, wanted - count);
     const Batch batch = windows.at(std::min(first, windows.size() - count), count);
     const BatchTensors tensors = to_device(batch, place.device);
     const at::Tensor losses = next_token_losses(model.forward(tensors.inputs),

@@ -4,6 +4,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -54,35 +55,40 @@ class InFolder(unittest.TestCase):
 
 
 class Interruptions(InFolder):
-    STEPS = 300
+    def train(self, run, *more, steps=300):
+        return ["train", *TINY, f"--training.steps={steps}", "--checkpoint.every=20", "--run", run, *more]
 
-    def train(self, run, *more):
-        return ["train", *TINY, f"--training.steps={self.STEPS}", "--checkpoint.every=20", "--run", run, *more]
+    def newest_step(self, run):
+        """The last step that the run's log tells of."""
+        metrics = self.folder / run / "metrics.jsonl"
+        lines = metrics.read_bytes().splitlines() if metrics.exists() else []
+        steps = re.findall(rb'"step":(\d+)', lines[-1]) if lines else []
+        return int(steps[0]) if steps else 0
+
+    def kill_at_a_random_moment(self, command, run):
+        """Starts the program and kills it: some times while it starts, else some steps after its last checkpoint."""
+        saved = [int(folder.name[5:13]) for folder in (self.folder / run / "checkpoints").glob("step_*[0-9]")]
+        goal = max(saved, default=0) + random.randint(1, 60)
+        patience = random.uniform(0.0, 0.4) if random.random() < 0.25 else 60
+        process = subprocess.Popen([BALLAST, *command], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + patience
+        while self.newest_step(run) < goal and time.monotonic() < end and process.poll() is None:
+            time.sleep(0.001)
+        process.kill()
+        self.assertEqual(process.wait(), -signal.SIGKILL, "the run ended before it was killed")
 
     def test_killed_at_twenty_random_moments_it_ends_with_the_same_bits(self):
-        self.run_well(*self.train("straight"))
+        steps = 2000
+        self.run_well(*self.train("straight", steps=steps))
         random.seed(7)
-        kills = attempts = 0
-        while kills < 20:
-            attempts += 1
-            self.assertLess(attempts, 300, "runs end before they can be killed")
-            process = subprocess.Popen([BALLAST, *self.train("killed", "--resume", "auto")], cwd=self.folder,
-                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-            time.sleep(random.uniform(0.05, 1.0))
-            process.kill()
-            process.communicate()
-            if process.returncode == -signal.SIGKILL:
-                kills += 1
-            else:
-                self.assertEqual(process.returncode, 0)
-                shutil.rmtree(self.folder / "killed")  # it was faster than the kills: all again
-                kills = 0
-        self.run_well(*self.train("killed", "--resume", "auto"))
+        for _ in range(20):
+            self.kill_at_a_random_moment(self.train("killed", "--resume", "auto", steps=steps), "killed")
+        self.run_well(*self.train("killed", "--resume", "auto", steps=steps))
         starts = [start["step"] for start in json.loads((self.folder / "killed" / "run.json").read_text())["starts"]]
         self.assertGreaterEqual(sum(step > 0 for step in starts), 3, f"too few starts went on from a checkpoint: {starts}")
-        self.assertEqual(self.weights("killed", self.STEPS), self.weights("straight", self.STEPS))
+        self.assertEqual(self.weights("killed", steps), self.weights("straight", steps))
         self.assertEqual(self.losses("killed"), self.losses("straight"))
-        self.assertEqual(sorted(self.losses("killed")), list(range(1, self.STEPS + 1)))
+        self.assertEqual(sorted(self.losses("killed")), list(range(1, steps + 1)))
 
     def stop(self, how):
         """Starts an endless run, stops it by `how`, and returns its output."""
@@ -120,14 +126,14 @@ class Interruptions(InFolder):
 
     def test_resume_passes_over_a_damaged_checkpoint_and_says_so(self):
         self.run_well(*self.train("run"))
-        newest = self.folder / "run" / "checkpoints" / f"step_{self.STEPS:08d}" / "model.safetensors"
+        newest = self.folder / "run" / "checkpoints" / "step_00000300" / "model.safetensors"
         data = bytearray(newest.read_bytes())
         data[-5] ^= 1
         newest.write_bytes(data)
         before = self.losses("run")
         result = self.run_well(*self.train("run", "--resume", "auto"))
         self.assertIn("passed over", result.stderr)
-        self.assertIn(f"resuming from run/checkpoints/step_{self.STEPS - 20:08d}", result.stderr)
+        self.assertIn("resuming from run/checkpoints/step_00000280", result.stderr)
         self.assertEqual(self.losses("run"), before)
 
     def test_where_no_checkpoint_can_be_used_nothing_is_touched(self):
