@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "ballast/kernels/adam.h"
-#include "ballast/kernels/vector_clones.h"
+#include "ballast/system/vector_clones.h"
 
 namespace ballast {
 namespace {

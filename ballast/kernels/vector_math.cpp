@@ -4,7 +4,7 @@
 #include <bit>
 #include <limits>
 
-#include "ballast/kernels/vector_clones.h"
+#include "ballast/system/vector_clones.h"
 
 namespace ballast {
 namespace {

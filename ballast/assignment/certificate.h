@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ballast/assignment/active_problem.h"
+
+namespace ballast {
+
+// How good a result is, measured in double on the original scores. Padding does not count.
+struct Certificate {
+  bool valid = false;  // every load keeps to its bounds, and no forbidden pair is used
+  double primal = 0;   // sum of scores
+  double dual = 0;     // what no valid assignment can exceed, by the result's prices
+  double gap = 0;      // dual - primal: a valid result is at most this far from the optimum
+};
+
+// What an assignment and prices are worth, whatever made them: by weak duality no valid assignment
+// exceeds sum_t max_e (s_te - p_e) + value_of_loads(p).
+class Certifier {
+ public:
+  // One pass over the scores. `loads`: [E], of all tokens.
+  Certificate certify(const ActiveProblem& problem, const Choice& choice,
+                      std::span<const int32_t> loads, size_t threads);
+
+  // The largest sum_e p_e n_e over all loads n that counted tokens can have: the bounds' side of
+  // the dual. REQUIRES: bounds that fit (check_bounds).
+  double value_of_loads(std::span<const double> prices, const ActiveProblem& problem);
+
+ private:
+  struct BlockSums {
+    double primal = 0;
+    double slack = 0;  // sum_t of max_e (s_te - p_e) - (s_ta - p_a)
+    bool forbidden = false;
+  };
+  static BlockSums sum_block(const ActiveProblem& problem, const Choice& choice, int64_t begin,
+                             int64_t end);
+
+  std::vector<BlockSums> blocks_;
+  std::vector<int32_t> by_price_;     // [E]
+  std::vector<int32_t> counted_load_;  // [E]
+};
+
+}  // namespace ballast

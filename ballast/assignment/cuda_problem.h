@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "ballast/assignment/problem.h"
+
+namespace ballast {
+
+// Problems of one shape on a GPU (routing groups), solved together. All pointers are device memory.
+struct CudaProblems {
+  const void* scores = nullptr;  // [problems, T, E] with the strides below, in elements
+  ScoreType type = ScoreType::kFloat32;
+  int32_t problems = 0;
+  int32_t tokens = 0;
+  int32_t experts = 0;
+  int64_t problem_stride = 0;
+  int64_t token_stride = 0;
+  int64_t expert_stride = 1;
+  const int32_t* lower = nullptr;        // [E] bounds of all problems; both null: equal loads
+  const int32_t* upper = nullptr;        // [E]
+  const uint8_t* counted = nullptr;      // [problems, T], or null: all. 0: padding
+  const double* start_prices = nullptr;  // [problems, E], or null. All equal: no start
+  NonFinite non_finite = NonFinite::kReject;
+};
+
+// What became of one problem, written on the device and read by the host a step later.
+struct AssignmentStatus {
+  enum Code : int32_t { kOk = 0, kNonFinite = 1, kInfeasible = 2, kNotConverged = 3 };
+  int32_t code = kOk;
+  int32_t valid = 0;        // 1: loads keep to their bounds and no forbidden pair is used
+  int32_t token = -1;       // kNonFinite: the first token, in row order,
+  int32_t expert = -1;      // and its first expert with a score that is refused
+  int64_t replaced = 0;     // scores taken as the lowest (NonFinite::kLowest)
+  double primal = 0;        // as in Certificate
+  double dual = 0;
+  double gap = 0;
+};
+
+// Whatever the status says, the assignment is in range and its order is a permutation, so that the
+// kernels after it stay within their memory.
+struct CudaAssignments {
+  int32_t* expert_of_token = nullptr;   // [problems, T]
+  int32_t* tokens_by_expert = nullptr;  // [problems, T]
+  int32_t* place_of_token = nullptr;    // [problems, T]
+  int32_t* loads = nullptr;             // [problems, E]
+  double* prices = nullptr;             // [problems, E]; may be the start prices' memory
+  AssignmentStatus* status = nullptr;   // [problems]
+};
+
+}  // namespace ballast
