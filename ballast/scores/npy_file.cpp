@@ -93,10 +93,11 @@ void convert(std::span<const std::byte> bytes, std::vector<double>& numbers) {
 }
 
 template <typename Value>
-void write_array(const fs::path& path, std::string_view type, std::span<const Value> values) {
+void write_array(const fs::path& path, std::string_view type, const std::string& shape,
+                 std::span<const Value> values) {
   // Magic, version and length take 10 bytes; the data starts at a multiple of 64.
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({},), }}",
-                                   type, values.size());
+  std::string header =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", type, shape);
   header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');
   header += '\n';
   const auto size = static_cast<uint16_t>(header.size());
@@ -256,11 +257,16 @@ void NpyFile::refuse(const std::string& reason) const {
 }
 
 void write_npy(const fs::path& path, std::span<const int32_t> values) {
-  write_array(path, "<i4", values);
+  write_array(path, "<i4", fmt::format("{},", values.size()), values);
 }
 
 void write_npy(const fs::path& path, std::span<const double> values) {
-  write_array(path, "<f8", values);
+  write_array(path, "<f8", fmt::format("{},", values.size()), values);
+}
+
+void write_npy(const fs::path& path, std::span<const float> values, int64_t columns) {
+  const auto rows = static_cast<int64_t>(values.size()) / std::max<int64_t>(columns, 1);
+  write_array(path, "<f4", fmt::format("{}, {}", rows, columns), values);
 }
 
 }  // namespace ballast

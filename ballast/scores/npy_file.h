@@ -46,8 +46,9 @@ class NpyFile {
   bool swapped_ = false, fortran_ = false;
 };
 
-// Write one-dimensional arrays, as a whole or not at all.
+// Write arrays, as a whole or not at all. The last is [values / columns, columns], row by row.
 void write_npy(const fs::path& path, std::span<const int32_t> values);
 void write_npy(const fs::path& path, std::span<const double> values);
+void write_npy(const fs::path& path, std::span<const float> values, int64_t columns);
 
 }  // namespace ballast
