@@ -35,6 +35,7 @@ void Completion::complete(const ActiveProblem& problem, std::span<const double> 
   problem_ = &problem;
   prices_ = prices;
   expert_of_row_ = expert_of_row;
+  moves_.reserve(expert_of_row.size());
   loads_.assign(static_cast<size_t>(problem.experts), 0);
   for (const int32_t expert : expert_of_row) {
     if (expert >= 0) ++loads_[expert];

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "ballast/assignment/row_blocks.h"
+#include "ballast/system/vector_clones.h"
 
 namespace ballast {
 namespace {
@@ -23,7 +24,7 @@ constexpr int kFallingPasses = 24;
 
 // e^-x for x >= 0 within 2e-7 of it; above 87 the value there. A plain loop over it vectorises, and
 // it has no rounding that depends on the processor.
-float decay(float x) {
+inline float decay(float x) {
   // Compared as integers, which orders them the same and cannot trap.
   const int32_t bits = std::min(std::bit_cast<int32_t>(x), std::bit_cast<int32_t>(87.0F));
   const float power = -std::bit_cast<float>(bits);
@@ -64,7 +65,7 @@ struct Worth {
   float operator()(const float* row, int64_t e) const { return row[e] * scale - price[e]; }
 };
 
-float largest_of(const float* values, int64_t size) {
+inline float largest_of(const float* values, int64_t size) {
   float largest[kLanes];
   std::fill_n(largest, kLanes, kForbidden);
   int64_t i = 0;
@@ -77,7 +78,7 @@ float largest_of(const float* values, int64_t size) {
   return *std::max_element(largest, largest + kLanes);
 }
 
-float sum_of(const float* values, int64_t size) {
+inline float sum_of(const float* values, int64_t size) {
   float sums[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= size; i += kLanes) {
@@ -88,6 +89,7 @@ float sum_of(const float* values, int64_t size) {
 }
 
 // Weights of one row's experts, relative to the largest. Returns 1 / their sum; 0: all forbidden.
+BALLAST_VECTOR_CLONES
 float weigh_row(const float* __restrict__ row, int64_t experts, const Worth& worth,
                 float inverse_temperature, float* __restrict__ weights) {
   for (int64_t e = 0; e < experts; ++e) weights[e] = worth(row, e);
@@ -97,6 +99,11 @@ float weigh_row(const float* __restrict__ row, int64_t experts, const Worth& wor
     weights[e] = decay((largest - weights[e]) * inverse_temperature);
   }
   return 1 / sum_of(weights, experts);
+}
+
+BALLAST_VECTOR_CLONES
+void add_weights(const float* weights, float factor, int64_t experts, double* loads) {
+  for (int64_t e = 0; e < experts; ++e) loads[e] += static_cast<double>(weights[e] * factor);
 }
 
 }  // namespace
@@ -162,8 +169,7 @@ void SinkhornSolver::add_shares(const ActiveProblem& problem, double temperature
     std::fill_n(loads, experts, 0.0);
     for (int64_t t = begin; t < end; ++t) {
       const float factor = weigh_row(problem.row(t), experts, worth, inverse_temperature, weights);
-      if (factor == 0) continue;
-      for (int64_t e = 0; e < experts; ++e) loads[e] += static_cast<double>(weights[e] * factor);
+      if (factor != 0) add_weights(weights, factor, experts, loads);
     }
   });
   std::fill(load_.begin(), load_.end(), 0.0);
@@ -209,6 +215,7 @@ void SinkhornSolver::take_largest_shares(const ActiveProblem& problem, Choice& c
 // Experts with too many tokens let go of those that lose least elsewhere.
 void SinkhornSolver::make_room(const ActiveProblem& problem, Choice& choice) {
   rows_.clear();
+  rows_.reserve(static_cast<size_t>(problem.tokens));
   for (int32_t t = 0; t < static_cast<int32_t>(problem.tokens); ++t) {
     if (choice.expert_of_row[t] >= 0) rows_.push_back(t);
   }

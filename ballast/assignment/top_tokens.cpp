@@ -42,6 +42,7 @@ void take_block_maxima(const float* worth, int64_t groups, float* block_max) {
 void TopTokens::value(std::span<const float> scores, std::span<const float> price) {
   tokens_ = std::ssize(scores);
   worth_.resize(static_cast<size_t>((tokens_ + kGroup - 1) / kGroup * kGroup));
+  candidates_.reserve(worth_.size());
   subtract(scores.data(), price.data(), tokens_, worth_.data());
   std::fill(worth_.begin() + tokens_, worth_.end(), kForbidden);
 }
