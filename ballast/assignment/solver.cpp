@@ -62,6 +62,18 @@ const LoadBounds& AssignmentSolver::equal_loads_of(const ScoreMatrix& scores) {
   return equal_;
 }
 
+void AssignmentSolver::place_tokens(const AssignmentProblem& problem, const LoadBounds& bounds,
+                                    Assignment& result) {
+  result.expert_of_token.resize(static_cast<size_t>(problem.scores.tokens));
+  result.loads.assign(static_cast<size_t>(problem.scores.experts), 0);
+  for (size_t row = 0; row < choice_.expert_of_row.size(); ++row) {
+    const int32_t expert = choice_.expert_of_row[row];
+    result.expert_of_token[rows_.tokens().empty() ? row : rows_.tokens()[row]] = expert;
+    ++result.loads[expert];
+  }
+  place_padding(problem, bounds, result);
+}
+
 void AssignmentSolver::solve(const AssignmentProblem& problem, std::span<const double> start_prices,
                              Assignment& result) {
   const ScoreMatrix& scores = problem.scores;
@@ -78,20 +90,14 @@ void AssignmentSolver::solve(const AssignmentProblem& problem, std::span<const d
     }
   }
   const ActiveProblem active = rows_.read(problem, bounds, threads_);
-  choice_.expert_of_row.resize(static_cast<size_t>(active.tokens));
-  choice_.prices.assign(static_cast<size_t>(active.experts), 0.0);
-  choose(active, start_prices, choice_);
-
-  result.expert_of_token.resize(static_cast<size_t>(scores.tokens));
-  result.loads.assign(static_cast<size_t>(scores.experts), 0);
-  for (int64_t row = 0; row < active.tokens; ++row) {
-    const int32_t expert = choice_.expert_of_row[row];
-    result.expert_of_token[rows_.tokens().empty() ? row : rows_.tokens()[row]] = expert;
-    ++result.loads[expert];
-  }
-  place_padding(problem, bounds, result);
+  do {
+    choice_.expert_of_row.resize(static_cast<size_t>(active.tokens));
+    choice_.prices.assign(static_cast<size_t>(active.experts), 0.0);
+    choose(active, start_prices, choice_);
+    place_tokens(problem, bounds, result);
+    result.certificate = certifier_.certify(active, choice_, result.loads, threads_);
+  } while (!accept(active, result.certificate));
   sort_by_expert(result);
-  result.certificate = certifier_.certify(active, choice_, result.loads, threads_);
   result.prices.assign(choice_.prices.begin(), choice_.prices.end());
   result.replaced_scores = rows_.replaced();
 }

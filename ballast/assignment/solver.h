@@ -44,10 +44,16 @@ class AssignmentSolver {
   virtual void choose(const ActiveProblem& problem, std::span<const double> start_prices,
                       Choice& choice) = 0;
 
+  // Whether the certificate is good enough; if not, `choose` is called once more.
+  virtual bool accept(const ActiveProblem& /*problem*/, const Certificate& /*certificate*/) {
+    return true;
+  }
+
   size_t threads() const { return threads_; }
 
  private:
   const LoadBounds& equal_loads_of(const ScoreMatrix& scores);
+  void place_tokens(const AssignmentProblem& problem, const LoadBounds& bounds, Assignment& result);
 
   size_t threads_;
   ActiveRows rows_;

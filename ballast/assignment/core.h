@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "ballast/assignment/fixed_point.h"
+
+namespace ballast {
+
+// A reach that leaves nothing out.
+constexpr Units kEverything = std::numeric_limits<Units>::max() / 4;
+
+// The part of a problem that is still open around some prices: tokens that more than one expert may
+// get if prices move a little. A token's candidates are the experts within `reach` of its best
+// profit (score - price). While no two prices have moved apart by more than `reach`, nothing
+// outside the core can matter, so the core is an exact model of the whole problem.
+// Tokens with the same candidates at the same deficits form one group: padding, equal rows and
+// coarse scores stay small.
+struct Core {
+  Units reach = 0;
+  std::vector<Units> prices;          // [E] around which the core was taken
+  std::vector<int32_t> settled;       // [E] tokens that have this expert as their only candidate
+  std::vector<int32_t> begin;         // [groups + 1] group g has candidates begin[g] .. begin[g + 1]
+  std::vector<int32_t> size;          // [groups] tokens in it
+  std::vector<int32_t> expert;        // [pairs]
+  std::vector<Units> deficit;         // [pairs] best profit - this profit: 0 ..= reach
+  std::vector<int32_t> held;          // [pairs] tokens of the group that this expert has
+  std::vector<int32_t> origin;        // [pairs] of a part: which pair of the whole core this is
+
+  int32_t groups() const { return static_cast<int32_t>(size.size()); }
+  int32_t pairs() const { return static_cast<int32_t>(expert.size()); }
+  void clear(const std::vector<Units>& around, Units within);
+  void reserve(int64_t tokens, int64_t most_pairs);
+  void add_pair(int32_t of_expert, Units with_deficit) {
+    expert.push_back(of_expert);
+    deficit.push_back(with_deficit);
+  }
+};
+
+// The part of `whole` that is still open at `prices`, within a smaller reach: cheaper to work on.
+// REQUIRES: prices have not moved apart from whole.prices by more than whole.reach - reach.
+// A token's only candidate left is entered into `held`, of the core that has no origin.
+void take_part(const Core& whole, const std::vector<Units>& prices, Units reach, Core& part,
+               std::vector<int32_t>& held);
+
+// Largest movement of two prices against each other.
+Units spread(const std::vector<Units>& from, const std::vector<Units>& to);
+
+}  // namespace ballast

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/assignment/core_extractor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "ballast/system/error.h"
+
+namespace ballast {
+namespace {
+
+constexpr int64_t kProbes = 24;  // rows in which reach_for looks
+
+}  // namespace
+void CoreExtractor::begin(const ActiveProblem& problem, bool wide) {
+  problem_ = &problem;
+  const FixedPoint narrow = narrow_units(problem.largest_magnitude);
+  wide_ = wide || problem.has_forbidden || !narrow.fits_float;
+  const FixedPoint units = wide_ ? wide_units(problem.largest_magnitude) : narrow;
+  units_per_score_ = units.per_score;
+  highest_price_ = units.highest_price;
+  scan_rows_ = scan_rows_with(scan_instruction_sets().front());
+  constexpr int64_t kVectorOverhang = 16;
+  expert_.resize(problem.experts + kVectorOverhang);
+  deficit_.resize(problem.experts + kVectorOverhang);
+  wide_deficit_.resize(problem.experts);
+  prices_.resize(problem.experts);
+  gaps_.reserve(kProbes * problem.experts);
+  const std::vector<int32_t>& upper = problem.bounds->upper;
+  has_closed_ = std::find(upper.begin(), upper.end(), 0) != upper.end();
+  merge_ = has_equal_rows();
+}
+
+// Whether some of a few rows are equal: then many of all are.
+bool CoreExtractor::has_equal_rows() {
+  constexpr int64_t kLooks = 64;
+  const int64_t probes = std::min(problem_->tokens, kLooks);
+  const auto row = [&](int64_t probe) { return problem_->row(problem_->tokens * probe / probes); };
+  const auto less = [&](int64_t a, int64_t b) {
+    return std::lexicographical_compare(row(a), row(a) + problem_->experts, row(b),
+                                        row(b) + problem_->experts);
+  };
+  int64_t order[kLooks];
+  std::iota(order, order + probes, 0);
+  std::sort(order, order + probes, less);
+  return std::adjacent_find(order, order + probes, [&](int64_t a, int64_t b) {
+           return std::equal(row(a), row(a) + problem_->experts, row(b));
+         }) != order + probes;
+}
+
+int32_t CoreExtractor::scan_wide(const float* row, const std::vector<Units>& prices, Units reach) {
+  Units best = std::numeric_limits<Units>::min();
+  for (int64_t e = 0; e < problem_->experts; ++e) {
+    if (!std::isfinite(row[e]) || problem_->bounds->upper[e] == 0) continue;
+    const Units profit = static_cast<Units>(row[e] * units_per_score_) - prices[e];
+    best = std::max(best, profit);
+  }
+  int32_t found = 0;
+  for (int64_t e = 0; e < problem_->experts; ++e) {
+    if (!std::isfinite(row[e]) || problem_->bounds->upper[e] == 0) continue;
+    const Units profit = static_cast<Units>(row[e] * units_per_score_) - prices[e];
+    if (best - profit > reach) continue;
+    expert_[found] = static_cast<int32_t>(e);
+    wide_deficit_[found++] = best - profit;
+  }
+  return found;
+}
+
+// Fills expert_ and wide_deficit_; returns how many.
+int32_t CoreExtractor::scan(const float* row, const std::vector<Units>& prices, Units reach) {
+  if (wide_) return scan_wide(row, prices, reach);
+  ScannedRow scanned;
+  scan_rows_(narrow_scan(reach), row, 0, 1, &scanned, expert_.data(), deficit_.data());
+  int32_t kept = 0;
+  for (int32_t i = 0; i < scanned.found; ++i) {
+    if (problem_->bounds->upper[expert_[i]] == 0) continue;
+    expert_[kept] = expert_[i];
+    wide_deficit_[kept++] = deficit_[i];
+  }
+  return kept;
+}
+
+CandidateScan CoreExtractor::narrow_scan(Units reach) const {
+  return {.prices = prices_.data(),
+          .experts = problem_->experts,
+          .units_per_score = static_cast<float>(units_per_score_),
+          .reach = std::min<Units>(reach, std::numeric_limits<int32_t>::max())};
+}
+
+Units CoreExtractor::reach_for(const RowSample& rows, const std::vector<Units>& prices,
+                               double candidates) {
+  const int64_t probes = std::min(rows.count, kProbes);
+  gaps_.clear();
+  for (int64_t e = 0; e < problem_->experts; ++e) prices_[e] = static_cast<int32_t>(prices[e]);
+  for (int64_t i = 0; i < probes; ++i) {
+    const int64_t row = rows.count * i / probes * rows.stride;
+    const int32_t found = scan(problem_->row(row), prices, std::numeric_limits<Units>::max() / 2);
+    gaps_.insert(gaps_.end(), wide_deficit_.begin(), wide_deficit_.begin() + found);
+  }
+  const auto wanted = static_cast<size_t>(candidates * static_cast<double>(probes));
+  if (gaps_.empty()) return 1;
+  if (wanted >= gaps_.size()) return *std::max_element(gaps_.begin(), gaps_.end()) + 1;
+  std::nth_element(gaps_.begin(), gaps_.begin() + static_cast<int64_t>(wanted), gaps_.end());
+  return gaps_[wanted] + 1;
+}
+
+void CoreExtractor::extract(const RowSample& rows, const std::vector<Units>& prices, Units reach,
+                            Core& core) {
+  core.clear(prices, reach);
+  for (int64_t e = 0; e < problem_->experts; ++e) prices_[e] = static_cast<int32_t>(prices[e]);
+  best_expert_.resize(rows.count);
+  group_of_.resize(rows.count);
+  if (wide_ || merge_ || has_closed_) {
+    extract_merging(rows, prices, reach, core);
+  } else {
+    extract_plainly(rows, reach, core);
+  }
+}
+
+void CoreExtractor::extract_plainly(const RowSample& rows, Units reach, Core& core) {
+  const CandidateScan scan = narrow_scan(reach);
+  const int64_t most = kScanBlock * problem_->experts + 16;
+  int64_t pairs = 0;
+  int32_t groups = 0;
+  core.begin.resize(rows.count + 1);
+  for (int64_t first = 0; first < rows.count; first += kScanBlock) {
+    if (static_cast<int64_t>(core.expert.size()) < pairs + most) {
+      core.expert.resize(std::max<int64_t>(core.expert.capacity(), 2 * pairs + most));
+      found_deficit_.resize(core.expert.size());
+    }
+    ScannedRow scanned[kScanBlock];
+    const int64_t block = std::min(kScanBlock, rows.count - first);
+    scan_rows_(scan, problem_->row(first * rows.stride), problem_->row_stride * rows.stride, block,
+               scanned, &core.expert[pairs], &found_deficit_[pairs]);
+    for (int64_t r = 0; r < block; ++r) {
+      const bool open = scanned[r].found > 1;
+      core.settled[scanned[r].first] += open ? 0 : 1;
+      best_expert_[first + r] = scanned[r].first;
+      group_of_[first + r] = open ? groups : -1;
+      pairs += open ? scanned[r].found : 0;
+      groups += open ? 1 : 0;
+      core.begin[groups] = static_cast<int32_t>(pairs);
+    }
+  }
+  core.begin.resize(groups + 1);
+  core.size.assign(groups, 1);
+  core.expert.resize(pairs);
+  core.deficit.assign(found_deficit_.begin(), found_deficit_.begin() + pairs);
+}
+
+void CoreExtractor::extract_merging(const RowSample& rows, const std::vector<Units>& prices,
+                                    Units reach, Core& core) {
+  table_.assign(1024, -1);
+  hash_.clear();
+  for (int64_t i = 0; i < rows.count; ++i) {
+    const int32_t found = scan(problem_->row(i * rows.stride), prices, reach);
+    if (found == 0) fail("all experts with places are forbidden to one token: none can be assigned");
+    best_expert_[i] = expert_[0];
+    group_of_[i] = -1;
+    if (found == 1) {
+      ++core.settled[expert_[0]];
+    } else if (found > 1) {
+      group_of_[i] = group_of_candidates(found, core);
+      ++core.size[group_of_[i]];
+    }
+  }
+}
+
+// The group with the candidates just scanned, which is made if there is none.
+int32_t CoreExtractor::group_of_candidates(int32_t found, Core& core) {
+  uint64_t mixed = 0x9e3779b97f4a7c15;
+  for (int32_t i = 0; i < found; ++i) {
+    mixed ^= static_cast<uint64_t>(wide_deficit_[i]) + (static_cast<uint64_t>(expert_[i]) << 40);
+    mixed *= 0xff51afd7ed558ccd;
+    mixed ^= mixed >> 32;
+  }
+  const auto hash = static_cast<uint32_t>(mixed);
+  if (2 * hash_.size() >= table_.size()) grow_table();
+  size_t slot = hash & (table_.size() - 1);
+  for (; table_[slot] >= 0; slot = (slot + 1) & (table_.size() - 1)) {
+    const int32_t group = table_[slot];
+    const int32_t first = core.begin[group];
+    if (hash_[group] == hash && core.begin[group + 1] - first == found &&
+        std::equal(expert_.begin(), expert_.begin() + found, core.expert.begin() + first) &&
+        std::equal(wide_deficit_.begin(), wide_deficit_.begin() + found,
+                   core.deficit.begin() + first)) {
+      return group;
+    }
+  }
+  const int32_t group = core.groups();
+  table_[slot] = group;
+  hash_.push_back(hash);
+  for (int32_t i = 0; i < found; ++i) core.add_pair(expert_[i], wide_deficit_[i]);
+  core.begin.push_back(core.pairs());
+  core.size.push_back(0);
+  return group;
+}
+
+void CoreExtractor::grow_table() {
+  table_.assign(4 * table_.size(), -1);
+  for (size_t group = 0; group < hash_.size(); ++group) {
+    size_t slot = hash_[group] & (table_.size() - 1);
+    while (table_[slot] >= 0) slot = (slot + 1) & (table_.size() - 1);
+    table_[slot] = static_cast<int32_t>(group);
+  }
+}
+
+}  // namespace ballast

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ballast/assignment/active_problem.h"
+#include "ballast/assignment/candidate_scan.h"
+#include "ballast/assignment/core.h"
+
+namespace ballast {
+
+// Every stride-th row of a problem, `count` of them.
+struct RowSample {
+  int64_t count = 0;
+  int64_t stride = 1;
+};
+
+// Reads rows as integers and finds what is open in them at given prices.
+class CoreExtractor {
+ public:
+  // Chooses the units. `wide`: 60 bits instead of 29, in slower arithmetic, for scores whose range
+  // is too large for the narrow ones; forbidden pairs need it.
+  void begin(const ActiveProblem& problem, bool wide);
+
+  void reserve(int64_t pairs) { found_deficit_.reserve(pairs); }
+
+  bool is_wide() const { return wide_; }
+  double units_per_score() const { return units_per_score_; }
+  Units highest_price() const { return highest_price_; }  // of an expert that gets no tokens
+
+  // The reach within which tokens have this many candidates on average.
+  Units reach_for(const RowSample& rows, const std::vector<Units>& prices, double candidates);
+
+  // One pass over the rows. Afterwards best_expert() and group_of() describe each row of the sample.
+  void extract(const RowSample& rows, const std::vector<Units>& prices, Units reach, Core& core);
+
+  const std::vector<int32_t>& best_expert() const { return best_expert_; }  // [rows]
+  const std::vector<int32_t>& group_of() const { return group_of_; }        // [rows], -1: settled
+
+ private:
+  int32_t scan(const float* row, const std::vector<Units>& prices, Units reach);
+  int32_t scan_wide(const float* row, const std::vector<Units>& prices, Units reach);
+  CandidateScan narrow_scan(Units reach) const;
+  bool has_equal_rows();
+  void extract_plainly(const RowSample& rows, Units reach, Core& core);
+  void extract_merging(const RowSample& rows, const std::vector<Units>& prices, Units reach,
+                       Core& core);
+  int32_t group_of_candidates(int32_t found, Core& core);
+  void grow_table();
+
+  const ActiveProblem* problem_ = nullptr;
+  bool wide_ = false;
+  bool merge_ = false;       // tokens with equal candidates are worth looking for
+  bool has_closed_ = false;  // some experts take no tokens
+  double units_per_score_ = 1;
+  Units highest_price_ = 0;
+  ScanRows scan_rows_ = nullptr;
+  std::vector<int32_t> prices_;      // [E] for the narrow scan
+  std::vector<int32_t> expert_;      // candidates of one row
+  std::vector<int32_t> deficit_;
+  std::vector<Units> wide_deficit_;
+  std::vector<int32_t> found_deficit_;
+  std::vector<Units> gaps_;
+  std::vector<int32_t> best_expert_, group_of_;
+  std::vector<int32_t> table_;       // groups by the hash of their candidates, -1: free
+  std::vector<uint32_t> hash_;       // [groups]
+};
+
+}  // namespace ballast

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/assignment/core_newton.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ballast/assignment/lanes.h"
+#include "ballast/system/vector_clones.h"
+
+namespace ballast {
+namespace {
+
+// share[k] = exp(-deficit / temperature), not yet divided by its group's sum. `share` has room for
+// a whole number of vectors.
+BALLAST_VECTOR_CLONES
+void raw_shares(const int32_t* __restrict expert, const Units* __restrict deficit,
+                const float* __restrict moved, float per_unit, int64_t pairs,
+                float* __restrict share) {
+  for (int64_t k = 0; k < pairs; ++k) share[k] = static_cast<float>(deficit[k]) + moved[expert[k]];
+  for (int64_t k = 0; k < pairs; k += kLanes) {
+    store_lanes(exp2_of(load_lanes(share + k) * -per_unit), share + k);
+  }
+}
+
+// y = A x for a symmetric A; returns x . y.
+BALLAST_VECTOR_CLONES
+float multiply(const float* matrix, const float* x, float* y, int64_t experts, int64_t padded) {
+  float dot = 0;
+  for (int64_t row = 0; row < experts; ++row) {
+    Floats sum = {};
+    for (int64_t i = 0; i < padded; i += kLanes) {
+      sum += load_lanes(matrix + row * padded + i) * load_lanes(x + i);
+    }
+    y[row] = sum_of(sum);
+    dot += x[row] * y[row];
+  }
+  return dot;
+}
+
+}  // namespace
+
+void CoreNewton::share_out(const Core& core, float temperature) {
+  constexpr float kBitsPerNat = 1.44269504F;
+  const int32_t* const expert = core.expert.data();
+  float* const share = share_.data();
+  raw_shares(expert, core.deficit.data(), moved_.data(), kBitsPerNat / temperature,
+             core.pairs(), share);
+  for (int32_t g = 0; g < core.groups(); ++g) {
+    const int32_t begin = core.begin[g];
+    const int32_t end = core.begin[g + 1];
+    float sum = 0;
+    float most = 0;
+    for (int32_t k = begin; k < end; ++k) {
+      sum += share[k];
+      most = std::max(most, share[k]);
+    }
+    const auto size = static_cast<float>(core.size[g]);
+    const float normal = size / std::max(sum, 1e-30F);
+    for (int32_t k = begin; k < end; ++k) {
+      share[k] *= normal;
+      load_[expert[k]] += share[k];
+    }
+    // A group that is nearly all with one expert has no curvature to speak of.
+    if (most * normal < 0.99F * size) add_curvature(core, g);
+  }
+}
+
+void CoreNewton::add_curvature(const Core& core, int32_t group) {
+  constexpr int32_t kMostStrong = 8;
+  const auto size = static_cast<float>(core.size[group]);
+  int32_t expert[kMostStrong + 1];
+  float share[kMostStrong + 1];
+  int32_t strong = 0;
+  for (int32_t k = core.begin[group]; k < core.begin[group + 1]; ++k) {
+    expert[strong] = core.expert[k];
+    share[strong] = share_[k];
+    strong += (share_[k] > 0.01F * size && strong < kMostStrong) ? 1 : 0;
+  }
+  for (int32_t i = 0; i + 1 < strong; ++i) {
+    float* row = &hessian_[expert[i] * padded_];  // the half above the diagonal
+    const float p = share[i] / size;
+    for (int32_t j = i + 1; j < strong; ++j) row[expert[j]] -= p * share[j];
+  }
+}
+
+SoftLoads CoreNewton::measure(const Core& core, const SoftTargets& targets,
+                              const std::vector<Units>& prices, float temperature) {
+  const auto experts = static_cast<int64_t>(prices.size());
+  padded_ = (experts + kLanes - 1) / kLanes * kLanes;
+  temperature_ = temperature;
+  moved_.resize(experts);
+  for (int64_t e = 0; e < experts; ++e) {
+    moved_[e] = static_cast<float>(prices[e] - core.prices[e]);
+  }
+  share_.resize(core.pairs() + kLanes);
+  load_.assign(core.settled.begin(), core.settled.end());
+  free_load_.assign(core.settled.size(), 0.0);
+  hessian_.assign(experts * padded_, 0.0F);
+  share_out(core, temperature);
+  if (targets.free > 0) share_out_free(targets, prices);
+  complete_hessian();
+  return compare(targets);
+}
+
+SoftLoads CoreNewton::compare(const SoftTargets& targets) {
+  const auto experts = static_cast<int64_t>(load_.size());
+  SoftLoads loads;
+  excess_.assign(padded_, 0.0F);
+  for (int64_t e = 0; e < experts; ++e) {
+    const double excess = load_[e] - targets.places[e];
+    excess_[e] = static_cast<float>(excess);
+    loads.imbalance += std::max(0.0, excess);
+  }
+  return loads;
+}
+
+// The half below the diagonal, and the diagonal itself: rows add up to nothing, since moving all
+// prices together changes no load.
+void CoreNewton::complete_hessian() {
+  const auto experts = static_cast<int64_t>(load_.size());
+  constexpr int64_t kTile = 16;  // by tiles: columns lie far apart in memory
+  for (int64_t top = 0; top < experts; top += kTile) {
+    for (int64_t left = top; left < experts; left += kTile) {
+      for (int64_t a = top; a < std::min(top + kTile, experts); ++a) {
+        for (int64_t b = std::max(left, a + 1); b < std::min(left + kTile, experts); ++b) {
+          const float cross = hessian_[a * padded_ + b];
+          hessian_[b * padded_ + a] = cross;
+          hessian_[a * padded_ + a] -= cross;
+          hessian_[b * padded_ + b] -= cross;
+        }
+      }
+    }
+  }
+}
+
+SoftLoads CoreNewton::measure_whole(const Core& core, const SoftTargets& targets, float times) {
+  load_.assign(core.settled.begin(), core.settled.end());
+  for (int32_t g = 0; g < core.groups(); ++g) {
+    for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {  // ties count twice: they are rare, or settled later
+      load_[core.expert[k]] += core.deficit[k] == 0 ? core.size[g] : 0;
+    }
+  }
+  share_.clear();  // keeps its room
+  for (float& entry : hessian_) entry *= times;
+  return compare(targets);
+}
+
+int64_t CoreNewton::whole_imbalance(const Core& core, const SoftTargets& targets) {
+  whole_.assign(core.settled.begin(), core.settled.end());
+  const bool has_shares = !share_.empty();  // otherwise `load_` holds whole tokens already
+  for (int32_t g = 0; has_shares && g < core.groups(); ++g) {
+    int32_t best = core.begin[g];
+    for (int32_t k = best + 1; k < core.begin[g + 1]; ++k) best = share_[k] > share_[best] ? k : best;
+    whole_[core.expert[best]] += core.size[g];
+  }
+  int64_t imbalance = 0;
+  for (size_t e = 0; e < whole_.size(); ++e) {
+    const double load = has_shares ? static_cast<double>(whole_[e]) + free_load_[e] : load_[e];
+    imbalance += std::max<int64_t>(0, std::llrint(load) - std::llrint(targets.places[e]));
+  }
+  return imbalance;
+}
+
+// Free tokens at expert e: limit / (1 + exp((price - level) / temperature)), at the level where they
+// add up. The curvature between experts is left out: it is of rank one and small.
+void CoreNewton::share_out_free(const SoftTargets& targets, const std::vector<Units>& prices) {
+  const size_t experts = prices.size();
+  const auto at = [&](double level, size_t e) {
+    const double x = std::clamp((static_cast<double>(prices[e]) - level) / temperature_, -40.0, 40.0);
+    return targets.limit[e] / (1 + std::exp(x));
+  };
+  const auto [lowest, highest] = std::minmax_element(prices.begin(), prices.end());
+  double low = static_cast<double>(*lowest) - 50 * temperature_;
+  double high = static_cast<double>(*highest) + 50 * temperature_;
+  for (int i = 0; i < 60; ++i) {
+    const double level = 0.5 * (low + high);
+    double sum = 0;
+    for (size_t e = 0; e < experts; ++e) sum += at(level, e);
+    (sum < targets.free ? low : high) = level;
+  }
+  for (size_t e = 0; e < experts; ++e) {
+    if (targets.limit[e] == 0) continue;
+    const double load = at(high, e);
+    load_[e] += load;
+    free_load_[e] = load;
+    hessian_[static_cast<int64_t>(e) * padded_ + static_cast<int64_t>(e)] +=
+        static_cast<float>(load * (1 - load / targets.limit[e]));
+  }
+}
+
+// Conjugate gradients with diagonal scaling. The Hessian's null space (all prices together) and
+// experts without open tokens are kept in check by a small multiple of the identity.
+void CoreNewton::solve_for_direction() {
+  const auto experts = static_cast<int64_t>(load_.size());
+  float trace = 0;
+  for (int64_t e = 0; e < experts; ++e) trace += hessian_[e * padded_ + e];
+  const float ridge = 1e-3F * trace / static_cast<float>(experts) + 1e-6F;
+  direction_.assign(padded_, 0.0F);
+  residual_ = excess_;
+  search_.assign(padded_, 0.0F);
+  image_.assign(padded_, 0.0F);
+  scale_.assign(padded_, 0.0F);
+  float norm = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    hessian_[e * padded_ + e] += ridge;
+    scale_[e] = 1.0F / hessian_[e * padded_ + e];
+    search_[e] = scale_[e] * residual_[e];
+    norm += residual_[e] * search_[e];
+  }
+  const float enough = 1e-4F * norm;
+  constexpr int kMostIterations = 30;
+  for (int i = 0; i < kMostIterations && norm > enough; ++i) {
+    const float curvature =
+        multiply(hessian_.data(), search_.data(), image_.data(), experts, padded_);
+    if (!(curvature > 0)) break;
+    const float length = norm / curvature;
+    float next = 0;
+    for (int64_t e = 0; e < experts; ++e) {
+      direction_[e] += length * search_[e];
+      residual_[e] -= length * image_[e];
+      next += residual_[e] * residual_[e] * scale_[e];
+    }
+    const float keep = next / norm;
+    norm = next;
+    for (int64_t e = 0; e < experts; ++e) search_[e] = scale_[e] * residual_[e] + keep * search_[e];
+  }
+}
+
+double CoreNewton::step(std::vector<Units>& prices) {
+  solve_for_direction();
+  constexpr float kMostTemperatures = 6;  // the model says little about what is farther away
+  float longest = 0;
+  for (const float d : direction_) longest = std::max(longest, std::fabs(d));
+  const float length = temperature_ * std::min(1.0F, kMostTemperatures / std::max(longest, 1e-9F));
+  for (size_t e = 0; e < prices.size(); ++e) {
+    prices[e] += static_cast<Units>(std::llrint(static_cast<double>(length * direction_[e])));
+  }
+  return longest;
+}
+
+}  // namespace ballast

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ballast/assignment/core.h"
+
+namespace ballast {
+
+// What loads should be. Tokens that are worth the same everywhere (padding, and places that stay
+// empty) lie where prices are lowest.
+struct SoftTargets {
+  std::vector<double> places;  // [E]
+  double free = 0;             // free tokens among them
+  std::vector<double> limit;   // [E] the most free tokens an expert takes
+};
+
+// What a Newton pass found at the prices it was given.
+struct SoftLoads {
+  double imbalance = 0;  // tokens above their expert's places, by shares
+};
+
+// Moves prices towards balance: each open token is shared among its candidates in proportion to
+// exp(profit / temperature), which makes the dual smooth, and Newton's method finds its minimum. A
+// lower temperature comes closer to the true problem and converges from less far away.
+class CoreNewton {
+ public:
+  void reserve(int64_t pairs) { share_.reserve(pairs); }
+
+  // Loads and curvature at `prices`.
+  SoftLoads measure(const Core& core, const SoftTargets& targets, const std::vector<Units>& prices,
+                    float temperature);
+
+  // Instead of `measure`: whole tokens with their best expert, and the curvature that the last
+  // `measure` found in a smaller sample of tokens, `times` as large now.
+  SoftLoads measure_whole(const Core& core, const SoftTargets& targets, float times);
+
+  // After `measure`: the imbalance if each token went whole to its largest share.
+  int64_t whole_imbalance(const Core& core, const SoftTargets& targets);
+
+  // After `measure`: one step from the prices measured. Returns how far the model would have moved
+  // the price that moves most, in temperatures; a step is cut off at 6.
+  double step(std::vector<Units>& prices);
+
+ private:
+  void share_out(const Core& core, float temperature);
+  void share_out_free(const SoftTargets& targets, const std::vector<Units>& prices);
+  void add_curvature(const Core& core, int32_t group);
+  void complete_hessian();
+  SoftLoads compare(const SoftTargets& targets);
+  void solve_for_direction();
+
+  float temperature_ = 1;
+  std::vector<float> moved_;      // [E] prices - core.prices
+  std::vector<float> share_;      // [pairs] before normalisation
+  std::vector<double> load_;      // [E]
+  std::vector<double> free_load_;  // [E] free tokens among them
+  std::vector<int64_t> whole_;     // [E]
+  std::vector<float> hessian_;    // [E, padded E]
+  std::vector<float> excess_;     // [E] load - target
+  std::vector<float> direction_;  // [E]
+  std::vector<float> residual_, search_, image_, scale_;  // conjugate gradients
+  int64_t padded_ = 0;
+};
+
+}  // namespace ballast

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/assignment/exact_solver.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+#include "ballast/assignment/stopwatch.h"
+#include "ballast/system/error.h"
+
+namespace ballast {
+
+void ExactSolver::find_free_tokens(const ActiveProblem& problem) {
+  const LoadBounds& bounds = *problem.bounds;
+  const int64_t places = std::accumulate(bounds.upper.begin(), bounds.upper.end(), int64_t{0});
+  free_.resize(2);
+  free_[0].count = problem.padding;
+  free_[0].limit = bounds.upper;
+  free_[1].count = places - problem.tokens - problem.padding;
+  free_[1].limit.resize(problem.experts);
+  for (int64_t e = 0; e < problem.experts; ++e) {
+    free_[1].limit[e] = bounds.upper[e] - bounds.lower[e];
+  }
+}
+
+void ExactSolver::choose(const ActiveProblem& problem, std::span<const double> start_prices,
+                         Choice& choice) {
+  work_ = {};
+  if (problem.tokens == 0) return;
+  find_free_tokens(problem);
+  descent_.begin(problem, wide_, work_);
+  descent_.find_prices(start_prices);
+  exchange_.reserve(problem.tokens, most_usual_pairs(problem), problem.experts);
+  gaps_.reserve(problem.tokens);
+  // Few candidates are nearly always enough. With all of them there is nothing outside the core.
+  const auto experts = static_cast<double>(problem.experts);
+  constexpr int kPatience = 8;
+  bool balanced = false;
+  double candidates = 4;
+  for (int i = 0; !balanced; ++i) {
+    descent_.normalise_prices();
+    const bool has_all_pairs = candidates >= experts;
+    const bool stayed = descent_.descend_on_all(candidates);
+    if (stayed || has_all_pairs || i >= kPatience) {
+      balanced = exchange(problem, has_all_pairs);
+      if (!balanced && has_all_pairs) {
+        fail("no assignment keeps to the load bounds without a forbidden pair");
+      }
+    }
+    if (!balanced && (stayed || i >= kPatience)) candidates = std::min(4 * candidates, experts);
+  }
+  descent_.normalise_prices();
+  for (int64_t e = 0; e < problem.experts; ++e) {
+    const auto units = static_cast<double>(descent_.prices()[e]);
+    choice.prices[e] = units / descent_.extractor().units_per_score();
+  }
+  read_choice(*exchanged_, choice);
+}
+
+// First in a small part of the core, then in larger ones: exchanges may not move prices out of the
+// part's reach.
+bool ExactSolver::exchange(const ActiveProblem& problem, bool has_all_pairs) {
+  const Stopwatch watch(work_.exchange_ms);
+  std::vector<Units>& prices = descent_.prices();
+  start_prices_ = prices;
+  Core& core = descent_.core();
+  constexpr int64_t kTokensPerMove = 20;
+  const int64_t moves = std::max(descent_.imbalance(), problem.experts / 2);
+  const Units open_reach = descent_.open().reach - spread(descent_.open().prices, prices);
+  const Units core_reach = core.reach - spread(core.prices, prices);
+  Units reach = reach_of_part(open_reach > 0 ? descent_.open() : core, kTokensPerMove * moves);
+  const Units most = has_all_pairs ? kEverything : core_reach;
+  if (most <= 0) return false;
+  for (bool is_last = false; !is_last; reach = reach > most / 16 ? most : 4 * reach) {
+    is_last = reach >= most;
+    exchanged_ = &descent_.spare();
+    if (reach > open_reach) {
+      std::fill(core.held.begin(), core.held.end(), 0);
+      take_part(core, prices, std::min(reach, most), *exchanged_, core.held);
+    } else {
+      take_part(descent_.open(), prices, reach, *exchanged_, core.held);
+    }
+    const bool balanced = exchange_.balance(*exchanged_, free_, problem.bounds->upper, prices);
+    work_.phases += exchange_.phases;
+    work_.tokens_moved += exchange_.moved;
+    if (balanced && spread(exchanged_->prices, prices) <= exchanged_->reach) return true;
+    prices = start_prices_;
+  }
+  return false;
+}
+
+// The reach of a part with about this many tokens, up to all that `core` allows.
+Units ExactSolver::reach_of_part(const Core& core, int64_t tokens) {
+  const std::vector<Units>& prices = descent_.prices();
+  const Units most = std::max<Units>(1, core.reach - spread(core.prices, prices));
+  if (tokens >= core.groups()) return most;
+  gaps_.clear();
+  for (int32_t g = 0; g < core.groups(); ++g) {
+    Units least = std::numeric_limits<Units>::max();
+    Units second = least;
+    for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
+      const int32_t e = core.expert[k];
+      const Units deficit = core.deficit[k] + prices[e] - core.prices[e];
+      second = std::min(second, std::max(least, deficit));
+      least = std::min(least, deficit);
+    }
+    gaps_.push_back(second - least);
+  }
+  std::nth_element(gaps_.begin(), gaps_.begin() + tokens, gaps_.end());
+  return std::clamp<Units>(gaps_[tokens], 1, most);
+}
+
+void ExactSolver::read_choice(const Core& part, Choice& choice) {
+  Core& core = descent_.core();
+  for (int32_t g = 0; g < part.groups(); ++g) {
+    for (int32_t k = part.begin[g]; k < part.begin[g + 1]; ++k) {
+      core.held[part.origin[k]] = part.held[k];
+    }
+  }
+  const std::vector<int32_t>& group_of = descent_.extractor().group_of();
+  for (size_t row = 0; row < choice.expert_of_row.size(); ++row) {
+    const int32_t group = group_of[row];
+    if (group < 0) {
+      choice.expert_of_row[row] = descent_.extractor().best_expert()[row];
+      continue;
+    }
+    const int32_t begin = core.begin[group];
+    const int32_t end = core.begin[group + 1];
+    if (core.size[group] == 1) {  // without a branch: which one it is, is hard to foretell
+      int32_t expert = 0;
+      for (int32_t k = begin; k < end; ++k) expert += core.held[k] * core.expert[k];
+      choice.expert_of_row[row] = expert;
+    } else {
+      int32_t k = begin;
+      while (core.held[k] == 0) ++k;
+      --core.held[k];
+      choice.expert_of_row[row] = core.expert[k];
+    }
+  }
+}
+
+// The gap is nothing but the units' coarseness, which is too much only where few scores are far
+// larger than all others.
+bool ExactSolver::accept(const ActiveProblem& problem, const Certificate& certificate) {
+  constexpr double kEnough = 1e-9;
+  const bool was_wide = std::exchange(wide_, false);
+  double magnitude = std::max<double>(problem.largest_magnitude, std::fabs(certificate.primal));
+  if (certificate.gap <= kEnough * magnitude) return true;
+  magnitude = 0;
+  for (int64_t t = 0; t < problem.tokens; ++t) {
+    float largest = 0;
+    for (int64_t e = 0; e < problem.experts; ++e) {
+      if (std::isfinite(problem.row(t)[e])) largest = std::max(largest, std::fabs(problem.row(t)[e]));
+    }
+    magnitude += largest;
+  }
+  if (certificate.gap <= kEnough * magnitude) return true;
+  if (was_wide || work_.wide) throw std::logic_error("the exact solver did not reach the optimum");
+  wide_ = true;
+  return false;
+}
+
+}  // namespace ballast

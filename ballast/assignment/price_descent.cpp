@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/assignment/price_descent.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "ballast/assignment/stopwatch.h"
+
+namespace ballast {
+namespace {
+
+// Tokens above their expert's share in a sample, by chance alone, when prices are right.
+double chance_imbalance(const RowSample& rows, int64_t experts) {
+  return 0.4 * std::sqrt(static_cast<double>(rows.count) * static_cast<double>(experts));
+}
+
+}  // namespace
+
+int64_t most_usual_pairs(const ActiveProblem& problem) {
+  constexpr int64_t kCandidates = 16;
+  return problem.tokens * std::min(problem.experts, kCandidates) + 2 * kScanBlock * problem.experts;
+}
+
+void PriceDescent::begin(const ActiveProblem& problem, bool wide, ExactWork& work) {
+  problem_ = &problem;
+  work_ = &work;
+  extractor_.begin(problem, wide);
+  work.wide = extractor_.is_wide();
+  prices_.assign(problem.experts, 0);
+  const std::vector<int32_t>& upper = problem.bounds->upper;
+  const double places = std::accumulate(upper.begin(), upper.end(), 0.0);
+  shares_.resize(problem.experts);
+  for (int64_t e = 0; e < problem.experts; ++e) shares_[e] = upper[e] / std::max(places, 1.0);
+  plan_levels();
+  // Room for more candidates than there ever are, so that calls of one size allocate once.
+  const int64_t pairs = most_usual_pairs(problem);
+  for (Core* core : {&core_, &parts_[0], &parts_[1]}) core->reserve(problem.tokens, pairs);
+  extractor_.reserve(pairs);
+  newton_.reserve(pairs);
+}
+
+void PriceDescent::plan_levels() {
+  constexpr int64_t kFactor = 4;
+  const int64_t fewest = std::max<int64_t>(2 * problem_->experts, 256);
+  levels_.clear();
+  for (int64_t stride = 1; stride == 1 || problem_->tokens / stride >= fewest; stride *= kFactor) {
+    levels_.push_back({.count = problem_->tokens / stride, .stride = stride});
+  }
+}
+
+void PriceDescent::normalise_prices() {
+  const std::vector<int32_t>& upper = problem_->bounds->upper;
+  const Units highest = extractor_.highest_price();
+  Units lowest = std::numeric_limits<Units>::max();
+  for (int64_t e = 0; e < problem_->experts; ++e) {
+    if (upper[e] > 0) lowest = std::min(lowest, prices_[e]);
+  }
+  for (int64_t e = 0; e < problem_->experts; ++e) {
+    prices_[e] = upper[e] > 0 ? std::min(prices_[e] - lowest, highest - 1) : highest;
+  }
+}
+
+void PriceDescent::find_prices(std::span<const double> start_prices) {
+  measured_rows_ = 0;
+  work_->started_warm = !start_prices.empty() && start_warm(start_prices);
+  if (!work_->started_warm) start_cold();
+}
+
+// Old prices are tried on the largest sample. They are good if loads there are off by little more
+// than chance; otherwise samples from the smallest on find prices faster than they could be mended.
+bool PriceDescent::start_warm(std::span<const double> start_prices) {
+  const RowSample& rows = levels_[levels_.size() > 1 ? 1 : 0];
+  const double highest = static_cast<double>(extractor_.highest_price());
+  const double lowest = *std::min_element(start_prices.begin(), start_prices.end());
+  for (int64_t e = 0; e < problem_->experts; ++e) {
+    const double units = (start_prices[e] - lowest) * extractor_.units_per_score();
+    prices_[e] = std::llrint(std::min(units, highest));
+  }
+  normalise_prices();
+  constexpr double kCandidates = 4;
+  extract(rows, kCandidates);
+  set_targets(rows);
+  const SoftLoads loads = newton_.measure(core_, targets_, prices_, first_temperature_);
+  measured_rows_ = static_cast<double>(rows.count);
+  const double chance = chance_imbalance(rows, problem_->experts);
+  if (loads.imbalance > 3 * chance) return false;
+  if (levels_.size() > 1 && loads.imbalance > 0.8 * chance && !descend(rows, false)) refine(rows);
+  normalise_prices();
+  return true;
+}
+
+void PriceDescent::start_cold() {
+  {
+    const Stopwatch watch(work_->start_ms);
+    start_.find(*problem_, levels_.back(), extractor_.units_per_score(), shares_, prices_);
+  }
+  measured_rows_ = 0;
+  normalise_prices();
+  for (size_t level = levels_.size() - 1; level > 0; --level) refine(levels_[level]);
+}
+
+void PriceDescent::refine(const RowSample& rows) {
+  constexpr double kCandidates = 6;
+  constexpr int kMostCores = 6;
+  for (int i = 0; i < kMostCores; ++i) {
+    extract(rows, kCandidates);
+    const bool stayed = descend(rows, false);
+    normalise_prices();
+    if (stayed) return;
+  }
+}
+
+bool PriceDescent::descend_on_all(double candidates) {
+  extract(all(), candidates);
+  return descend(all(), true);
+}
+
+void PriceDescent::extract(const RowSample& rows, double candidates) {
+  const Stopwatch watch(work_->extract_ms);
+  const Units reach = extractor_.reach_for(rows, prices_, candidates);
+  const bool all_pairs = candidates >= static_cast<double>(problem_->experts);
+  extractor_.extract(rows, prices_, all_pairs ? kEverything : reach, core_);
+  first_temperature_ = std::max(1.0F, static_cast<float>(reach) / 12);
+  core_.held.assign(core_.pairs(), 0);
+  open_ = &core_;
+  work_->rows_read += rows.count;
+}
+
+void PriceDescent::set_targets(const RowSample& rows) {
+  const LoadBounds& bounds = *problem_->bounds;
+  const double part = static_cast<double>(rows.count) / static_cast<double>(problem_->tokens);
+  targets_.places.resize(problem_->experts);
+  targets_.limit.resize(problem_->experts);
+  double places = 0;
+  for (int64_t e = 0; e < problem_->experts; ++e) {
+    const int32_t limit = bounds.upper[e] - (problem_->padding > 0 ? 0 : bounds.lower[e]);
+    targets_.places[e] = part * bounds.upper[e];
+    targets_.limit[e] = part * limit;
+    places += targets_.places[e];
+  }
+  targets_.free = std::max(0.0, places - static_cast<double>(rows.count));
+  if (targets_.free < 1e-9 * places) targets_.free = 0;
+}
+
+// Newton's method at falling temperatures, in ever smaller parts of the core.
+bool PriceDescent::descend(const RowSample& rows, bool is_last) {
+  const Stopwatch watch(work_->newton_ms);
+  set_targets(rows);
+  const auto count = static_cast<double>(rows.count);
+  const bool curvature_is_known =
+      measured_rows_ > 0 && measured_rows_ < count && targets_.free == 0;
+  float temperature = first_temperature_;
+  least_imbalance_ = std::numeric_limits<int64_t>::max();
+  stalled_ = 0;
+  constexpr int kMostSteps = 40;
+  for (int i = 0; i < kMostSteps; ++i) {
+    // The first step on all tokens is a large one: whole tokens and a sample's curvature will do.
+    const bool coarse = i == 0 && curvature_is_known;
+    const SoftLoads loads =
+        coarse ? newton_.measure_whole(core_, targets_, static_cast<float>(count / measured_rows_))
+               : newton_.measure(*open_, targets_, prices_, temperature);
+    measured_rows_ = count;
+    const double enough = is_last ? 0 : 0.6 * chance_imbalance(rows, problem_->experts);
+    if (loads.imbalance < enough || (is_last && is_enough(loads, coarse))) return true;
+    ++work_->newton_steps;
+    if (!step_within_reach()) return false;
+    const double cooler = coarse ? 0.5 : std::clamp(0.5 * moved_, 0.25, 1.0);
+    temperature = std::max(1.0F, temperature * static_cast<float>(cooler));
+    narrow_down(temperature);
+  }
+  return true;
+}
+
+// On all tokens: until exchanges can do the rest, or nothing gets better.
+bool PriceDescent::is_enough(const SoftLoads& loads, bool coarse) {
+  const auto count = static_cast<double>(all().count);
+  if (loads.imbalance > 0.03 * count) return false;
+  imbalance_ = newton_.whole_imbalance(*open_, targets_);
+  if (imbalance_ <= std::max(0.2 * static_cast<double>(problem_->experts), 0.001 * count)) {
+    return true;
+  }
+  if (imbalance_ < 0.8 * static_cast<double>(least_imbalance_)) {
+    stalled_ = 0;
+  } else if (!coarse) {
+    ++stalled_;
+  }
+  least_imbalance_ = std::min(least_imbalance_, imbalance_);
+  return stalled_ >= 2;
+}
+
+// A Newton step, cut where two prices would move apart farther than the core is exact. False then.
+bool PriceDescent::step_within_reach() {
+  before_ = prices_;
+  moved_ = newton_.step(prices_);
+  // An expert that is forbidden to too many tokens would go down without end.
+  const Units highest = extractor_.highest_price();
+  for (Units& price : prices_) price = std::clamp(price, -highest, 2 * highest);
+  const double room = 0.85 * static_cast<double>(core_.reach);
+  const auto after = static_cast<double>(spread(core_.prices, prices_));
+  if (after <= room) return true;
+  const auto was = static_cast<double>(spread(core_.prices, before_));
+  const double part = std::max(0.2, (room - was) / (after - was));
+  for (size_t e = 0; e < prices_.size(); ++e) {
+    prices_[e] = before_[e] + std::llrint(part * static_cast<double>(prices_[e] - before_[e]));
+  }
+  return false;
+}
+
+// Shares beyond a dozen temperatures are nothing.
+void PriceDescent::narrow_down(float temperature) {
+  const auto reach = static_cast<Units>(12 * temperature) + 1;
+  if (static_cast<double>(reach) > 0.7 * static_cast<double>(open_->reach) ||
+      spread(open_->prices, prices_) > open_->reach - reach) {
+    return;
+  }
+  Core& part = spare();
+  take_part(*open_, prices_, reach, part, core_.held);
+  open_ = &part;
+}
+
+}  // namespace ballast

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ballast/assignment/core.h"
+#include "ballast/assignment/core_extractor.h"
+#include "ballast/assignment/core_newton.h"
+#include "ballast/assignment/price_start.h"
+
+namespace ballast {
+
+// What a call of the exact solver did, and where its time went.
+struct ExactWork {
+  int64_t rows_read = 0;  // by extractions
+  int64_t newton_steps = 0;
+  int64_t phases = 0;        // of exchanging
+  int64_t tokens_moved = 0;  // by exchanges
+  bool started_warm = false;
+  bool wide = false;
+  double start_ms = 0, extract_ms = 0, newton_ms = 0, exchange_ms = 0;
+};
+
+// Candidates in a core that all but the oddest problems keep to.
+int64_t most_usual_pairs(const ActiveProblem& problem);
+
+// Finds prices at which nearly every expert gets its load: from a small sample of tokens, then from
+// larger ones, up to all. A sample's prices are as far off as its loads are by chance, so more than
+// that is not asked of it.
+class PriceDescent {
+ public:
+  void begin(const ActiveProblem& problem, bool wide, ExactWork& work);
+
+  // Prices from samples, good enough to start on all tokens. `start_prices`: [E] or empty; dropped
+  // if a sample shows that they are no better than none.
+  void find_prices(std::span<const double> start_prices);
+
+  // Takes the core of all tokens, in which they have about this many candidates on average, and
+  // goes down in it. False: prices came to the end of the core's reach, take a new one there.
+  bool descend_on_all(double candidates);
+
+  const RowSample& all() const { return levels_.front(); }
+  CoreExtractor& extractor() { return extractor_; }
+  std::vector<Units>& prices() { return prices_; }
+  Core& core() { return core_; }        // of all tokens
+  Core& open() { return *open_; }       // the smallest part of it that is exact at prices()
+  Core& spare() { return open_ == &parts_[0] ? parts_[1] : parts_[0]; }
+  int64_t imbalance() const { return imbalance_; }  // tokens above their expert's places
+
+  // The lowest price becomes 0; experts without places get the highest.
+  void normalise_prices();
+
+ private:
+  void plan_levels();
+  bool start_warm(std::span<const double> start_prices);
+  void start_cold();
+  void refine(const RowSample& rows);
+  void extract(const RowSample& rows, double candidates);
+  void set_targets(const RowSample& rows);
+  bool descend(const RowSample& rows, bool is_last);
+  bool is_enough(const SoftLoads& loads, bool is_last);
+  bool step_within_reach();
+  void narrow_down(float temperature);
+
+  const ActiveProblem* problem_ = nullptr;
+  ExactWork* work_ = nullptr;
+  CoreExtractor extractor_;
+  PriceStart start_;
+  CoreNewton newton_;
+  std::vector<RowSample> levels_;  // all tokens first, the smallest sample last
+  SoftTargets targets_;            // of the level in work
+  std::vector<double> shares_;     // [E] of a token
+  std::vector<Units> prices_, before_;
+  Core core_, parts_[2];
+  Core* open_ = nullptr;
+  double measured_rows_ = 0;  // of the level at which curvature was last measured; 0: nowhere
+  float first_temperature_ = 1;  // that fits the core's reach
+  double moved_ = 0;          // by the last step, in temperatures
+  int64_t imbalance_ = 0;
+  int64_t least_imbalance_ = 0;
+  int stalled_ = 0;
+};
+
+}  // namespace ballast

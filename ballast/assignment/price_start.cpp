@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/assignment/price_start.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ballast/assignment/lanes.h"
+#include "ballast/system/vector_clones.h"
+
+namespace ballast {
+namespace {
+
+constexpr float kNone = -1e30F;  // a forbidden pair, or a column that only fills a vector
+
+// Adds each expert's share of each row to `load`. `share`: room for one row.
+BALLAST_VECTOR_CLONES
+void add_shares(const float* scores, int64_t rows, const float* price, float per_unit,
+                int64_t padded, float* share, float* load) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* score = scores + row * padded;
+    Floats highest = load_lanes(score) - load_lanes(price);
+    for (int64_t e = kLanes; e < padded; e += kLanes) {
+      highest = larger(highest, load_lanes(score + e) - load_lanes(price + e));
+    }
+    const float most = largest_of(highest);
+    Floats sum = {};
+    for (int64_t e = 0; e < padded; e += kLanes) {
+      const Floats profit = load_lanes(score + e) - load_lanes(price + e);
+      const Floats s = exp2_of((profit - most) * per_unit);
+      store_lanes(s, share + e);
+      sum += s;
+    }
+    const float normal = 1.0F / sum_of(sum);
+    for (int64_t e = 0; e < padded; e += kLanes) {
+      store_lanes(load_lanes(load + e) + load_lanes(share + e) * normal, load + e);
+    }
+  }
+}
+
+// Forbidden pairs count as equal to the first row.
+BALLAST_VECTOR_CLONES
+void add_moments(const float* scores, int64_t rows, int64_t padded, float* sum, float* squares) {
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t e = 0; e < padded; e += kLanes) {
+      const Floats score = load_lanes(scores + row * padded + e);
+      const Floats first = load_lanes(scores + e);
+      const Floats none = {};
+      const Floats lowest = none + 0.5F * kNone;
+      const Floats offset = (score > lowest) & (first > lowest) ? score - first : none;
+      store_lanes(load_lanes(sum + e) + offset, sum + e);
+      store_lanes(load_lanes(squares + e) + offset * offset, squares + e);
+    }
+  }
+}
+
+}  // namespace
+
+void PriceStart::read(const ActiveProblem& problem, const RowSample& rows, double units_per_score) {
+  count_ = rows.count;
+  experts_ = problem.experts;
+  padded_ = (experts_ + kLanes - 1) / kLanes * kLanes;
+  scores_.assign(count_ * padded_, kNone);
+  price_.assign(padded_, 0.0F);
+  load_.assign(padded_, 0.0F);
+  share_.assign(padded_, 0.0F);
+  for (int64_t i = 0; i < count_; ++i) {
+    const float* row = problem.row(i * rows.stride);
+    float* score = &scores_[i * padded_];
+    const auto scale = static_cast<float>(units_per_score);
+    for (int64_t e = 0; e < experts_; ++e) score[e] = std::max(row[e] * scale, kNone);
+  }
+  sum_.assign(padded_, 0.0F);
+  squares_.assign(padded_, 0.0F);
+  // Relative to the first row, so that a large common part does not drown the deviations.
+  add_moments(scores_.data(), count_, padded_, sum_.data(), squares_.data());
+  double all = 0;
+  for (int64_t e = 0; e < experts_; ++e) {
+    const double offset = sum_[e] / static_cast<double>(count_);
+    const double variance =
+        std::max(0.0, squares_[e] / static_cast<double>(count_) - offset * offset);
+    const double tail = std::sqrt(2 * std::log(static_cast<double>(experts_)));
+    price_[e] = static_cast<float>(scores_[e] + offset + tail * std::sqrt(variance));
+    all += variance;
+  }
+  deviation_ = static_cast<float>(std::sqrt(all / static_cast<double>(experts_)));
+}
+
+void PriceStart::iterate(float temperature, std::span<const double> shares) {
+  constexpr float kBitsPerNat = 1.44269504F;
+  std::fill(load_.begin(), load_.end(), 0.0F);
+  add_shares(scores_.data(), count_, price_.data(), kBitsPerNat / temperature, padded_,
+             share_.data(), load_.data());
+  for (int64_t e = 0; e < experts_; ++e) {
+    const double wanted = std::max(shares[e] * static_cast<double>(count_), 0.5);
+    const double ratio = std::max(static_cast<double>(load_[e]), 1e-3) / wanted;
+    price_[e] += temperature * static_cast<float>(std::log(ratio));
+  }
+}
+
+void PriceStart::find(const ActiveProblem& problem, const RowSample& rows, double units_per_score,
+                      std::span<const double> shares, std::vector<Units>& prices) {
+  read(problem, rows, units_per_score);
+  constexpr int kIterations = 6;
+  constexpr float kFirst = 1.0F;  // temperatures, in deviations of a column
+  constexpr float kLast = 0.1F;
+  for (int i = 0; i < kIterations && deviation_ > 0; ++i) {
+    const float ratio = static_cast<float>(i) / (kIterations - 1);
+    iterate(deviation_ * kFirst * std::pow(kLast / kFirst, ratio), shares);
+  }
+  // A column that is all forbidden has no price of its own.
+  const double most = problem.largest_magnitude * units_per_score;
+  for (int64_t e = 0; e < experts_; ++e) {
+    prices[e] = std::llrint(std::clamp(static_cast<double>(price_[e]), -most, most));
+  }
+}
+
+}  // namespace ballast
