@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "ballast/assignment/cuda_problem.h"
+#include "ballast/assignment/solver.h"
+
+namespace ballast {
+
+struct AssignOptions {
+  SolverKind solver = SolverKind::kExact;
+  LoadBounds bounds = {};  // of every problem; empty: equal loads
+  NonFinite non_finite = NonFinite::kReject;
+  double relative_gap = 0;  // exact on CUDA: may stop at a gap of this share of the objective
+  size_t threads = 1;       // on the CPU
+  bool self_check = false;  // check() refuses a result that is not valid; not with greedy
+};
+
+// What may come with the scores, on their device.
+struct AssignInputs {
+  at::Tensor counted = {};       // [T] or [P, T] bool or uint8; undefined: all. 0: padding
+  at::Tensor start_prices = {};  // [E] or [P, E] float64; undefined: none
+};
+
+// The fields of Assignment on the scores' device; P is missing where the scores had no P.
+struct TensorAssignment {
+  at::Tensor expert_of_token;   // [P, T] int32
+  at::Tensor tokens_by_expert;  // [P, T] int32
+  at::Tensor place_of_token;    // [P, T] int32
+  at::Tensor loads;             // [P, E] int32
+  at::Tensor prices;            // [P, E] float64
+  at::Tensor status;            // [P, sizeof(AssignmentStatus)] uint8, always with P
+};
+
+// Solves balanced assignment on tensors and keeps the memory for it. One stream at a time.
+class Assigner {
+ public:
+  // UserError: self_check with greedy.
+  explicit Assigner(AssignOptions options);
+  ~Assigner();
+  Assigner(Assigner&&) noexcept;
+  Assigner& operator=(Assigner&&) noexcept;
+
+  // `scores`: [T, E], or [P, T, E] for P problems solved together; float32, bfloat16 or float16,
+  // any strides. On the CPU errors are thrown here. On CUDA nothing waits for the device: errors in
+  // the scores are in `status`, for check(). Also ballast::assign. The first call of a shape must
+  // not be within a CUDA graph's capture. UserError: shapes, types or bounds that do not fit.
+  TensorAssignment assign(const at::Tensor& scores, const AssignInputs& inputs = {});
+
+  // Waits for the device and reads the status of a result. UserError: a score that was refused,
+  // with its token and expert; no assignment without a forbidden pair; with self_check, not valid.
+  void check(const TensorAssignment& result) const;
+
+ private:
+  TensorAssignment assign_on_cpu(const at::Tensor& scores, const AssignInputs& inputs);
+  TensorAssignment assign_on_cuda(const at::Tensor& scores, const AssignInputs& inputs);
+
+  AssignOptions options_;
+  std::unique_ptr<AssignmentSolver> solver_;  // on the CPU
+  Assignment result_;
+  at::Tensor workspace_, lower_, upper_;  // on the GPU
+};
+
+// The status block of each problem, as host memory; waits for the device.
+std::vector<AssignmentStatus> read_status(const TensorAssignment& result);
+
+}  // namespace ballast
