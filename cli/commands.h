@@ -18,11 +18,13 @@ void add_train(CLI::App& app, Action& chosen);
 void add_eval(CLI::App& app, Action& chosen);
 void add_generate(CLI::App& app, Action& chosen);
 void add_export(CLI::App& app, Action& chosen);
+void add_assign(CLI::App& app, Action& chosen);
 void add_bench(CLI::App& app, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);
 
 // Parts of `bench`.
 void add_bench_tokenizer(CLI::App& bench, Action& chosen);
 void add_bench_step(CLI::App& bench, Action& chosen);
+void add_bench_assignment(CLI::App& bench, Action& chosen);
 
 }  // namespace ballast::cli

@@ -27,6 +27,7 @@ First steps
   ballast generate runs/train                   let it write
   ballast prepare texts/ --out data/mine        turn your own text into tokens
   ballast train --data data/mine                train on it
+  ballast assign --scores scores.npy            assign tokens to experts, balanced and optimal
   ballast COMMAND --help                        all a command can do, with examples
 )";
 
@@ -81,6 +82,7 @@ int run(int argc, char** argv) {
   add_eval(app, chosen);
   add_generate(app, chosen);
   add_export(app, chosen);
+  add_assign(app, chosen);
   add_bench(app, chosen);
   add_doctor(app, chosen);
   try {

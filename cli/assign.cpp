@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ballast/assignment/solver.h"
+#include "ballast/scores/score_files.h"
+#include "ballast/scores/score_kinds.h"
+#include "ballast/system/error.h"
+#include "cli/assignment_run.h"
+#include "cli/commands.h"
+
+namespace ballast::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFooter = R"(
+Given the scores of every token for every expert, gives each token one expert, so that every expert
+gets its share of tokens and the sum of scores is as large as it can be. The result proves itself:
+no assignment can exceed the upper bound, and an exact result reaches it.
+
+Scores
+  --scores FILE         [tokens, experts]: .npy, .csv or .txt; .safetensors, if it holds several
+                        matrices as FILE:NAME
+  --kind NAME           generated ones, with --tokens, --experts and --seed:
+{kinds}
+Shares
+  By default every expert gets as many tokens as any other; where tokens / experts is not whole,
+  some get one more, whichever is best. --capacities 4,0,9 or a FILE of such numbers: expert e gets
+  at most that many; where they just suffice, exactly. --mask FILE (1 or 0 for each token): tokens
+  with 0 are padding, which does not count and fills what the others leave.
+
+Solvers
+  exact      the optimum, proved
+  auction    the BASE paper's, made safe: always within the shares, usually 0.1 to 5 % short
+  sinkhorn   soft assignment, then rounding: within the shares, short by about as much
+  greedy     each token its best expert: the shares are not kept (valid: no)
+
+Examples
+  ballast assign --scores scores.npy --out experts.npy
+  ballast assign --scores model.safetensors:router.scores --capacities 100,100,80,200 --json
+  ballast assign --kind cluster --tokens 16384 --experts 128 --solver auction
+  ballast assign --scores monday.npy --prices-out prices.npy
+  ballast assign --scores tuesday.npy --start-prices prices.npy
+      like scores have like prices: a faster start, the same optimum
+
+JSON keys (--json): tokens, experts, solver, device, valid (shares kept, nothing forbidden used),
+  primal (sum of the chosen scores), dual (no valid assignment exceeds it), gap (dual - primal),
+  relative_gap (of the sum over tokens of the largest |score|), milliseconds (solving alone),
+  smallest_load, largest_load, replaced_scores.)";
+
+struct Options {
+  std::string scores, kind, solver = "exact", device = "cpu", capacities, mask;
+  std::string non_finite = "reject", start_prices, prices_out, out;
+  int64_t tokens = 0, experts = 0;
+  uint64_t seed = 0, batch = 0;
+  size_t threads = 0;
+  bool json = false;
+};
+
+// What a problem refers to.
+struct Input {
+  StoredScores scores;
+  std::vector<uint8_t> counted;
+  std::vector<double> start_prices;
+  AssignmentProblem problem;
+};
+
+StoredScores scores_of(const CLI::App& command, const Options& options) {
+  const auto given = [&](const char* name) { return command.count(name) > 0; };
+  if (given("--scores") == given("--kind"))
+    fail("give either --scores FILE or --kind NAME (with --tokens and --experts)");
+  if (given("--scores")) {
+    for (const char* name : {"--tokens", "--experts", "--seed", "--batch"})
+      if (given(name)) fail("{} is for --kind; the scores here come from a file", name);
+    return read_scores(options.scores);
+  }
+  if (!given("--tokens") || !given("--experts"))
+    fail("--kind needs --tokens and --experts: how many of each");
+  return store_scores(generate_scores({.kind = parse_score_kind(options.kind),
+                                       .tokens = options.tokens,
+                                       .experts = options.experts,
+                                       .seed = options.seed,
+                                       .batch = options.batch}),
+                      options.tokens, options.experts);
+}
+
+std::vector<int64_t> parse_capacities(const std::string& text) {
+  if (text.find_first_not_of("0123456789,- +") != std::string::npos)
+    return read_whole_numbers(text);
+  std::vector<int64_t> capacities;
+  for (const std::string& word : CLI::detail::split(text, ',')) {
+    const std::string digits = CLI::detail::trim_copy(word);
+    int64_t capacity = 0;
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), capacity);
+    if (error != std::errc() || end != digits.data() + digits.size())
+      fail("--capacities: \"{}\" is not a whole number; want a list such as 10,10,20, or a file",
+           word);
+    capacities.push_back(capacity);
+  }
+  return capacities;
+}
+
+std::vector<uint8_t> read_mask(const std::string& path, int64_t tokens) {
+  std::vector<uint8_t> counted;
+  for (const int64_t value : read_whole_numbers(path)) {
+    if (value != 0 && value != 1)
+      fail("{}: token {} has {}; want 1 (counts) or 0 (padding)", path, counted.size(), value);
+    counted.push_back(static_cast<uint8_t>(value));
+  }
+  if (std::ssize(counted) != tokens)
+    fail("{} holds {} numbers, and there are {} tokens", path, counted.size(), tokens);
+  return counted;
+}
+
+NonFinite parse_non_finite(const std::string& name) {
+  if (name == "reject") return NonFinite::kReject;
+  return name == "lowest" ? NonFinite::kLowest : NonFinite::kForbid;
+}
+
+std::unique_ptr<Input> read_input(const CLI::App& command, const Options& options) {
+  auto input = std::make_unique<Input>();
+  input->scores = scores_of(command, options);
+  const ScoreMatrix& matrix = input->scores.matrix;
+  AssignmentProblem& problem = input->problem;
+  problem.scores = matrix;
+  problem.non_finite = parse_non_finite(options.non_finite);
+  check_shape(problem);
+  if (command.count("--capacities") > 0) {
+    const std::vector<int64_t> capacities = parse_capacities(options.capacities);
+    if (std::ssize(capacities) != matrix.experts)
+      fail("--capacities names {} experts, and the scores have {}", capacities.size(),
+           matrix.experts);
+    problem.bounds = at_most(capacities, matrix.tokens);
+  }
+  if (!options.mask.empty()) {
+    input->counted = read_mask(options.mask, matrix.tokens);
+    problem.counted = input->counted;
+  }
+  if (!options.start_prices.empty()) {
+    input->start_prices = read_numbers(options.start_prices);
+    if (std::ssize(input->start_prices) != matrix.experts)
+      fail("{} holds {} prices, and the scores have {} experts", options.start_prices,
+           input->start_prices.size(), matrix.experts);
+  }
+  return input;
+}
+
+struct Outcome {
+  Assignment assignment;
+  double milliseconds = 0;
+  double relative_gap = 0;
+  int32_t smallest_load = 0, largest_load = 0;
+};
+
+Outcome solve(const Options& options, const Input& input) {
+  Outcome outcome;
+  const auto run =
+      make_assignment_run(parse_solver_kind(options.solver), options.device, options.threads);
+  run->load(input.problem);
+  outcome.milliseconds = run->solve(input.start_prices, outcome.assignment);
+  const double magnitude = magnitude_of(input.problem);
+  if (magnitude > 0) outcome.relative_gap = outcome.assignment.certificate.gap / magnitude;
+  const auto [least, most] = std::ranges::minmax(outcome.assignment.loads);
+  outcome.smallest_load = least;
+  outcome.largest_load = most;
+  return outcome;
+}
+
+void print_json(const Options& options, const Input& input, const Outcome& outcome) {
+  const Certificate& certificate = outcome.assignment.certificate;
+  const Json object{{"tokens", input.problem.scores.tokens},
+                    {"experts", input.problem.scores.experts},
+                    {"solver", options.solver},
+                    {"device", options.device},
+                    {"valid", certificate.valid},
+                    {"primal", certificate.primal},
+                    {"dual", certificate.dual},
+                    {"gap", certificate.gap},
+                    {"relative_gap", outcome.relative_gap},
+                    {"milliseconds", outcome.milliseconds},
+                    {"smallest_load", outcome.smallest_load},
+                    {"largest_load", outcome.largest_load},
+                    {"replaced_scores", outcome.assignment.replaced_scores}};
+  fmt::print("{}\n", object.dump());
+}
+
+// An exact solver's gap on the original scores, in double, stays below this part of their size.
+constexpr double kOptimal = 1e-9;
+
+std::string verdict(const Outcome& outcome) {
+  if (outcome.relative_gap <= kOptimal) return "none: nothing is better";
+  return fmt::format("{:.6g} ({:.3g} % of the scores' size): at most this much could be gained",
+                     outcome.assignment.certificate.gap, 100 * outcome.relative_gap);
+}
+
+void print_summary(const Options& options, const Input& input, const Outcome& outcome) {
+  const Certificate& certificate = outcome.assignment.certificate;
+  const ScoreMatrix& matrix = input.problem.scores;
+  fmt::print("{} tokens, {} experts, solver {} on {}: {:.3f} ms\n\n", matrix.tokens, matrix.experts,
+             options.solver, options.device, outcome.milliseconds);
+  fmt::print("sum of scores  {:.9g}\n", certificate.primal);
+  fmt::print("upper bound    {:.9g}\n", certificate.dual);
+  if (certificate.valid) fmt::print("gap            {}\n", verdict(outcome));
+  fmt::print(
+      "valid          {}\n",
+      certificate.valid ? "yes" : "no: some experts have more or fewer tokens than they may");
+  fmt::print("loads          {} to {} tokens an expert\n", outcome.smallest_load,
+             outcome.largest_load);
+  if (outcome.assignment.replaced_scores > 0)
+    fmt::print("replaced       {} scores that were not finite, by the lowest\n",
+               outcome.assignment.replaced_scores);
+  if (!options.out.empty()) fmt::print("experts        written to {}\n", options.out);
+  if (!options.prices_out.empty()) fmt::print("prices         written to {}\n", options.prices_out);
+}
+
+int run(const CLI::App& command, const Options& options) {
+  for (const std::string& path : {options.out, options.prices_out})
+    if (!path.empty()) check_numbers_path(path);
+  const auto input = read_input(command, options);
+  const Outcome outcome = solve(options, *input);
+  if (!options.out.empty()) write_numbers(options.out, outcome.assignment.expert_of_token);
+  if (!options.prices_out.empty()) write_numbers(options.prices_out, outcome.assignment.prices);
+  options.json ? print_json(options, *input, outcome) : print_summary(options, *input, outcome);
+  return 0;
+}
+
+void add_input_options(CLI::App& command, Options& o) {
+  command.add_option("--scores", o.scores, "scores [tokens, experts]")->type_name("FILE");
+  command.add_option("--kind", o.kind, "generate scores of this kind")->type_name("NAME");
+  command.add_option("--tokens", o.tokens, "tokens to generate")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("T");
+  command.add_option("--experts", o.experts, "experts to generate")
+      ->check(CLI::PositiveNumber)
+      ->type_name("E");
+  command.add_option("--seed", o.seed, "of the generated scores")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->type_name("S");
+  command.add_option("--batch", o.batch, "other tokens of the same kind and experts")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->type_name("N");
+  command.add_option("--capacities", o.capacities, "most tokens of each expert")
+      ->type_name("LIST|FILE");
+  command.add_option("--mask", o.mask, "1 or 0 for each token; 0: padding")->type_name("FILE");
+  command
+      .add_option("--non-finite", o.non_finite,
+                  "NaN and inf are an error, count as the lowest score, or -inf forbids the pair")
+      ->check(CLI::IsMember({"reject", "lowest", "forbid"}))
+      ->capture_default_str()
+      ->type_name("reject|lowest|forbid");
+}
+
+void add_solver_options(CLI::App& command, Options& o) {
+  command.add_option("--solver", o.solver, "exact, auction, greedy or sinkhorn")
+      ->capture_default_str()
+      ->type_name("NAME");
+  command.add_option("--device", o.device, "where to solve")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str()
+      ->type_name("cpu|cuda");
+  command.add_option("--threads", o.threads, "of the CPU; 0: all cores")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->type_name("N");
+  command.add_option("--start-prices", o.start_prices, "prices of like scores, for a faster start")
+      ->type_name("FILE");
+  command.add_option("--out", o.out, "write each token's expert, as .npy (int32) or .csv")
+      ->type_name("FILE");
+  command.add_option("--prices-out", o.prices_out, "write the experts' prices, as .npy or .csv")
+      ->type_name("FILE");
+  command.add_flag("--json", o.json, "print one JSON object, and nothing else, on stdout");
+}
+
+std::string footer() {
+  std::string kinds;
+  for (const ScoreKind kind : all_score_kinds())
+    kinds += fmt::format("      {:17}{}\n", score_kind_name(kind), describe(kind));
+  std::string text = kFooter;
+  return text.replace(text.find("{kinds}"), 7, kinds);
+}
+
+}  // namespace
+
+void add_assign(CLI::App& app, Action& chosen) {
+  CLI::App* command =
+      app.add_subcommand("assign", "Assign tokens to experts: balanced, optimal, proved");
+  const auto options = std::make_shared<Options>();
+  add_input_options(*command, *options);
+  add_solver_options(*command, *options);
+  command->footer(footer());
+  command->callback([command, options, &chosen] {
+    chosen = [command, options] { return run(*command, *options); };
+  });
+}
+
+}  // namespace ballast::cli

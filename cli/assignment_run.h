@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "ballast/assignment/solver.h"
+
+namespace ballast::cli {
+
+// A solver on the CPU or on a GPU.
+class AssignmentRun {
+ public:
+  virtual ~AssignmentRun() = default;
+
+  // Takes a problem, and brings it to where it is solved. `problem` must outlive this object's use
+  // of it. UserError: as AssignmentSolver::solve, in part only when it is solved.
+  virtual void load(const AssignmentProblem& problem) = 0;
+  // Solves it and returns the milliseconds that took; the result comes back after that.
+  virtual double solve(std::span<const double> start_prices, Assignment& result) = 0;
+};
+
+// `device`: "cpu" or "cuda". `threads`: of the CPU; 0: all cores. UserError: no such device here.
+std::unique_ptr<AssignmentRun> make_assignment_run(SolverKind kind, const std::string& device,
+                                                   size_t threads);
+
+// What gaps are compared with: the sum over counted tokens of max_e |s_te|, of finite scores.
+double magnitude_of(const AssignmentProblem& problem);
+
+}  // namespace ballast::cli

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ballast/assignment/solver.h"
+#include "ballast/system/error.h"
+#include "ballast/system/log.h"
+#include "ballast/system/parallel.h"
+#include "ballast/system/progress.h"
+#include "cli/assignment_cases.h"
+#include "cli/assignment_run.h"
+#include "cli/commands.h"
+#include "cli/scipy_peer.h"
+
+namespace ballast::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFooter = R"(
+Solvers take turns on the same scores, so that a busy machine meets all alike; times are medians of
+solving alone. The exact solver starts
+  cold     from nothing
+  warm     from the prices of like scores: another batch of the kind, or of a file the even rows
+           (then the odd rows are solved)
+  noisy    from these with 10 % noise
+  random   from prices that mean nothing: never much slower than cold
+Gap: how far a result may be from the optimum, in percent of the sum over tokens of the largest
+|score|. The auction takes seconds at the two largest sizes: it is left out there unless
+--solvers names it. scipy's linear_sum_assignment takes part up to 2048 tokens, once.
+
+Examples
+  ballast bench assignment
+  ballast bench assignment --kinds gauss cluster --sizes 2048,128 16384,128 --repeats 21
+  ballast bench assignment --scores scores/*.npy --solvers exact
+  ballast bench assignment --device cuda --json
+
+JSON keys (--json): device, threads, repeats, scipy (version, null: none), cases, a list of {scores,
+  part (all, or "odd rows"), tokens, experts, auction_over_exact, scipy_over_exact (times, null: not
+  measured), results, a list of {solver, start, milliseconds, slowest_ms, runs, gap, relative_gap,
+  valid}}.
+)";
+
+constexpr int64_t kMostForAuction = int64_t{1} << 22;  // scores; beyond, it takes seconds
+constexpr int64_t kMostForScipy = 2048;                // tokens
+constexpr double kEnough = 4000;  // milliseconds: a solver that used them up repeats no more
+
+struct Options {
+  std::vector<std::string> scores, kinds, solvers;
+  std::vector<std::string> sizes = {"2048,8",    "2048,128",  "8192,128",
+                                    "16384,128", "32768,256", "65536,512"};
+  std::string device = "cpu", python;
+  size_t threads = 1, repeats = 7;
+  uint64_t seed = 1;
+  bool no_scipy = false, json = false;
+};
+
+// One solver from one start.
+struct Measured {
+  std::string solver, start;
+  std::vector<double> milliseconds = {};
+  double dual = 0, gap = 0, relative_gap = 0;
+  bool valid = true;
+
+  double median() const {
+    std::vector<double> sorted = milliseconds;
+    std::ranges::sort(sorted);
+    return sorted[sorted.size() / 2];
+  }
+};
+
+std::vector<SolverKind> solvers_for(const Options& options, const AssignmentCase& made) {
+  std::vector<SolverKind> kinds;
+  for (const std::string& name : options.solvers) kinds.push_back(parse_solver_kind(name));
+  if (!kinds.empty()) return kinds;
+  const int64_t scores = made.problem.scores.tokens * made.problem.scores.experts;
+  kinds = {SolverKind::kExact};
+  if (scores <= kMostForAuction) kinds.push_back(SolverKind::kAuction);
+  if (options.device == "cpu") kinds.push_back(SolverKind::kSinkhorn);  // it runs nowhere else
+  kinds.push_back(SolverKind::kGreedy);
+  return kinds;
+}
+
+// A solver with all it is measured from.
+struct Contender {
+  std::unique_ptr<AssignmentRun> run;
+  std::vector<PriceStart> starts = {};
+  std::vector<Measured> measured = {};
+  double spent = 0;
+
+  // A first turn warms up: the second takes its place.
+  void take_turn(double magnitude, size_t round) {
+    Assignment result;
+    for (size_t i = 0; i < starts.size(); ++i) {
+      const double milliseconds = run->solve(starts[i].prices, result);
+      Measured& found = measured[i];
+      if (round == 1) found.milliseconds.clear();
+      found.milliseconds.push_back(milliseconds);
+      found.dual = result.certificate.dual;
+      found.gap = std::max(found.gap, result.certificate.gap);
+      if (magnitude > 0) found.relative_gap = found.gap / magnitude;
+      found.valid = found.valid && result.certificate.valid;
+      spent += milliseconds;
+    }
+  }
+};
+
+std::vector<Measured> measure(const Options& options, const AssignmentCase& made) {
+  const std::vector<PriceStart> starts = price_starts(made);
+  const double magnitude = magnitude_of(made.problem);
+  std::vector<Contender> contenders;
+  for (const SolverKind kind : solvers_for(options, made)) {
+    Contender contender{.run = make_assignment_run(kind, options.device, options.threads)};
+    contender.run->load(made.problem);
+    contender.starts = starts;
+    if (kind != SolverKind::kExact) contender.starts.resize(1);  // the others start cold
+    for (const PriceStart& start : contender.starts)
+      contender.measured.push_back({.solver = std::string(solver_name(kind)), .start = start.name});
+    contenders.push_back(std::move(contender));
+  }
+  for (size_t round = 0; round <= options.repeats; ++round) {
+    for (Contender& contender : contenders)
+      if (contender.spent <= kEnough) contender.take_turn(magnitude, round);
+  }
+  std::vector<Measured> all;
+  for (Contender& contender : contenders)
+    std::ranges::move(contender.measured, std::back_inserter(all));
+  return all;
+}
+
+// Its gap is by the bound that `other` has proved.
+Measured measure_scipy(ScipyPeer& scipy, const AssignmentCase& made, const Measured& other) {
+  const ScipyPeer::Answer answer = scipy.solve(made.problem);
+  Measured found{.solver = "scipy", .start = "cold", .milliseconds = {answer.milliseconds}};
+  found.dual = other.dual;
+  found.gap = other.dual - answer.primal;
+  const double magnitude = magnitude_of(made.problem);
+  if (magnitude > 0) found.relative_gap = found.gap / magnitude;
+  return found;
+}
+
+const Measured* find(const std::vector<Measured>& results, const std::string& solver) {
+  const auto found = std::ranges::find(results, solver, &Measured::solver);  // its cold start
+  return found == results.end() ? nullptr : &*found;
+}
+
+Json ratio_to_exact(const std::vector<Measured>& results, const std::string& solver) {
+  const Measured *exact = find(results, "exact"), *other = find(results, solver);
+  return exact && other ? Json(other->median() / exact->median()) : Json();
+}
+
+Json to_json(const AssignmentCase& made, const std::vector<Measured>& results) {
+  Json rows = Json::array();
+  for (const Measured& found : results) {
+    rows.push_back({{"solver", found.solver},
+                    {"start", found.start},
+                    {"milliseconds", found.median()},
+                    {"slowest_ms", std::ranges::max(found.milliseconds)},
+                    {"runs", found.milliseconds.size()},
+                    {"gap", found.gap},
+                    {"relative_gap", found.relative_gap},
+                    {"valid", found.valid}});
+  }
+  return {{"scores", made.scores},
+          {"part", made.part},
+          {"tokens", made.problem.scores.tokens},
+          {"experts", made.problem.scores.experts},
+          {"auction_over_exact", ratio_to_exact(results, "auction")},
+          {"scipy_over_exact", ratio_to_exact(results, "scipy")},
+          {"results", rows}};
+}
+
+// "1.234", with the digits that matter.
+std::string short_number(double value) {
+  return value >= 100 ? fmt::format("{:.0f}", value)
+         : value >= 1 ? fmt::format("{:.2f}", value)
+                      : fmt::format("{:.3f}", value);
+}
+
+std::string heading() {
+  return fmt::format("{:28}{:>8}{:>5}  {:9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>7}{:>10}", "scores",
+                     "tokens", "exp.", "solver", "cold ms", "warm", "noisy", "random", "gap %",
+                     "valid", "vs exact");
+}
+
+std::string table(const AssignmentCase& made, const std::vector<Measured>& results) {
+  const std::string name = made.part == "all" ? made.scores : made.scores + ", " + made.part;
+  const std::string shown = name.size() > 27 ? "~" + name.substr(name.size() - 26) : name;
+  std::string text;
+  for (size_t i = 0; i < results.size();) {
+    const Measured& cold = results[i];
+    std::string times;
+    double gap = 0;
+    bool valid = true;
+    size_t columns = 0;
+    for (; i < results.size() && results[i].solver == cold.solver; ++i, ++columns) {
+      times += fmt::format("{:>9}", short_number(results[i].median()));
+      gap = std::max(gap, results[i].relative_gap);
+      valid = valid && results[i].valid;
+    }
+    const Json ratio = ratio_to_exact(results, cold.solver);
+    text += fmt::format("{:28}{:>8}{:>5}  {:9}{:36}{:>10}{:>7}{:>10}\n", i == columns ? shown : "",
+                        made.problem.scores.tokens, made.problem.scores.experts, cold.solver, times,
+                        valid ? fmt::format("{:.3g}", 100 * gap) : "-", valid ? "yes" : "no",
+                        ratio.is_null() ? "" : short_number(ratio.get<double>()) + "x");
+  }
+  return text;
+}
+
+std::vector<CaseMaker> cases_of(const Options& options) {
+  std::vector<CaseMaker> makers;
+  std::vector<ScoreKind> kinds;
+  for (const std::string& name : options.kinds) kinds.push_back(parse_score_kind(name));
+  if (options.kinds.empty() && options.scores.empty())
+    kinds.assign(all_score_kinds().begin(), all_score_kinds().end());
+  for (const std::string& size : options.sizes) {
+    int64_t tokens = 0, experts = 0;
+    char rest = 0;
+    if (std::sscanf(size.c_str(), "%ld,%ld%c", &tokens, &experts, &rest) != 2 || tokens < 1 ||
+        experts < 1)
+      fail("--sizes: want TOKENS,EXPERTS, such as 2048,128; got \"{}\"", size);
+    for (const ScoreKind kind : kinds)
+      makers.push_back(generated_case(kind, tokens, experts, options.seed));
+  }
+  for (const std::string& path : options.scores)
+    std::ranges::move(file_cases(path), std::back_inserter(makers));
+  return makers;
+}
+
+int run(const Options& options) {
+  for (const std::string& name : options.solvers) parse_solver_kind(name);
+  const std::vector<CaseMaker> makers = cases_of(options);
+  const auto scipy = options.no_scipy ? nullptr : ScipyPeer::find(options.python);
+  Json cases = Json::array();
+  const auto report = [&](const std::string& lines) {
+    options.json ? log_line(lines) : fmt::print("{}\n", lines);
+    std::fflush(stdout);
+  };
+  report(heading());
+  Progress progress("bench assignment", makers.size(), "cases", OffTerminal::kSilent);
+  for (const CaseMaker& make : makers) {
+    const AssignmentCase made = make();
+    progress.note(fmt::format("{} {},{}", made.scores, made.problem.scores.tokens,
+                              made.problem.scores.experts));
+    std::vector<Measured> results = measure(options, made);
+    if (scipy && made.problem.scores.tokens <= kMostForScipy)
+      results.push_back(measure_scipy(*scipy, made, results.front()));
+    cases.push_back(to_json(made, results));
+    std::string lines = table(made, results);
+    lines.pop_back();
+    report(lines);
+    progress.advance(1);
+  }
+  if (options.json) {
+    const Json out = {{"device", options.device},
+                      {"threads", options.threads == 0 ? num_cores() : options.threads},
+                      {"repeats", options.repeats},
+                      {"scipy", scipy ? Json(scipy->version()) : Json()},
+                      {"cases", cases}};
+    fmt::print("{}\n", out.dump(2));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_assignment(CLI::App& bench, Action& chosen) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      bench.add_subcommand("assignment", "Balanced assignment: every solver, kind and size");
+  command->footer(kFooter);
+  command->add_option("--scores", options->scores, "score files, as `assign` reads them")
+      ->type_name("FILE");
+  command
+      ->add_option("--kinds", options->kinds,
+                   "kinds of generated scores; default: all, or none with --scores")
+      ->type_name("NAME");
+  command->add_option("--sizes", options->sizes, "of generated scores")
+      ->type_name("T,E")
+      ->capture_default_str();
+  command
+      ->add_option("--solvers", options->solvers, "exact, auction, sinkhorn, greedy; default: all")
+      ->type_name("NAME");
+  command->add_option("--device", options->device, "where to solve")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str()
+      ->type_name("cpu|cuda");
+  command->add_option("--threads", options->threads, "of the CPU; 0: all cores")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_option("--repeats", options->repeats, "turns each solver takes")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_option("--seed", options->seed, "of the generated scores")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->type_name("S");
+  command->add_option("--python", options->python, "a Python with scipy")->type_name("PATH");
+  command->add_flag("--no-scipy", options->no_scipy, "measure ours alone");
+  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/gpu_assignment_run.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <optional>
+#include <vector>
+
+#include "ballast/kernels/cuda_plugin.h"
+#include "ballast/router/assign.h"
+#include "ballast/system/error.h"
+
+namespace ballast::cli {
+namespace {
+
+at::ScalarType scalar_type(ScoreType type) {
+  switch (type) {
+    case ScoreType::kFloat32:
+      return at::kFloat;
+    case ScoreType::kBFloat16:
+      return at::kBFloat16;
+    case ScoreType::kFloat16:
+      return at::kHalf;
+  }
+  throw std::invalid_argument("scalar_type: not a ScoreType");
+}
+
+template <typename Value>
+void copy_back(const at::Tensor& tensor, std::vector<Value>& out) {
+  const at::Tensor host = tensor.cpu();
+  out.assign(host.const_data_ptr<Value>(), host.const_data_ptr<Value>() + host.numel());
+}
+
+at::Device gpu_device() {
+  const CudaPlugin plugin = load_cuda_plugin();
+  if (!plugin.loaded || !at::hasCUDA() || !at::globalContext().hasCUDA())
+    fail("--device cuda: no GPU can be used: {} (`ballast doctor` tells more)",
+         plugin.loaded ? "none is visible to the driver" : plugin.reason);
+  return {at::kCUDA, 0};
+}
+
+class GpuRun final : public AssignmentRun {
+ public:
+  explicit GpuRun(SolverKind kind) : kind_(kind), device_(gpu_device()) {
+    if (kind == SolverKind::kSinkhorn)
+      fail("sinkhorn runs on the CPU only: choose exact, auction or greedy with --device cuda");
+  }
+
+  void load(const AssignmentProblem& problem) override {
+    const ScoreMatrix& matrix = problem.scores;
+    check_shape(problem);
+    experts_ = matrix.experts;
+    scores_ = to_device(matrix.data, {matrix.tokens, matrix.experts},
+                        {matrix.token_stride, matrix.expert_stride}, scalar_type(matrix.type));
+    if (!problem.counted.empty())
+      inputs_.counted = to_device(problem.counted.data(), {matrix.tokens}, {1}, at::kByte);
+    assigner_.emplace(
+        AssignOptions{.solver = kind_, .bounds = problem.bounds, .non_finite = problem.non_finite});
+    assigner_->check(assigner_->assign(scores_, inputs_));  // a first call loads the kernels
+  }
+
+  double solve(std::span<const double> start_prices, Assignment& result) override {
+    inputs_.start_prices = at::Tensor();
+    if (!start_prices.empty()) {
+      if (std::ssize(start_prices) != experts_)
+        fail("{} start prices, but scores of {} experts", start_prices.size(), experts_);
+      inputs_.start_prices = to_device(start_prices.data(), {experts_}, {1}, at::kDouble);
+    }
+    const c10::impl::VirtualGuardImpl gpu(device_.type());
+    const c10::Stream stream = gpu.getStream(device_);
+    c10::Event begin(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
+    c10::Event end(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
+    begin.record(stream);
+    const TensorAssignment found = assigner_->assign(scores_, inputs_);
+    end.record(stream);
+    end.synchronize();
+    assigner_->check(found);
+    bring_back(found, result);
+    return begin.elapsedTime(end);
+  }
+
+ private:
+  at::Tensor to_device(const void* data, at::IntArrayRef sizes, at::IntArrayRef strides,
+                       at::ScalarType type) const {
+    const auto options = at::TensorOptions().dtype(type);
+    if (c10::multiply_integers(sizes) == 0) return at::empty(sizes, options.device(device_));
+    auto* memory = const_cast<void*>(data);  // from_blob takes no const
+    return at::from_blob(memory, sizes, strides, options).to(device_);
+  }
+
+  static void bring_back(const TensorAssignment& found, Assignment& result) {
+    copy_back(found.expert_of_token, result.expert_of_token);
+    copy_back(found.tokens_by_expert, result.tokens_by_expert);
+    copy_back(found.place_of_token, result.place_of_token);
+    copy_back(found.loads, result.loads);
+    copy_back(found.prices, result.prices);
+    const AssignmentStatus status = read_status(found).front();
+    result.certificate = {.valid = status.valid != 0,
+                          .primal = status.primal,
+                          .dual = status.dual,
+                          .gap = status.gap};
+    result.replaced_scores = status.replaced;
+  }
+
+  SolverKind kind_;
+  at::Device device_;
+  int64_t experts_ = 0;
+  at::Tensor scores_;
+  AssignInputs inputs_;
+  std::optional<Assigner> assigner_;
+};
+
+}  // namespace
+
+std::unique_ptr<AssignmentRun> make_gpu_assignment_run(SolverKind kind) {
+  return std::make_unique<GpuRun>(kind);
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "cli/assignment_run.h"
+
+namespace ballast::cli {
+
+// A solver on the GPU. Milliseconds are the device's own, of a solver that has run before.
+// UserError: no GPU, or a solver that does not run there.
+std::unique_ptr<AssignmentRun> make_gpu_assignment_run(SolverKind kind);
+
+}  // namespace ballast::cli
