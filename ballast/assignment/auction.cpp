@@ -114,6 +114,8 @@ void AuctionSolver::open(const ActiveProblem& problem) {
 
 void AuctionSolver::bid(size_t index, TopTokens& top) {
   Expert& expert = expert_[index];
+  expert.num_bids = 0;
+  if (expert.holds > 0 && expert.holds == expert.wants) return;  // it only keeps what it holds
   const std::span scores = std::span(scores_).subspan(index * tokens_, tokens_);
   top.value(scores, price_);
   for (int32_t i = 0; i < expert.holds; ++i) top.leave_out(held_[expert.first_held + i]);

@@ -115,17 +115,13 @@ class AuctionCompletion {
   double* prices_;
 };
 
-// Loads, and prices as in AuctionSolver::set_prices.
+// As in AuctionSolver::set_prices.
 __device__ void AuctionCompletion::set_prices() {
-  for (int32_t e = threadIdx.x; e < experts_; e += kThreads) {
-    loads_[e] = 0;
-    least_worth_[e] = 0xffffffffU;
-  }
+  for (int32_t e = threadIdx.x; e < experts_; e += kThreads) least_worth_[e] = 0xffffffffU;
   __syncthreads();
   for (int32_t t = threadIdx.x; t < tokens_; t += kThreads) {
     const int32_t holder = holder_[t];
     if (holder < 0) continue;
-    atomicAdd(&loads_[holder], 1);
     atomicMin(&least_worth_[holder], order_code(score(t, holder) - price_of_token_[t]));
   }
   __syncthreads();

@@ -10,7 +10,7 @@
 namespace ballast {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
 constexpr int kBins = 2048;
 constexpr int kTile = 32;
@@ -67,8 +67,8 @@ __global__ void open_kernel(CudaProblems problems, AuctionMemory memory) {
 struct Selection {
   int32_t histogram[kBins];
   int32_t of_warp[kWarps];
-  int32_t held, allowed;  // tokens of this expert, and tokens it might bid for
-  int32_t bin, above;     // the bin of the wanted rank, and how many codes lie above it
+  int32_t allowed;     // tokens it might bid for
+  int32_t bin, above;  // the bin of the wanted rank, and how many codes lie above it
 };
 
 // An exclusive sum over the block's threads; `total` is the sum of all.
@@ -129,19 +129,14 @@ class ExpertRow {
 };
 
 __device__ void look_at_all(const ExpertRow& row, Selection& s) {
-  if (threadIdx.x == 0) s.held = s.allowed = 0;
+  if (threadIdx.x == 0) s.allowed = 0;
   __syncthreads();
-  int32_t held = 0, allowed = 0;
+  int32_t allowed = 0;
   for (int32_t t = threadIdx.x; t < row.tokens(); t += kThreads) {
-    held += row.holds(t) ? 1 : 0;
     allowed += row.look(t) != 0 ? 1 : 0;
   }
-  held = __reduce_add_sync(0xffffffffU, held);
   allowed = __reduce_add_sync(0xffffffffU, allowed);
-  if (threadIdx.x % 32 == 0) {
-    atomicAdd(&s.held, held);
-    atomicAdd(&s.allowed, allowed);
-  }
+  if (threadIdx.x % 32 == 0) atomicAdd(&s.allowed, allowed);
   __syncthreads();
 }
 
@@ -194,9 +189,11 @@ __device__ void bid(const CudaProblems& problems, const AuctionMemory& memory, i
   const ExpertRow row(problems, memory, index, cache);
   const ScoreFacts& facts = memory.output.facts[index / problems.experts];
   const float increment = auction_increment(facts);
-  look_at_all(row, s);
   const int32_t most = min(upper_bound_of(problems, index % problems.experts), facts.counted);
-  const int32_t wanted = min(most - s.held, s.allowed);
+  const int32_t held = memory.loads[index];
+  if (held > 0 && held == most) return;  // it only keeps what it holds
+  look_at_all(row, s);
+  const int32_t wanted = min(most - held, s.allowed);
   const int32_t rank = min(wanted + 1, s.allowed);  // of the best token that is not wanted
   __syncthreads();  // all have read what the next expert's row overwrites
   if (rank == 0) return;
@@ -231,7 +228,12 @@ __device__ void award(const CudaProblems& problems, const AuctionMemory& memory,
   if (high != 0) {
     memory.price[at] += __uint_as_float(static_cast<uint32_t>(high >> 32));
     const auto bidder = static_cast<uint32_t>(high);
-    if (bidder != kHolder) memory.holder[at] = holder = expert_of(bidder);
+    if (bidder != kHolder) {
+      int32_t* loads = memory.loads + static_cast<int64_t>(problem) * problems.experts;
+      if (holder >= 0) atomicSub(&loads[holder], 1);
+      memory.holder[at] = holder = expert_of(bidder);
+      atomicAdd(&loads[holder], 1);
+    }
   }
   if (holder >= 0) {
     memory.high[at] = pack_bid(auction_increment(memory.output.facts[problem]), kHolder);
@@ -311,6 +313,7 @@ void launch_auction_cuda(const CudaProblems& problems, const CudaAssignments& re
   const size_t rounds = kAuctionRounds * static_cast<size_t>(problems.problems);
   check_launch(cudaMemsetAsync(memory.worth_of_next, 0, experts * sizeof(float), stream),
                "the auction");
+  check_launch(cudaMemsetAsync(memory.loads, 0, experts * sizeof(int32_t), stream), "the auction");
   check_launch(cudaMemsetAsync(memory.without, 0, rounds * sizeof(int32_t), stream), "the auction");
   if (problems.tokens > 0) {
     const dim3 grid((problems.tokens + kTile - 1) / kTile, (problems.experts + kTile - 1) / kTile,

@@ -18,7 +18,7 @@ struct AuctionMemory {
   int32_t* without = nullptr;          // [kAuctionRounds, problems] counted tokens without a holder
   float* worth_of_next = nullptr;      // [problems, E]
   uint32_t* least_worth = nullptr;     // [problems, E] order codes
-  int32_t* loads = nullptr;            // [problems, E]
+  int32_t* loads = nullptr;            // [problems, E] tokens held
   int32_t* reached = nullptr;          // [problems, E] for chains: see AuctionCompletion
   unsigned long long* via = nullptr;   // [problems, E]
 };
