@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "ballast/assignment/exact_cuda.h"
+#include "ballast/assignment/exact_run_cuda.cuh"
+
+namespace ballast {
+namespace {
+
+using exact_cuda::Arguments;
+using exact_cuda::Shape;
+
+template <int C>
+constexpr int kThreads = C <= 4 ? 1024 : 512;
+
+template <int C>
+__global__ void __launch_bounds__(kThreads<C>, 1)
+    exact_kernel(const __grid_constant__ Arguments a) {
+  extern __shared__ __align__(16) char memory[];
+  exact_cuda::run<C>(a, memory);
+}
+
+void check(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) {
+    throw std::runtime_error("the exact CUDA solver: " + std::string(what) + ": " +
+                             cudaGetErrorString(error));
+  }
+}
+
+struct Device {
+  int blocks;
+  int shared_bytes;
+};
+
+Device current_device() {
+  int device = 0;
+  Device found{};
+  check(cudaGetDevice(&device), "no device");
+  check(cudaDeviceGetAttribute(&found.blocks, cudaDevAttrMultiProcessorCount, device), "device");
+  check(
+      cudaDeviceGetAttribute(&found.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+      "device");
+  return found;
+}
+
+// Blocks for one problem: as many as pay for their meetings.
+Shape shape_of(const CudaProblems& p, const ExactCudaOptions& options, int blocks) {
+  if (p.problems < 0 || p.tokens < 0 || p.experts < 1 || p.experts > kExactCudaMaxExperts) {
+    throw std::invalid_argument(
+        "the exact CUDA solver takes 1 to " + std::to_string(kExactCudaMaxExperts) +
+        " experts and no negative sizes; it got " + std::to_string(p.problems) + " problems of " +
+        std::to_string(p.tokens) + " tokens and " + std::to_string(p.experts) + " experts");
+  }
+  if (options.max_blocks > 0) blocks = std::min(blocks, options.max_blocks);
+  const int64_t work = static_cast<int64_t>(p.tokens) * p.experts;
+  const int problems = std::max(1, p.problems);
+  int64_t team = work <= 24576 ? 1 : std::min<int64_t>((work + 8191) / 8192, blocks);
+  team = std::max<int64_t>(1, std::min<int64_t>(team, blocks / std::min(problems, blocks)));
+  team = std::max<int64_t>(1, std::min<int64_t>(team, p.tokens));
+  Shape shape{};
+  shape.tokens = p.tokens;
+  shape.experts = p.experts;
+  shape.team = static_cast<int>(team);
+  shape.teams = static_cast<int>(std::min<int64_t>(problems, blocks / team));
+  shape.chunk = static_cast<int>((p.tokens + team - 1) / team);
+  shape.region_pairs =
+      static_cast<int>(std::min<int64_t>(static_cast<int64_t>(shape.chunk) * p.experts, 16384));
+  shape.region_pairs = std::max(shape.region_pairs, p.experts);
+  shape.table = 64;
+  while (shape.table < 2 * p.tokens) shape.table *= 2;
+  return shape;
+}
+
+template <int C>
+void launch(const Arguments& arguments, cudaStream_t stream) {
+  check(cudaFuncSetAttribute(exact_kernel<C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             arguments.shared_bytes),
+        "shared memory");
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(arguments.shape.team * arguments.shape.teams);
+  config.blockDim = dim3(kThreads<C>);
+  config.dynamicSmemBytes = arguments.shared_bytes;
+  config.stream = stream;
+  cudaLaunchAttribute together{};
+  together.id = cudaLaunchAttributeCooperative;
+  together.val.cooperative = 1;
+  config.attrs = &together;
+  config.numAttrs = 1;
+  check(cudaLaunchKernelEx(&config, exact_kernel<C>, arguments), "launch");
+}
+
+}  // namespace
+
+size_t exact_cuda_workspace(const CudaProblems& problems, const ExactCudaOptions& options) {
+  const Shape shape = shape_of(problems, options, current_device().blocks);
+  return exact_cuda::lay_out(shape, nullptr).bytes * shape.teams;
+}
+
+void launch_exact_cuda(const CudaProblems& problems, const CudaAssignments& results,
+                       const ExactCudaOptions& options, void* workspace, size_t workspace_bytes,
+                       cudaStream_t stream) {
+  const Device device = current_device();
+  Arguments arguments{};
+  arguments.problems = problems;
+  arguments.results = results;
+  arguments.relative_gap = options.relative_gap;
+  arguments.trace = options.trace;
+  arguments.shape = shape_of(problems, options, device.blocks);
+  arguments.shared_bytes = device.shared_bytes;
+  arguments.workspace = static_cast<char*>(workspace);
+  const exact_cuda::Work layout = exact_cuda::lay_out(arguments.shape, nullptr);
+  arguments.workspace_stride = layout.bytes;
+  if (workspace_bytes < layout.bytes * arguments.shape.teams) {
+    throw std::invalid_argument(
+        "the exact CUDA solver: the workspace has " + std::to_string(workspace_bytes) + " bytes, " +
+        std::to_string(layout.bytes * arguments.shape.teams) + " are needed");
+  }
+  if (problems.problems == 0) return;
+  check(
+      cudaMemset2DAsync(workspace, layout.bytes, 0, layout.cleared, arguments.shape.teams, stream),
+      "memset");
+  const int chunks = (problems.experts + 31) / 32;
+  if (chunks <= 1) return launch<1>(arguments, stream);
+  if (chunks <= 2) return launch<2>(arguments, stream);
+  if (chunks <= 4) return launch<4>(arguments, stream);
+  if (chunks <= 8) return launch<8>(arguments, stream);
+  if (chunks <= 16) return launch<16>(arguments, stream);
+  launch<32>(arguments, stream);
+}
+
+}  // namespace ballast

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ballast/assignment/cuda_problem.h"
+
+namespace ballast {
+
+inline constexpr int32_t kExactCudaMaxExperts = 1024;
+
+struct ExactCudaOptions {
+  // 0: exact. Otherwise the solver may stop at a valid assignment with gap <= relative_gap *
+  // |primal|.
+  double relative_gap = 0;
+  // Blocks in the grid; 0: one for each multiprocessor, fewer for small problems.
+  int32_t max_blocks = 0;
+  // Device memory for kExactCudaTraceValues numbers of the first problem (see ExactCudaTrace), or
+  // null.
+  uint64_t* trace = nullptr;
+};
+
+// Places in `trace`: how often each thing happened, and when (nanoseconds) phases began.
+enum ExactCudaTrace : int32_t {
+  kTraceSinkhorn,
+  kTraceNewton,
+  kTraceConjugate,
+  kTraceRounds,
+  kTracePhases,
+  kTraceBellman,
+  kTraceSearches,
+  kTraceLevels,
+  kTraceGroups,
+  kTracePairs,
+  kTraceImbalance,
+  kTraceWarm,
+  kTraceTimeStart,
+  kTraceTimeScan,
+  kTraceTimeAnneal,
+  kTraceTimeExact,
+  kTraceTimeWindow,
+  kTraceTimeCore,
+  kTraceTimeVerify,
+  kTraceTimeEnd,
+  kTraceDetail,
+  kExactCudaTraceValues = 64,
+};
+
+// Bytes of device memory that solving problems of this shape on the current device needs. Strides
+// and pointers do not matter. Throws std::invalid_argument for a shape that is not supported.
+size_t exact_cuda_workspace(const CudaProblems& problems, const ExactCudaOptions& options);
+
+// Starts the exact solver on `stream` and returns: no synchronisation, no allocation, and fit for
+// capture in a CUDA graph. Results are the same bit for bit on every run on one kind of GPU.
+// REQUIRES: `workspace` of at least exact_cuda_workspace bytes, aligned to 256, not shared with
+// another launch that may run at the same time; bounds that fit (check_problem).
+// Throws std::invalid_argument as above, std::runtime_error where CUDA refuses the launch.
+void launch_exact_cuda(const CudaProblems& problems, const CudaAssignments& results,
+                       const ExactCudaOptions& options, void* workspace, size_t workspace_bytes,
+                       cudaStream_t stream);
+
+}  // namespace ballast

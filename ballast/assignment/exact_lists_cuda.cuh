@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ballast/assignment/exact_window_cuda.cuh"
+
+// Every block writes the lists of its tokens in the window to its region of device memory.
+namespace ballast::exact_cuda {
+
+__device__ inline void clear_table(Block& b, const Team& team) {
+  const int threads = team.size * blockDim.x, size = b.arguments->shape.table;
+  for (int i = team.rank * blockDim.x + threadIdx.x; i < size; i += threads) {
+    b.work.table_key[i] = 0;
+    b.work.table_first[i] = 0;
+    b.work.table_count[i] = 0;
+  }
+}
+
+// Enters the lists' hashes into the team's table, which keeps the first token of each.
+template <int C>
+__device__ void enter_table(Block& b, const Window& window, int count, long long* lists) {
+  const unsigned mask = b.arguments->shape.table - 1;
+  double price[C];
+  load_prices<C>(b, price);
+  for_entries(b, count, [&](int entry, int token, int lane) {
+    Worths<C> slack;
+    const unsigned in = list_of<C>(b, window, token, lane, price, slack);
+    unsigned long long key = 0;
+#pragma unroll
+    for (int i = 0; i < C; ++i) {
+      if ((in >> i & 1u) != 0) {
+        const auto bits = static_cast<uint64_t>(static_cast<long long>(slack.value[i]));
+        key += mix64(mix64(bits + 0x9E3779B97F4A7C15ull) + lane + i * b.rows.lanes);
+      }
+    }
+    key = lanes_sum(key, b.rows.lanes) | 1ull;
+    if (entry >= 0 && lane == 0) {
+      unsigned slot = static_cast<unsigned>(key >> 20) & mask;
+      while (true) {
+        const unsigned long long old = atomicCAS(&b.work.table_key[slot], 0ull, key);
+        if (old == 0) atomicAdd(reinterpret_cast<unsigned long long*>(lists), 1ull);
+        if (old == 0 || old == key) break;
+        slot = (slot + 1) & mask;
+      }
+      atomicMax(&b.work.table_first[slot], b.rows.tokens - token);
+      atomicAdd(&b.work.table_count[slot], 1);
+      b.work.entry_first[entry] = static_cast<int>(slot);
+    }
+  });
+}
+
+// Leaves out experts of a list that is too long. The token's own expert stays.
+template <int C>
+__device__ inline unsigned shortened(const Block& b, unsigned in, int token, int lane, int own) {
+  const int length = lanes_sum(__popc(in), b.rows.lanes);
+  if (length <= kShortList) return in;
+  const auto limit = static_cast<unsigned>(4294967295.0 * kShortList / length);
+#pragma unroll
+  for (int i = 0; i < C; ++i) {
+    const int expert = lane + i * b.rows.lanes;
+    if (expert != own && mix(token, expert) > limit) in &= ~(1u << i);
+  }
+  return in;
+}
+
+// The list that an entry writes: none if another token has it already.
+template <int C>
+__device__ inline unsigned own_list(Block& b, const Window& window, int entry, int token, int lane,
+                                    const double (&price)[C], Worths<C>& slack, int& first) {
+  unsigned in = list_of<C>(b, window, token, lane, price, slack);
+  bool alone = true;
+  first = token;
+  if (window.merge && entry >= 0) {
+    const int slot = b.work.entry_first[entry];
+    first = b.rows.tokens - __ldcg(&b.work.table_first[slot]);
+    alone = __ldcg(&b.work.table_count[slot]) == 1;
+  }
+  const int own = token >= 0 ? b.work.place[1 - b.place][token] : -1;
+  const unsigned few = shortened<C>(b, in, token, lane, own);
+  if (window.shorten && alone) in = few;
+  return first == token && mix(token, 1) <= window.sample ? in : 0;
+}
+
+// Starts of the lists, by running sums over the entries; a list that does not fit is left out.
+__device__ inline void place_lists(Block& b, int rank, int count, int round) {
+  const int room = b.arguments->shape.region_pairs;
+  int pairs = 0, lists = 0, used = 0;
+  for (int base = 0; base < count; base += blockDim.x) {
+    const int entry = b.rows.first + base + threadIdx.x;
+    const bool mine = base + static_cast<int>(threadIdx.x) < count;
+    const int length = mine ? max(0, b.work.entry_pairs[entry]) : 0;
+    int total = 0;
+    const int start = pairs + block_prefix(length, b.int_scratch, total);
+    const bool fits = mine && start + length <= room;
+    if (mine && !fits && length > 0) b.work.entry_pairs[entry] = -1;
+    if (mine) b.work.entry_start[entry] = start;
+    if (fits) used = max(used, start + length);
+    pairs += total;
+    const int before = block_prefix(length > 0 && fits ? 1 : 0, b.int_scratch, total);
+    if (mine) b.work.entry_rank[entry] = lists + before;
+    lists += total;
+  }
+  used = block_max(used, b.int_scratch);
+  if (threadIdx.x == 0) {
+    b.work.block_entries[rank] = count;
+    b.work.block_pairs[rank] = used;
+    b.work.block_groups[rank] = lists;
+    if (pairs > used) atomicMax(&b.work.verdict->overflow, round + 1);
+  }
+}
+
+template <int C>
+__device__ void write_lists(Block& b, const Team& team, const Window& window, int count,
+                            int round) {
+  double price[C];
+  load_prices<C>(b, price);
+  for_entries(b, count, [&](int entry, int token, int lane) {
+    Worths<C> slack;
+    int first = 0;
+    const unsigned in = own_list<C>(b, window, entry, token, lane, price, slack, first);
+    const int length = lanes_sum(__popc(in), b.rows.lanes);
+    if (entry >= 0 && lane == 0) {
+      b.work.entry_pairs[entry] = length == 0 && first == token ? -1 : length;
+    }
+  });
+  __syncthreads();
+  place_lists(b, team.rank, count, round);
+  const int64_t region = static_cast<int64_t>(team.rank) * b.arguments->shape.region_pairs;
+  for_entries(b, count, [&](int entry, int token, int lane) {
+    Worths<C> slack;
+    int first = 0;
+    unsigned in = own_list<C>(b, window, entry, token, lane, price, slack, first);
+    if (entry < 0 || b.work.entry_pairs[entry] < 0) in = 0;
+    int before = __popc(in);
+    for (int step = 1; step < b.rows.lanes; step *= 2) {
+      const int other = __shfl_up_sync(kAll, before, step, b.rows.lanes);
+      if (lane >= step) before += other;
+    }
+    before -= __popc(in);
+    if (in != 0) {
+      int64_t at = region + b.work.entry_start[entry] + before;
+#pragma unroll
+      for (int i = 0; i < C; ++i) {
+        if ((in >> i & 1u) == 0) continue;
+        b.work.region_slack[at] = static_cast<long long>(slack.value[i]);
+        b.work.region_expert[at] = static_cast<uint16_t>(lane + i * b.rows.lanes);
+        ++at;
+      }
+    }
+    __syncwarp();
+    if (entry >= 0 && lane == 0) b.work.entry_first[entry] = first;
+  });
+}
+
+}  // namespace ballast::exact_cuda

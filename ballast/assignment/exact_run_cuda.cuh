@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ballast/assignment/exact_solve_cuda.cuh"
+
+namespace ballast::exact_cuda {
+
+// First look, scales, start prices. Returns the imbalance at them; `warm`: they are the caller's.
+template <int C>
+__device__ int look(Block& b, Team& team, bool& warm) {
+  const CudaProblems& p = b.arguments->problems;
+  const double* start = p.start_prices == nullptr
+                            ? nullptr
+                            : p.start_prices + static_cast<int64_t>(b.problem) * b.experts;
+  first_look<C>(b, start);
+  __syncthreads();
+  const Sums mine = sums_of(b.work, b.experts, b.turn);
+  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
+    if (b.hard[e] != 0) atomicAdd(&mine.hard[e], b.hard[e]);
+  }
+  if (threadIdx.x == 0) {
+    const int counted = b.int_scratch[0];
+    b.work.block_padding[team.rank] = b.rows.last - b.rows.first - counted;
+    atomicAdd(&b.work.head->counted, static_cast<unsigned>(counted));
+  }
+  clear_next(b, team, true);
+  clear_table(b, team);
+  const Sums sums = finish_pass(b, team);
+  if (threadIdx.x == 0) set_scales(b);
+  __syncthreads();
+  sample_deviation(b);
+  warm = load_start(b, start);
+  return imbalance_of(b, sums.hard);
+}
+
+// How one round of repair went.
+struct Round {
+  Sums sums;
+  Window window;
+  float ceiling;  // no window may reach this far
+  int violations;
+  Verdict verdict;
+};
+
+// The window for a round: wider than the last, unless that was too much.
+__device__ inline Window next_window(Block& b, const Round& r, int round, int imbalance) {
+  const int most = max(b.counted / 4, min(b.counted, 8 * b.experts));
+  double want = fmin(8.0 * max(imbalance, b.experts), static_cast<double>(most));
+  float least = 0;
+  if (round > 0 && r.verdict.overflow == 0) {
+    want = fmax(want, r.window.members * 1.5 + 1);
+    least = r.window.reach * (r.verdict.balanced != 0 ? 2 : r.verdict.moved > 0 ? 4 : 16);
+    least = fmaxf(least, 67108864.0f);  // a millionth of the largest score
+  }
+  if (b.counted == 0) least = r.ceiling;
+  want = fmin(want, static_cast<double>(b.counted));
+  Window window = plan_window(b, r.sums, static_cast<int>(want), least, r.ceiling);
+  window.merge = window.merge || round > 0;
+  return window;
+}
+
+// Builds a window about b.price, repairs it, and checks the result on all scores.
+template <int C>
+__device__ void repair_round(Block& b, Team& team, Round& r, int round) {
+  const int imbalance = imbalance_of(b, r.sums.hard);
+  Window window = next_window(b, r, round, imbalance);
+  const int count = list_entries(b, window);
+  if (window.merge) {
+    enter_table<C>(b, window, count, &r.sums.counts[kLists]);
+    team.meet();
+    thin_window(window, static_cast<int>(__ldcg(&r.sums.counts[kLists])), round < kWholeFrom);
+  }
+  write_lists<C>(b, team, window, count, round);
+  team.meet();
+  if (round == 0) trace_time(b, team.rank, kTraceTimeWindow);
+  if (team.rank == 0) repair(b, team, r.sums.hard, window, round);
+  team.meet();
+  if (round == 0) trace_time(b, team.rank, kTraceTimeCore);
+  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) b.price[e] = __ldcg(&b.work.prices[e]);
+  if (threadIdx.x == 0) b.place = 1 - b.place;
+  __syncthreads();
+  clear_next(b, team, false);
+  if (window.merge) clear_table(b, team);
+  exact_pass<C>(b, team, false);
+  r.sums = finish_pass(b, team);
+  r.window = window;
+  const volatile Verdict* verdict = b.work.verdict;
+  r.verdict.balanced = verdict->balanced;
+  r.verdict.moved = verdict->moved;
+  r.verdict.stuck = verdict->stuck;
+  r.verdict.overflow = verdict->overflow == round + 1 ? 1 : 0;
+  if (r.verdict.overflow != 0) r.ceiling = window.reach / 8;
+  r.violations = static_cast<int>(__ldcg(&r.sums.counts[kViolations]));
+  if (round == 0) trace_time(b, team.rank, kTraceTimeVerify);
+}
+
+// True: good enough for the caller.
+__device__ inline bool close_enough(Block& b, const Team& team, const Round& r) {
+  if (r.verdict.balanced == 0) return false;
+  if (r.violations == 0) return true;
+  if (!(b.arguments->relative_gap > 0) || b.forbid) return false;
+  const double primal = sum_parts(b, team, kPartPrimal);
+  const double slack = sum_parts(b, team, kPartSlack) / b.exact_scale;
+  return slack <= b.arguments->relative_gap * fabs(primal);
+}
+
+// Prices and assignment; false if it did not come to an end.
+template <int C>
+__device__ bool solve(Block& b, Team& team) {
+  bool warm = false;
+  const int imbalance = look<C>(b, team, warm);
+  trace_time(b, team.rank, kTraceTimeScan);
+  if (b.counted > 0 && b.range > 0) {
+    const Annealing annealing = plan_annealing(b, imbalance, warm);
+    if (imbalance > annealing.goal) anneal<C>(b, team, annealing);
+  }
+  round_prices(b);
+  trace_time(b, team.rank, kTraceTimeAnneal);
+  clear_next(b, team, false);
+  exact_pass<C>(b, team, true);
+  Round r{};
+  r.ceiling = bin_end(kBins - 1);
+  r.sums = finish_pass(b, team);
+  trace_time(b, team.rank, kTraceTimeExact);
+  trace_add(b, team.rank, kTraceImbalance, imbalance_of(b, r.sums.hard));
+  for (int round = 0; round < kMaxRounds; ++round) {
+    trace_add(b, team.rank, kTraceRounds, 1);
+    repair_round<C>(b, team, r, round);
+    if (close_enough(b, team, r)) return true;
+    if (r.verdict.stuck != 0) break;
+  }
+  if (b.forbid && r.verdict.stuck != 0 && threadIdx.x == 0) b.infeasible = 1;
+  __syncthreads();
+  return false;
+}
+
+__device__ inline void write_status(Block& b, const Team& team, bool solved, const int* loads) {
+  const CudaAssignments& results = b.arguments->results;
+  const double unit = 1 / (b.exact_scale * b.rows.lift);
+  bool bad = false;
+  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
+    const int load = __ldcg(&loads[e]);
+    bad = bad || load < b.lower[e] || load > b.upper[e];
+    b.hard[e] = load - __ldcg(&b.work.padding_at[e]);
+    results.prices[static_cast<int64_t>(b.problem) * b.experts + e] = b.price[e] * unit;
+  }
+  bad = __syncthreads_or(bad) != 0;
+  const double primal = sum_parts(b, team, kPartPrimal) / b.rows.lift;
+  const double slack = (sum_parts(b, team, kPartSlack) + gap_of_loads(b, b.hard)) * unit;
+  if (threadIdx.x != 0) return;
+  const Head& head = *b.work.head;
+  AssignmentStatus status;
+  status.code = solved ? AssignmentStatus::kOk : AssignmentStatus::kNotConverged;
+  if (b.infeasible != 0) status.code = AssignmentStatus::kInfeasible;
+  const NonFinite rule = b.arguments->problems.non_finite;
+  if (head.first_bad != 0 && rule != NonFinite::kLowest) {
+    status.code = AssignmentStatus::kNonFinite;
+    status.token = static_cast<int>(~head.first_bad / b.experts);
+    status.expert = static_cast<int>(~head.first_bad % b.experts);
+  }
+  status.valid = !bad && b.infeasible == 0;
+  status.replaced = rule == NonFinite::kLowest ? static_cast<int64_t>(head.replaced) : 0;
+  status.primal = primal;
+  status.gap = slack;
+  status.dual = primal + slack;
+  results.status[b.problem] = status;
+}
+
+// Recomputes what an assignment is worth after it was changed by force.
+template <int C>
+__device__ void value_again(Block& b, Team& team) {
+  clear_next(b, team, false);
+  exact_pass<C>(b, team, false);
+  finish_pass(b, team);
+}
+
+template <int C>
+__device__ void solve_problem(Block& b, Team& team, int problem) {
+  if (threadIdx.x == 0) open_rows(b, team, problem);
+  __syncthreads();
+  trace_time(b, team.rank, kTraceTimeStart);
+  open_bounds(b);
+  const bool solved = solve<C>(b, team);
+  if (!solved) {
+    if (team.rank == 0) force_bounds(b);
+    team.meet();
+    value_again<C>(b, team);
+  }
+  if (b.padding == 0 && team.rank == 0) {
+    for (int e = threadIdx.x; e < b.experts; e += blockDim.x) b.work.padding_at[e] = 0;
+  }
+  if (b.padding > 0) place_padding(b, team);
+  int* counts = reinterpret_cast<int*>(b.arena);
+  int* loads = b.arguments->results.loads + static_cast<int64_t>(problem) * b.experts;
+  count_runs(b, team, counts);
+  team.meet();
+  sum_runs(b, team, loads);
+  team.meet();
+  write_order(b, team, counts, loads);
+  if (team.rank == 0) write_status(b, team, solved, loads);
+  trace_time(b, team.rank, kTraceTimeEnd);
+}
+
+// What a block does from the launch to the end.
+template <int C>
+__device__ void run(const Arguments& arguments, char* memory) {
+  Block& b = *reinterpret_cast<Block*>(memory);
+  const Shape& shape = arguments.shape;
+  const int slot = blockIdx.x / shape.team;
+  if (slot >= shape.teams) return;
+  char* base = arguments.workspace + slot * arguments.workspace_stride;
+  if (threadIdx.x == 0) {
+    open_block(b, arguments, memory);
+    b.work = lay_out(shape, base);
+  }
+  __syncthreads();
+  Team team{b.work.counter, 0, shape.team, static_cast<int>(blockIdx.x) % shape.team};
+  for (int problem = slot; problem < arguments.problems.problems; problem += shape.teams) {
+    if (problem != slot) {
+      team.meet();
+      auto* words = reinterpret_cast<int*>(b.work.head);
+      const auto count = (b.work.cleared - 256) / sizeof(int);
+      for (size_t i = team.rank * blockDim.x + threadIdx.x; i < count;
+           i += static_cast<size_t>(team.size) * blockDim.x) {
+        words[i] = 0;
+      }
+      team.meet();
+    }
+    solve_problem<C>(b, team, problem);
+  }
+}
+
+}  // namespace ballast::exact_cuda

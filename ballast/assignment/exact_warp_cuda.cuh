@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+// What threads of a warp, of a block and of a group of blocks do together.
+namespace ballast::exact_cuda {
+
+constexpr unsigned kAll = 0xffffffffu;
+
+__device__ inline float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ inline uint64_t nanoseconds() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
+
+__device__ inline unsigned arrived(const unsigned* counter) {
+  return *static_cast<const volatile unsigned*>(counter);
+}
+
+__device__ inline uint32_t mix(uint32_t a, uint32_t b) {
+  uint32_t x = a * 0x9E3779B1u ^ (b + 0x7F4A7C15u) * 0x85EBCA77u;
+  x ^= x >> 15;
+  x *= 0x2C1B3C6Du;
+  x ^= x >> 12;
+  x *= 0x297A2D39u;
+  return x ^ x >> 15;
+}
+
+__device__ inline uint64_t mix64(uint64_t x) {
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ x >> 27) * 0x94D049BB133111EBull;
+  return x ^ x >> 31;
+}
+
+// Reductions over aligned groups of `lanes` lanes (a power of two); every lane gets the result.
+template <typename T>
+__device__ inline T lanes_max(T value, int lanes) {
+  for (int step = lanes / 2; step > 0; step /= 2) {
+    const T other = __shfl_xor_sync(kAll, value, step);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+template <typename T>
+__device__ inline T lanes_min(T value, int lanes) {
+  for (int step = lanes / 2; step > 0; step /= 2) {
+    const T other = __shfl_xor_sync(kAll, value, step);
+    value = other < value ? other : value;
+  }
+  return value;
+}
+
+template <typename T>
+__device__ inline T lanes_sum(T value, int lanes) {
+  for (int step = lanes / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAll, value, step);
+  return value;
+}
+
+// Sum over the block in a fixed order; `scratch` holds 32 values. All threads call it and get it.
+template <typename T>
+__device__ inline T block_sum(T value, T* scratch) {
+  value = lanes_sum(value, 32);
+  const int warps = blockDim.x / 32;
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
+  __syncthreads();
+  T all = static_cast<int>(threadIdx.x % 32) < warps ? scratch[threadIdx.x % 32] : T(0);
+  all = lanes_sum(all, 32);
+  __syncthreads();
+  return all;
+}
+
+template <typename T>
+__device__ inline T block_max(T value, T* scratch) {
+  value = lanes_max(value, 32);
+  const int warps = blockDim.x / 32;
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
+  __syncthreads();
+  T all = scratch[static_cast<int>(threadIdx.x % 32) < warps ? threadIdx.x % 32 : 0];
+  all = lanes_max(all, 32);
+  __syncthreads();
+  return all;
+}
+
+// Sum over the threads before this one; `total` gets the sum over all. `scratch` holds 32 values.
+__device__ inline int block_prefix(int value, int* scratch, int& total) {
+  const int lane = threadIdx.x % 32;
+  int inclusive = value;
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(kAll, inclusive, step);
+    if (lane >= step) inclusive += other;
+  }
+  const int warps = blockDim.x / 32;
+  if (lane == 31) scratch[threadIdx.x / 32] = inclusive;
+  __syncthreads();
+  const int sum = lane < warps ? scratch[lane] : 0;
+  int before = lane < static_cast<int>(threadIdx.x / 32) ? sum : 0;
+  before = lanes_sum(before, 32);
+  total = lanes_sum(sum, 32);
+  __syncthreads();
+  return before + inclusive - value;
+}
+
+// The blocks that work on one problem.
+struct Team {
+  unsigned* counter;  // how often a block has arrived, since the launch
+  unsigned goal;
+  int size;
+  int rank;
+
+  // All threads of all blocks of the team wait here for each other.
+  __device__ void meet() {
+    __syncthreads();
+    if (size == 1) return;
+    goal += size;
+    if (threadIdx.x == 0) {
+      __threadfence();
+      atomicAdd(counter, 1u);
+      while (static_cast<int>(arrived(counter) - goal) < 0) {
+      }
+      __threadfence();
+    }
+    __syncthreads();
+  }
+};
+
+}  // namespace ballast::exact_cuda
