@@ -269,14 +269,18 @@ TensorAssignment Assigner::assign_on_cuda(const Tensor& scores, const AssignInpu
 }
 
 std::vector<AssignmentStatus> read_status(const TensorAssignment& result) {
-  const Tensor bytes = result.status.cpu().contiguous();
+  return status_blocks(result.status.cpu());
+}
+
+std::vector<AssignmentStatus> status_blocks(const Tensor& bytes) {
   std::vector<AssignmentStatus> status(static_cast<size_t>(bytes.size(0)));
   std::memcpy(status.data(), bytes.const_data_ptr(), status.size() * sizeof(AssignmentStatus));
   return status;
 }
 
-void Assigner::check(const TensorAssignment& result) const {
-  const std::vector<AssignmentStatus> all = read_status(result);
+void Assigner::check(const TensorAssignment& result) const { check(read_status(result)); }
+
+void Assigner::check(std::span<const AssignmentStatus> all) const {
   for (size_t p = 0; p < all.size(); ++p) {
     const AssignmentStatus& status = all[p];
     const std::string where =

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ballast/assignment/cuda_problem.h"
@@ -54,6 +55,8 @@ class Assigner {
   // Waits for the device and reads the status of a result. UserError: a score that was refused,
   // with its token and expert; no assignment without a forbidden pair; with self_check, not valid.
   void check(const TensorAssignment& result) const;
+  // The same for status blocks that are on the host already (StatusWatch).
+  void check(std::span<const AssignmentStatus> status) const;
 
  private:
   TensorAssignment assign_on_cpu(const at::Tensor& scores, const AssignInputs& inputs);
@@ -67,5 +70,8 @@ class Assigner {
 
 // The status block of each problem, as host memory; waits for the device.
 std::vector<AssignmentStatus> read_status(const TensorAssignment& result);
+
+// What the bytes of a status tensor on the CPU mean.
+std::vector<AssignmentStatus> status_blocks(const at::Tensor& bytes);
 
 }  // namespace ballast
