@@ -12,19 +12,24 @@ void Core::clear(const std::vector<Units>& around, Units within) {
   settled.assign(around.size(), 0);
   begin.assign(1, 0);
   size.clear();
-  expert.clear();
-  deficit.clear();
-  held.clear();
-  origin.clear();
+  is_part = false;
 }
 
-void Core::reserve(int64_t tokens, int64_t most_pairs) {
+void Core::make_room(int64_t for_pairs) {
+  const auto wanted = static_cast<size_t>(for_pairs);
+  if (expert.size() >= wanted) return;
+  expert.resize(wanted);
+  deficit.resize(wanted);
+  held.resize(wanted);
+  origin.resize(wanted);
+}
+
+void Core::reserve(int64_t tokens, int64_t experts) {
+  prices.reserve(experts);
+  settled.reserve(experts);
+  scratch.reserve(experts);
   begin.reserve(tokens + 1);
   size.reserve(tokens);
-  expert.reserve(most_pairs);
-  deficit.reserve(most_pairs);
-  held.reserve(most_pairs);
-  origin.reserve(most_pairs);
 }
 
 Units spread(const std::vector<Units>& from, const std::vector<Units>& to) {
@@ -38,42 +43,65 @@ Units spread(const std::vector<Units>& from, const std::vector<Units>& to) {
 }
 
 void take_part(const Core& whole, const std::vector<Units>& prices, Units reach, Core& part,
-               std::vector<int32_t>& held) {
+               Core& root) {
   part.clear(prices, reach);
+  part.is_part = true;
   part.settled = whole.settled;
-  part.expert.resize(whole.pairs());  // room for all, cut to size at the end
-  part.deficit.resize(whole.pairs());
-  part.origin.resize(whole.pairs());
-  const bool nested = !whole.origin.empty();
+  part.make_room(whole.pairs());
+  std::vector<Units>& moved = part.scratch;  // [E]
+  moved.resize(prices.size());
+  for (size_t e = 0; e < prices.size(); ++e) moved[e] = prices[e] - whole.prices[e];
+  const auto origin = [&](int32_t k) { return whole.is_part ? whole.origin[k] : k; };
   int32_t kept = 0;
   for (int32_t g = 0; g < whole.groups(); ++g) {
     const int32_t begin = whole.begin[g];
     const int32_t end = whole.begin[g + 1];
     const int32_t first = kept;
-    const auto deficit = [&](int32_t k) {
-      return whole.deficit[k] + prices[whole.expert[k]] - whole.prices[whole.expert[k]];
-    };
-    Units least = deficit(begin);
-    for (int32_t k = begin + 1; k < end; ++k) least = std::min(least, deficit(k));
+    Units least = std::numeric_limits<Units>::max();
+    for (int32_t k = begin; k < end; ++k) {
+      least = std::min(least, whole.deficit[k] + moved[whole.expert[k]]);
+    }
     for (int32_t k = begin; k < end; ++k) {  // written always, kept if within reach: no branch
-      const Units below = deficit(k) - least;
+      const Units below = whole.deficit[k] + moved[whole.expert[k]] - least;
       part.expert[kept] = whole.expert[k];
       part.deficit[kept] = below;
-      part.origin[kept] = nested ? whole.origin[k] : k;
+      part.held[kept] = whole.held[k];
+      part.origin[kept] = origin(k);
       kept += below <= reach ? 1 : 0;
     }
+    // Another part may have settled the group before: `part` alone says now who holds it.
+    for (int32_t k = begin; k < end; ++k) root.held[origin(k)] = 0;
     if (kept == first + 1) {
+      root.held[part.origin[first]] = whole.size[g];
       part.settled[part.expert[first]] += whole.size[g];
-      held[part.origin[first]] = whole.size[g];
       kept = first;
     } else {
       part.begin.push_back(kept);
       part.size.push_back(whole.size[g]);
     }
   }
-  part.expert.resize(kept);
-  part.deficit.resize(kept);
-  part.origin.resize(kept);
+}
+
+void give_back(const Core& part, Core& root) {
+  for (int32_t g = 0; g < part.groups(); ++g) {
+    for (int32_t k = part.begin[g]; k < part.begin[g + 1]; ++k) {
+      root.held[part.origin[k]] = part.held[k];
+    }
+  }
+}
+
+bool holds_best(const Core& core, const std::vector<Units>& prices) {
+  for (int32_t g = 0; g < core.groups(); ++g) {
+    Units least = std::numeric_limits<Units>::max();
+    Units worst_held = std::numeric_limits<Units>::min();
+    for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
+      const Units deficit = core.deficit_at(k, prices);
+      least = std::min(least, deficit);
+      worst_held = core.held[k] > 0 ? std::max(worst_held, deficit) : worst_held;
+    }
+    if (worst_held > least) return false;
+  }
+  return true;
 }
 
 }  // namespace ballast

@@ -17,33 +17,43 @@ constexpr Units kEverything = std::numeric_limits<Units>::max() / 4;
 // profit (score - price). While no two prices have moved apart by more than `reach`, nothing
 // outside the core can matter, so the core is an exact model of the whole problem.
 // Tokens with the same candidates at the same deficits form one group: padding, equal rows and
-// coarse scores stay small.
+// coarse scores stay small. Arrays over pairs may be longer than there are pairs.
 struct Core {
   Units reach = 0;
-  std::vector<Units> prices;          // [E] around which the core was taken
-  std::vector<int32_t> settled;       // [E] tokens that have this expert as their only candidate
-  std::vector<int32_t> begin;         // [groups + 1] group g has candidates begin[g] .. begin[g + 1]
-  std::vector<int32_t> size;          // [groups] tokens in it
-  std::vector<int32_t> expert;        // [pairs]
-  std::vector<Units> deficit;         // [pairs] best profit - this profit: 0 ..= reach
-  std::vector<int32_t> held;          // [pairs] tokens of the group that this expert has
-  std::vector<int32_t> origin;        // [pairs] of a part: which pair of the whole core this is
+  std::vector<Units> prices;     // [E] around which the core was taken
+  std::vector<int32_t> settled;  // [E] tokens that have this expert as their only candidate
+  std::vector<int32_t> begin;    // [groups + 1] group g has candidates begin[g] .. begin[g + 1]
+  std::vector<int32_t> size;     // [groups] tokens in it
+  std::vector<int32_t> expert;   // [pairs]
+  std::vector<Units> deficit;    // [pairs] best profit - this profit: 0 ..= reach
+  std::vector<int32_t> held;     // [pairs] tokens of the group that this expert has
+  std::vector<int32_t> origin;   // [pairs] of a part: which pair of the whole core this is
+  bool is_part = false;
+  std::vector<Units> scratch;  // [E]
 
   int32_t groups() const { return static_cast<int32_t>(size.size()); }
-  int32_t pairs() const { return static_cast<int32_t>(expert.size()); }
-  void clear(const std::vector<Units>& around, Units within);
-  void reserve(int64_t tokens, int64_t most_pairs);
-  void add_pair(int32_t of_expert, Units with_deficit) {
-    expert.push_back(of_expert);
-    deficit.push_back(with_deficit);
+  int32_t pairs() const { return begin.back(); }
+  // The deficit of pair k at other prices, up to a constant of its group.
+  Units deficit_at(int32_t k, const std::vector<Units>& at) const {
+    return deficit[k] + at[expert[k]] - prices[expert[k]];
   }
+  void clear(const std::vector<Units>& around, Units within);
+  void reserve(int64_t tokens, int64_t experts);
+  void make_room(int64_t for_pairs);  // in the arrays over pairs, whose contents are kept
 };
 
 // The part of `whole` that is still open at `prices`, within a smaller reach: cheaper to work on.
+// What `whole` holds goes over to it; in `root`, the core without an origin that `whole` is of, the
+// only candidate left of a group gets its tokens.
 // REQUIRES: prices have not moved apart from whole.prices by more than whole.reach - reach.
-// A token's only candidate left is entered into `held`, of the core that has no origin.
 void take_part(const Core& whole, const std::vector<Units>& prices, Units reach, Core& part,
-               std::vector<int32_t>& held);
+               Core& root);
+
+// Enters what `part` holds into the core that it is of.
+void give_back(const Core& part, Core& root);
+
+// Whether at `prices` every token is with one of its best candidates.
+bool holds_best(const Core& core, const std::vector<Units>& prices);
 
 // Largest movement of two prices against each other.
 Units spread(const std::vector<Units>& from, const std::vector<Units>& to);

@@ -2,6 +2,7 @@
 #include "ballast/assignment/core_extractor.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -27,13 +28,27 @@ void CoreExtractor::begin(const ActiveProblem& problem, bool wide) {
   deficit_.resize(problem.experts + kVectorOverhang);
   wide_deficit_.resize(problem.experts);
   prices_.resize(problem.experts);
-  gaps_.reserve(kProbes * problem.experts);
+  gaps_.reserve(kProbes);
   const std::vector<int32_t>& upper = problem.bounds->upper;
   has_closed_ = std::find(upper.begin(), upper.end(), 0) != upper.end();
   merge_ = has_equal_rows();
+  grid_ = find_grid();
 }
 
-// Whether some of a few rows are equal: then many of all are.
+Units CoreExtractor::find_grid() const {
+  uint64_t bits = 0;
+  const int64_t probes = std::min<int64_t>(problem_->tokens, 64);
+  for (int64_t i = 0; i < probes; ++i) {
+    const float* row = problem_->row(problem_->tokens * i / probes);
+    for (int64_t e = 0; e < problem_->experts; ++e) {
+      if (!std::isfinite(row[e])) continue;
+      bits |= static_cast<uint64_t>(static_cast<Units>(row[e] * units_per_score_));
+    }
+  }
+  return bits == 0 ? 1 : Units{1} << std::countr_zero(bits);
+}
+
+// Whether several of a few rows are equal: then many of all are.
 bool CoreExtractor::has_equal_rows() {
   constexpr int64_t kLooks = 64;
   const int64_t probes = std::min(problem_->tokens, kLooks);
@@ -45,9 +60,12 @@ bool CoreExtractor::has_equal_rows() {
   int64_t order[kLooks];
   std::iota(order, order + probes, 0);
   std::sort(order, order + probes, less);
-  return std::adjacent_find(order, order + probes, [&](int64_t a, int64_t b) {
-           return std::equal(row(a), row(a) + problem_->experts, row(b));
-         }) != order + probes;
+  int64_t equal = 0;
+  for (int64_t i = 1; i < probes; ++i) {
+    equal +=
+        std::equal(row(order[i]), row(order[i]) + problem_->experts, row(order[i - 1])) ? 1 : 0;
+  }
+  return equal >= 4;
 }
 
 int32_t CoreExtractor::scan_wide(const float* row, const std::vector<Units>& prices, Units reach) {
@@ -90,20 +108,22 @@ CandidateScan CoreExtractor::narrow_scan(Units reach) const {
 }
 
 Units CoreExtractor::reach_for(const RowSample& rows, const std::vector<Units>& prices,
-                               double candidates) {
+                               int64_t candidates) {
   const int64_t probes = std::min(rows.count, kProbes);
   gaps_.clear();
   for (int64_t e = 0; e < problem_->experts; ++e) prices_[e] = static_cast<int32_t>(prices[e]);
   for (int64_t i = 0; i < probes; ++i) {
     const int64_t row = rows.count * i / probes * rows.stride;
     const int32_t found = scan(problem_->row(row), prices, std::numeric_limits<Units>::max() / 2);
-    gaps_.insert(gaps_.end(), wide_deficit_.begin(), wide_deficit_.begin() + found);
+    if (found == 0) continue;
+    const auto first_out = wide_deficit_.begin() + std::min<int64_t>(found - 1, candidates);
+    std::nth_element(wide_deficit_.begin(), first_out, wide_deficit_.begin() + found);
+    gaps_.push_back(*first_out);
   }
-  const auto wanted = static_cast<size_t>(candidates * static_cast<double>(probes));
   if (gaps_.empty()) return 1;
-  if (wanted >= gaps_.size()) return *std::max_element(gaps_.begin(), gaps_.end()) + 1;
-  std::nth_element(gaps_.begin(), gaps_.begin() + static_cast<int64_t>(wanted), gaps_.end());
-  return gaps_[wanted] + 1;
+  const auto middle = gaps_.begin() + static_cast<int64_t>(gaps_.size() / 2);
+  std::nth_element(gaps_.begin(), middle, gaps_.end());
+  return *middle + 1;
 }
 
 void CoreExtractor::extract(const RowSample& rows, const std::vector<Units>& prices, Units reach,
@@ -126,10 +146,8 @@ void CoreExtractor::extract_plainly(const RowSample& rows, Units reach, Core& co
   int32_t groups = 0;
   core.begin.resize(rows.count + 1);
   for (int64_t first = 0; first < rows.count; first += kScanBlock) {
-    if (static_cast<int64_t>(core.expert.size()) < pairs + most) {
-      core.expert.resize(std::max<int64_t>(core.expert.capacity(), 2 * pairs + most));
-      found_deficit_.resize(core.expert.size());
-    }
+    if (static_cast<int64_t>(core.expert.size()) < pairs + most) core.make_room(2 * pairs + most);
+    if (found_deficit_.size() < core.expert.size()) found_deficit_.resize(core.expert.size());
     ScannedRow scanned[kScanBlock];
     const int64_t block = std::min(kScanBlock, rows.count - first);
     scan_rows_(scan, problem_->row(first * rows.stride), problem_->row_stride * rows.stride, block,
@@ -146,25 +164,29 @@ void CoreExtractor::extract_plainly(const RowSample& rows, Units reach, Core& co
   }
   core.begin.resize(groups + 1);
   core.size.assign(groups, 1);
-  core.expert.resize(pairs);
-  core.deficit.assign(found_deficit_.begin(), found_deficit_.begin() + pairs);
+  std::copy_n(found_deficit_.begin(), pairs, core.deficit.begin());
 }
 
 void CoreExtractor::extract_merging(const RowSample& rows, const std::vector<Units>& prices,
                                     Units reach, Core& core) {
   table_.assign(1024, -1);
   hash_.clear();
+  int32_t group = -1;
   for (int64_t i = 0; i < rows.count; ++i) {
-    const int32_t found = scan(problem_->row(i * rows.stride), prices, reach);
-    if (found == 0) fail("all experts with places are forbidden to one token: none can be assigned");
-    best_expert_[i] = expert_[0];
-    group_of_[i] = -1;
-    if (found == 1) {
-      ++core.settled[expert_[0]];
-    } else if (found > 1) {
-      group_of_[i] = group_of_candidates(found, core);
-      ++core.size[group_of_[i]];
+    const float* row = problem_->row(i * rows.stride);
+    // Equal rows often follow each other.
+    const bool repeats =
+        i > 0 && std::equal(row, row + problem_->experts, row - problem_->row_stride * rows.stride);
+    if (!repeats) {
+      const int32_t found = scan(row, prices, reach);
+      if (found == 0) {
+        fail("all experts with places are forbidden to one token: none can be assigned");
+      }
+      group = found > 1 ? group_of_candidates(found, core) : -1;
     }
+    best_expert_[i] = expert_[0];
+    group_of_[i] = group;
+    ++(group < 0 ? core.settled[expert_[0]] : core.size[group]);
   }
 }
 
@@ -192,8 +214,11 @@ int32_t CoreExtractor::group_of_candidates(int32_t found, Core& core) {
   const int32_t group = core.groups();
   table_[slot] = group;
   hash_.push_back(hash);
-  for (int32_t i = 0; i < found; ++i) core.add_pair(expert_[i], wide_deficit_[i]);
-  core.begin.push_back(core.pairs());
+  const int32_t first = core.pairs();
+  if (static_cast<int32_t>(core.expert.size()) < first + found) core.make_room(2 * first + found);
+  std::copy_n(expert_.begin(), found, core.expert.begin() + first);
+  std::copy_n(wide_deficit_.begin(), found, core.deficit.begin() + first);
+  core.begin.push_back(first + found);
   core.size.push_back(0);
   return group;
 }

@@ -29,10 +29,14 @@ class CoreExtractor {
   double units_per_score() const { return units_per_score_; }
   Units highest_price() const { return highest_price_; }  // of an expert that gets no tokens
 
-  // The reach within which tokens have this many candidates on average.
-  Units reach_for(const RowSample& rows, const std::vector<Units>& prices, double candidates);
+  // All scores seen in a few rows are multiples of this: then there are best prices that are, too.
+  Units grid() const { return grid_; }
 
-  // One pass over the rows. Afterwards best_expert() and group_of() describe each row of the sample.
+  // The reach within which half of the tokens have this many candidates or more.
+  Units reach_for(const RowSample& rows, const std::vector<Units>& prices, int64_t candidates);
+
+  // One pass over the rows. Afterwards best_expert() and group_of() describe each row of the
+  // sample.
   void extract(const RowSample& rows, const std::vector<Units>& prices, Units reach, Core& core);
 
   const std::vector<int32_t>& best_expert() const { return best_expert_; }  // [rows]
@@ -43,6 +47,7 @@ class CoreExtractor {
   int32_t scan_wide(const float* row, const std::vector<Units>& prices, Units reach);
   CandidateScan narrow_scan(Units reach) const;
   bool has_equal_rows();
+  Units find_grid() const;
   void extract_plainly(const RowSample& rows, Units reach, Core& core);
   void extract_merging(const RowSample& rows, const std::vector<Units>& prices, Units reach,
                        Core& core);
@@ -55,16 +60,17 @@ class CoreExtractor {
   bool has_closed_ = false;  // some experts take no tokens
   double units_per_score_ = 1;
   Units highest_price_ = 0;
+  Units grid_ = 1;
   ScanRows scan_rows_ = nullptr;
-  std::vector<int32_t> prices_;      // [E] for the narrow scan
-  std::vector<int32_t> expert_;      // candidates of one row
+  std::vector<int32_t> prices_;  // [E] for the narrow scan
+  std::vector<int32_t> expert_;  // candidates of one row
   std::vector<int32_t> deficit_;
   std::vector<Units> wide_deficit_;
   std::vector<int32_t> found_deficit_;
   std::vector<Units> gaps_;
   std::vector<int32_t> best_expert_, group_of_;
-  std::vector<int32_t> table_;       // groups by the hash of their candidates, -1: free
-  std::vector<uint32_t> hash_;       // [groups]
+  std::vector<int32_t> table_;  // groups by the hash of their candidates, -1: free
+  std::vector<uint32_t> hash_;  // [groups]
 };
 
 }  // namespace ballast

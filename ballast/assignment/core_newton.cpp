@@ -43,8 +43,8 @@ void CoreNewton::share_out(const Core& core, float temperature) {
   constexpr float kBitsPerNat = 1.44269504F;
   const int32_t* const expert = core.expert.data();
   float* const share = share_.data();
-  raw_shares(expert, core.deficit.data(), moved_.data(), kBitsPerNat / temperature,
-             core.pairs(), share);
+  raw_shares(expert, core.deficit.data(), moved_.data(), kBitsPerNat / temperature, core.pairs(),
+             share);
   for (int32_t g = 0; g < core.groups(); ++g) {
     const int32_t begin = core.begin[g];
     const int32_t end = core.begin[g + 1];
@@ -66,19 +66,27 @@ void CoreNewton::share_out(const Core& core, float temperature) {
 }
 
 void CoreNewton::add_curvature(const Core& core, int32_t group) {
-  constexpr int32_t kMostStrong = 8;
+  constexpr int32_t kFew = 8;
+  constexpr int32_t kMost = 64;
+  constexpr int32_t kEvery = 4;
   const auto size = static_cast<float>(core.size[group]);
-  int32_t expert[kMostStrong + 1];
-  float share[kMostStrong + 1];
+  int32_t expert[kMost + 1];
+  float share[kMost + 1];
   int32_t strong = 0;
   for (int32_t k = core.begin[group]; k < core.begin[group + 1]; ++k) {
+    const float s = share_[k];
+    hessian_[core.expert[k] * (padded_ + 1)] += s * (1.0F - s / size);
     expert[strong] = core.expert[k];
-    share[strong] = share_[k];
-    strong += (share_[k] > 0.01F * size && strong < kMostStrong) ? 1 : 0;
+    share[strong] = s;
+    strong += (s > 0.01F * size && strong < kMost) ? 1 : 0;
   }
+  // Pairs of many strong candidates are many: then every fourth such token stands for four.
+  const bool many = strong > kFew && core.size[group] == 1;
+  if (many && group % kEvery != 0) return;
+  const float weight = (many ? kEvery : 1) / size;
   for (int32_t i = 0; i + 1 < strong; ++i) {
     float* row = &hessian_[expert[i] * padded_];  // the half above the diagonal
-    const float p = share[i] / size;
+    const float p = share[i] * weight;
     for (int32_t j = i + 1; j < strong; ++j) row[expert[j]] -= p * share[j];
   }
 }
@@ -92,7 +100,9 @@ SoftLoads CoreNewton::measure(const Core& core, const SoftTargets& targets,
   for (int64_t e = 0; e < experts; ++e) {
     moved_[e] = static_cast<float>(prices[e] - core.prices[e]);
   }
-  share_.resize(core.pairs() + kLanes);
+  if (static_cast<int64_t>(share_.size()) < core.pairs() + kLanes)
+    share_.resize(core.pairs() + kLanes);
+  has_shares_ = true;
   load_.assign(core.settled.begin(), core.settled.end());
   free_load_.assign(core.settled.size(), 0.0);
   hessian_.assign(experts * padded_, 0.0F);
@@ -114,8 +124,7 @@ SoftLoads CoreNewton::compare(const SoftTargets& targets) {
   return loads;
 }
 
-// The half below the diagonal, and the diagonal itself: rows add up to nothing, since moving all
-// prices together changes no load.
+// The half below the diagonal.
 void CoreNewton::complete_hessian() {
   const auto experts = static_cast<int64_t>(load_.size());
   constexpr int64_t kTile = 16;  // by tiles: columns lie far apart in memory
@@ -123,10 +132,7 @@ void CoreNewton::complete_hessian() {
     for (int64_t left = top; left < experts; left += kTile) {
       for (int64_t a = top; a < std::min(top + kTile, experts); ++a) {
         for (int64_t b = std::max(left, a + 1); b < std::min(left + kTile, experts); ++b) {
-          const float cross = hessian_[a * padded_ + b];
-          hessian_[b * padded_ + a] = cross;
-          hessian_[a * padded_ + a] -= cross;
-          hessian_[b * padded_ + b] -= cross;
+          hessian_[b * padded_ + a] = hessian_[a * padded_ + b];
         }
       }
     }
@@ -136,37 +142,40 @@ void CoreNewton::complete_hessian() {
 SoftLoads CoreNewton::measure_whole(const Core& core, const SoftTargets& targets, float times) {
   load_.assign(core.settled.begin(), core.settled.end());
   for (int32_t g = 0; g < core.groups(); ++g) {
-    for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {  // ties count twice: they are rare, or settled later
+    for (int32_t k = core.begin[g]; k < core.begin[g + 1];
+         ++k) {  // ties count twice: they are rare, or settled later
       load_[core.expert[k]] += core.deficit[k] == 0 ? core.size[g] : 0;
     }
   }
-  share_.clear();  // keeps its room
+  has_shares_ = false;
   for (float& entry : hessian_) entry *= times;
   return compare(targets);
 }
 
 int64_t CoreNewton::whole_imbalance(const Core& core, const SoftTargets& targets) {
   whole_.assign(core.settled.begin(), core.settled.end());
-  const bool has_shares = !share_.empty();  // otherwise `load_` holds whole tokens already
-  for (int32_t g = 0; has_shares && g < core.groups(); ++g) {
-    int32_t best = core.begin[g];
-    for (int32_t k = best + 1; k < core.begin[g + 1]; ++k) best = share_[k] > share_[best] ? k : best;
-    whole_[core.expert[best]] += core.size[g];
+  for (int32_t g = 0; has_shares_ && g < core.groups(); ++g) {
+    float most = 0;
+    for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) most = std::max(most, share_[k]);
+    for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
+      whole_[core.expert[k]] += share_[k] == most ? core.size[g] : 0;
+    }
   }
   int64_t imbalance = 0;
   for (size_t e = 0; e < whole_.size(); ++e) {
-    const double load = has_shares ? static_cast<double>(whole_[e]) + free_load_[e] : load_[e];
+    const double load = has_shares_ ? static_cast<double>(whole_[e]) + free_load_[e] : load_[e];
     imbalance += std::max<int64_t>(0, std::llrint(load) - std::llrint(targets.places[e]));
   }
   return imbalance;
 }
 
-// Free tokens at expert e: limit / (1 + exp((price - level) / temperature)), at the level where they
-// add up. The curvature between experts is left out: it is of rank one and small.
+// Free tokens at expert e: limit / (1 + exp((price - level) / temperature)), at the level where
+// they add up. The curvature between experts is left out: it is of rank one and small.
 void CoreNewton::share_out_free(const SoftTargets& targets, const std::vector<Units>& prices) {
   const size_t experts = prices.size();
   const auto at = [&](double level, size_t e) {
-    const double x = std::clamp((static_cast<double>(prices[e]) - level) / temperature_, -40.0, 40.0);
+    const double x =
+        std::clamp((static_cast<double>(prices[e]) - level) / temperature_, -40.0, 40.0);
     return targets.limit[e] / (1 + std::exp(x));
   };
   const auto [lowest, highest] = std::minmax_element(prices.begin(), prices.end());
@@ -228,14 +237,20 @@ void CoreNewton::solve_for_direction() {
 
 double CoreNewton::step(std::vector<Units>& prices) {
   solve_for_direction();
-  constexpr float kMostTemperatures = 6;  // the model says little about what is farther away
-  float longest = 0;
-  for (const float d : direction_) longest = std::max(longest, std::fabs(d));
-  const float length = temperature_ * std::min(1.0F, kMostTemperatures / std::max(longest, 1e-9F));
-  for (size_t e = 0; e < prices.size(); ++e) {
-    prices[e] += static_cast<Units>(std::llrint(static_cast<double>(length * direction_[e])));
+  constexpr float kMostTemperatures = 6;
+  const auto experts = static_cast<int64_t>(prices.size());
+  lengths_.resize(experts);
+  for (int64_t e = 0; e < experts; ++e) lengths_[e] = std::fabs(direction_[e]);
+  // A few experts that nobody is near want to go very far. They are cut off one by one; the step as
+  // a whole is shortened only if more than those go far.
+  const auto usual = lengths_.begin() + (experts - 1) * 19 / 20;
+  std::nth_element(lengths_.begin(), usual, lengths_.end());
+  const float shorter = std::min(1.0F, kMostTemperatures / std::max(*usual, 1e-9F));
+  for (int64_t e = 0; e < experts; ++e) {
+    const float by = std::clamp(shorter * direction_[e], -kMostTemperatures, kMostTemperatures);
+    prices[e] += std::llrint(static_cast<double>(temperature_ * by));
   }
-  return longest;
+  return *usual;
 }
 
 }  // namespace ballast

@@ -41,7 +41,7 @@ class CoreNewton {
   int64_t whole_imbalance(const Core& core, const SoftTargets& targets);
 
   // After `measure`: one step from the prices measured. Returns how far the model would have moved
-  // the price that moves most, in temperatures; a step is cut off at 6.
+  // the price that moves most, in temperatures; each price's step is cut off at 6.
   double step(std::vector<Units>& prices);
 
  private:
@@ -53,14 +53,16 @@ class CoreNewton {
   void solve_for_direction();
 
   float temperature_ = 1;
-  std::vector<float> moved_;      // [E] prices - core.prices
-  std::vector<float> share_;      // [pairs] before normalisation
-  std::vector<double> load_;      // [E]
-  std::vector<double> free_load_;  // [E] free tokens among them
-  std::vector<int64_t> whole_;     // [E]
-  std::vector<float> hessian_;    // [E, padded E]
-  std::vector<float> excess_;     // [E] load - target
-  std::vector<float> direction_;  // [E]
+  bool has_shares_ = false;                               // otherwise `load_` is of whole tokens
+  std::vector<float> moved_;                              // [E] prices - core.prices
+  std::vector<float> share_;                              // [pairs] before normalisation
+  std::vector<double> load_;                              // [E]
+  std::vector<double> free_load_;                         // [E] free tokens among them
+  std::vector<int64_t> whole_;                            // [E]
+  std::vector<float> hessian_;                            // [E, padded E]
+  std::vector<float> excess_;                             // [E] load - target
+  std::vector<float> direction_;                          // [E]
+  std::vector<float> lengths_;                            // [E]
   std::vector<float> residual_, search_, image_, scale_;  // conjugate gradients
   int64_t padded_ = 0;
 };

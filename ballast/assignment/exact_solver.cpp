@@ -32,17 +32,20 @@ void ExactSolver::choose(const ActiveProblem& problem, std::span<const double> s
   if (problem.tokens == 0) return;
   find_free_tokens(problem);
   descent_.begin(problem, wide_, work_);
+  if (wide_) {  // once more, from the prices that were not exact enough
+    wide_start_.assign(choice.prices.begin(), choice.prices.end());
+    start_prices = wide_start_;
+  }
   descent_.find_prices(start_prices);
   exchange_.reserve(problem.tokens, most_usual_pairs(problem), problem.experts);
   gaps_.reserve(problem.tokens);
   // Few candidates are nearly always enough. With all of them there is nothing outside the core.
-  const auto experts = static_cast<double>(problem.experts);
   constexpr int kPatience = 8;
   bool balanced = false;
-  double candidates = 4;
+  int64_t candidates = 4;
   for (int i = 0; !balanced; ++i) {
     descent_.normalise_prices();
-    const bool has_all_pairs = candidates >= experts;
+    const bool has_all_pairs = candidates >= problem.experts;
     const bool stayed = descent_.descend_on_all(candidates);
     if (stayed || has_all_pairs || i >= kPatience) {
       balanced = exchange(problem, has_all_pairs);
@@ -50,46 +53,53 @@ void ExactSolver::choose(const ActiveProblem& problem, std::span<const double> s
         fail("no assignment keeps to the load bounds without a forbidden pair");
       }
     }
-    if (!balanced && (stayed || i >= kPatience)) candidates = std::min(4 * candidates, experts);
+    if (!balanced) candidates = std::min((stayed ? 4 : 2) * candidates, problem.experts);
   }
   descent_.normalise_prices();
   for (int64_t e = 0; e < problem.experts; ++e) {
     const auto units = static_cast<double>(descent_.prices()[e]);
     choice.prices[e] = units / descent_.extractor().units_per_score();
   }
-  read_choice(*exchanged_, choice);
+  read_choice(choice);
 }
 
-// First in a small part of the core, then in larger ones: exchanges may not move prices out of the
-// part's reach.
+// In a small part of the core first. If that moved prices so far that other tokens of the core want
+// to move as well, goes on from there in a larger part.
 bool ExactSolver::exchange(const ActiveProblem& problem, bool has_all_pairs) {
   const Stopwatch watch(work_.exchange_ms);
+  descent_.normalise_prices();
   std::vector<Units>& prices = descent_.prices();
-  start_prices_ = prices;
   Core& core = descent_.core();
+  const auto room_in = [&](const Core& whole) {
+    return whole.reach - spread(whole.prices, prices);
+  };
+  Core* from = &descent_.part_with_room(1);
   constexpr int64_t kTokensPerMove = 20;
   const int64_t moves = std::max(descent_.imbalance(), problem.experts / 2);
-  const Units open_reach = descent_.open().reach - spread(descent_.open().prices, prices);
-  const Units core_reach = core.reach - spread(core.prices, prices);
-  Units reach = reach_of_part(open_reach > 0 ? descent_.open() : core, kTokensPerMove * moves);
-  const Units most = has_all_pairs ? kEverything : core_reach;
-  if (most <= 0) return false;
-  for (bool is_last = false; !is_last; reach = reach > most / 16 ? most : 4 * reach) {
-    is_last = reach >= most;
-    exchanged_ = &descent_.spare();
-    if (reach > open_reach) {
-      std::fill(core.held.begin(), core.held.end(), 0);
-      take_part(core, prices, std::min(reach, most), *exchanged_, core.held);
-    } else {
-      take_part(descent_.open(), prices, reach, *exchanged_, core.held);
-    }
-    const bool balanced = exchange_.balance(*exchanged_, free_, problem.bounds->upper, prices);
+  Units reach = reach_of_part(*from, kTokensPerMove * moves);
+  while (true) {
+    from = &descent_.part_with_room(reach);
+    const Units room = has_all_pairs ? kEverything : room_in(core);
+    if (room <= 0) return false;
+    const bool is_largest = reach >= room;
+    Core& part = descent_.next_part();
+    start_prices_ = prices;
+    take_part(*from, prices, std::min(reach, room), part, core);
+    const bool balanced = exchange_.balance(part, free_, problem.bounds->upper, prices);
     work_.phases += exchange_.phases;
     work_.tokens_moved += exchange_.moved;
-    if (balanced && spread(exchanged_->prices, prices) <= exchanged_->reach) return true;
-    prices = start_prices_;
+    if (balanced) {
+      give_back(part, core);
+      if (has_all_pairs || room_in(core) >= 0) {
+        if (spread(part.prices, prices) <= part.reach || holds_best(core, prices)) return true;
+      }
+      descent_.forget_parts();  // what they hold is old
+    } else {
+      prices = start_prices_;
+    }
+    if (is_largest) return false;
+    reach = reach > room / 16 ? room : 4 * reach;
   }
-  return false;
 }
 
 // The reach of a part with about this many tokens, up to all that `core` allows.
@@ -102,8 +112,7 @@ Units ExactSolver::reach_of_part(const Core& core, int64_t tokens) {
     Units least = std::numeric_limits<Units>::max();
     Units second = least;
     for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
-      const int32_t e = core.expert[k];
-      const Units deficit = core.deficit[k] + prices[e] - core.prices[e];
+      const Units deficit = core.deficit_at(k, prices);
       second = std::min(second, std::max(least, deficit));
       least = std::min(least, deficit);
     }
@@ -113,13 +122,8 @@ Units ExactSolver::reach_of_part(const Core& core, int64_t tokens) {
   return std::clamp<Units>(gaps_[tokens], 1, most);
 }
 
-void ExactSolver::read_choice(const Core& part, Choice& choice) {
+void ExactSolver::read_choice(Choice& choice) {
   Core& core = descent_.core();
-  for (int32_t g = 0; g < part.groups(); ++g) {
-    for (int32_t k = part.begin[g]; k < part.begin[g + 1]; ++k) {
-      core.held[part.origin[k]] = part.held[k];
-    }
-  }
   const std::vector<int32_t>& group_of = descent_.extractor().group_of();
   for (size_t row = 0; row < choice.expert_of_row.size(); ++row) {
     const int32_t group = group_of[row];
@@ -153,7 +157,8 @@ bool ExactSolver::accept(const ActiveProblem& problem, const Certificate& certif
   for (int64_t t = 0; t < problem.tokens; ++t) {
     float largest = 0;
     for (int64_t e = 0; e < problem.experts; ++e) {
-      if (std::isfinite(problem.row(t)[e])) largest = std::max(largest, std::fabs(problem.row(t)[e]));
+      if (std::isfinite(problem.row(t)[e]))
+        largest = std::max(largest, std::fabs(problem.row(t)[e]));
     }
     magnitude += largest;
   }

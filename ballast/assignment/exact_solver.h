@@ -12,8 +12,9 @@
 
 namespace ballast {
 
-// The optimum, with prices that prove it: PriceDescent finds prices at which loads are nearly right,
-// exchanges of tokens along cheapest chains then make them exact. docs/assignment.md explains.
+// The optimum, with prices that prove it: PriceDescent finds prices at which loads are nearly
+// right, exchanges of tokens along cheapest chains then make them exact. docs/assignment.md
+// explains.
 class ExactSolver : public AssignmentSolver {
  public:
   explicit ExactSolver(size_t threads = 1) : AssignmentSolver(threads) {}
@@ -29,16 +30,16 @@ class ExactSolver : public AssignmentSolver {
   void find_free_tokens(const ActiveProblem& problem);
   bool exchange(const ActiveProblem& problem, bool has_all_pairs);
   Units reach_of_part(const Core& core, int64_t tokens);
-  void read_choice(const Core& part, Choice& choice);
+  void read_choice(Choice& choice);
 
   ExactWork work_;
   bool wide_ = false;  // this call found the narrow units too coarse
   PriceDescent descent_;
   Exchange exchange_;
   std::vector<FreeTokens> free_;  // padding, and places that stay empty
-  Core* exchanged_ = nullptr;  // the part in which the last exchange was made
   std::vector<Units> start_prices_;
   std::vector<Units> gaps_;
+  std::vector<double> wide_start_;
 };
 
 }  // namespace ballast

@@ -84,27 +84,24 @@ void Exchange::hold_free(FreeTokens& free, const std::vector<Units>& prices) {
   }
 }
 
+// What is held stays where it is best; the rest goes to the best expert with the most room.
 void Exchange::hold_best(Core& core, const std::vector<Units>& prices) {
-  const bool keep = !core.held.empty();
-  core.held.resize(core.pairs(), 0);
   for (int32_t g = 0; g < core.groups(); ++g) {
     const int32_t begin = core.begin[g];
     const int32_t end = core.begin[g + 1];
     Units least = std::numeric_limits<Units>::max();
-    const auto deficit = [&](int32_t k) {
-      return core.deficit[k] + prices[core.expert[k]] - core.prices[core.expert[k]];
-    };
-    for (int32_t k = begin; k < end; ++k) least = std::min(least, deficit(k));
+    for (int32_t k = begin; k < end; ++k) least = std::min(least, core.deficit_at(k, prices));
     int32_t left = core.size[g];
-    for (int32_t k = begin; keep && k < end; ++k) {
-      if (deficit(k) != least) core.held[k] = 0;
+    for (int32_t k = begin; k < end; ++k) {
+      if (core.held[k] == 0) continue;
+      if (core.deficit_at(k, prices) != least) core.held[k] = 0;
       excess_[core.expert[k]] += core.held[k];
       left -= core.held[k];
     }
-    while (left > 0) {  // to the best expert with the most room
+    while (left > 0) {
       int32_t roomiest = -1;
       for (int32_t k = begin; k < end; ++k) {
-        if (deficit(k) != least) continue;
+        if (core.deficit_at(k, prices) != least) continue;
         if (roomiest < 0 || excess_[core.expert[k]] < excess_[core.expert[roomiest]]) roomiest = k;
       }
       int32_t& excess = excess_[core.expert[roomiest]];
@@ -181,13 +178,11 @@ void Exchange::find_tight_groups(Core& core, std::span<FreeTokens> free,
   for (int32_t g = 0; g < core.groups(); ++g) {
     Units least = std::numeric_limits<Units>::max();
     for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
-      const int32_t e = core.expert[k];
-      least = std::min(least, core.deficit[k] + prices[e] - core.prices[e]);
+      least = std::min(least, core.deficit_at(k, prices));
     }
     for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
-      const int32_t e = core.expert[k];
-      if (core.deficit[k] + prices[e] - core.prices[e] != least) continue;
-      members_.push_back({.expert = e, .held = &core.held[k], .limit = kNoLimit});
+      if (core.deficit_at(k, prices) != least) continue;
+      members_.push_back({.expert = core.expert[k], .held = &core.held[k], .limit = kNoLimit});
     }
     close_group();
   }

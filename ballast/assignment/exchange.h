@@ -25,8 +25,8 @@ class Exchange {
   void reserve(int64_t tokens, int64_t pairs, int64_t experts);
 
   // Balances core.held and the free tokens' `held` so that each expert's load is `places[e]`, and
-  // moves `prices` along. held with the right sums is kept where it is still best at `prices`,
-  // otherwise made anew. False: some tokens cannot reach a place within this core.
+  // moves `prices` along. Tokens that are held stay where they are if that is best at `prices`; the
+  // others start with their best expert. False: some cannot reach a place within this core.
   bool balance(Core& core, std::span<FreeTokens> free, std::span<const int32_t> places,
                std::vector<Units>& prices);
 
@@ -50,18 +50,18 @@ class Exchange {
   int32_t push(int32_t node, int32_t amount);
 
   int64_t experts_ = 0;
-  std::vector<int32_t> excess_;    // [E] load - places
-  std::vector<Units> exchange_;    // [E, E] least score lost by moving a token from row to column
-  std::vector<Units> distance_;    // [E]
-  std::vector<uint8_t> done_;      // [E]
+  std::vector<int32_t> excess_;  // [E] load - places
+  std::vector<Units> exchange_;  // [E, E] least score lost by moving a token from row to column
+  std::vector<Units> distance_;  // [E]
+  std::vector<uint8_t> done_;    // [E]
   Units farthest_ = 0;
-  std::vector<TightMember> members_;       // of the tight groups, one group after the other
-  std::vector<int32_t> group_begin_;       // [tight groups + 1]
-  std::vector<int32_t> expert_begin_;      // [E + 1] into memberships_
-  std::vector<int32_t> memberships_;       // members_ by expert
-  std::vector<int32_t> member_group_;      // group of each member
+  std::vector<TightMember> members_;           // of the tight groups, one group after the other
+  std::vector<int32_t> group_begin_;           // [tight groups + 1]
+  std::vector<int32_t> expert_begin_;          // [E + 1] into memberships_
+  std::vector<int32_t> memberships_;           // members_ by expert
+  std::vector<int32_t> member_group_;          // group of each member
   std::vector<int32_t> level_, next_, queue_;  // [E + tight groups]
-  std::vector<int32_t> order_;             // [E]
+  std::vector<int32_t> order_;                 // [E]
 };
 
 }  // namespace ballast

@@ -36,7 +36,10 @@ void PriceDescent::begin(const ActiveProblem& problem, bool wide, ExactWork& wor
   plan_levels();
   // Room for more candidates than there ever are, so that calls of one size allocate once.
   const int64_t pairs = most_usual_pairs(problem);
-  for (Core* core : {&core_, &parts_[0], &parts_[1]}) core->reserve(problem.tokens, pairs);
+  for (Core& core : cores_) {
+    core.reserve(problem.tokens, problem.experts);
+    core.make_room(pairs);
+  }
   extractor_.reserve(pairs);
   newton_.reserve(pairs);
 }
@@ -60,6 +63,15 @@ void PriceDescent::normalise_prices() {
   for (int64_t e = 0; e < problem_->experts; ++e) {
     prices_[e] = upper[e] > 0 ? std::min(prices_[e] - lowest, highest - 1) : highest;
   }
+  if (extractor_.grid() > 1) snap_to_grid();
+}
+
+// Prices between the scores' multiples break ties at random that exchanges then have to mend.
+void PriceDescent::snap_to_grid() {
+  const Units grid = extractor_.grid();
+  for (Units& price : prices_) {
+    if (price < extractor_.highest_price() - grid) price = (price + grid / 2) / grid * grid;
+  }
 }
 
 void PriceDescent::find_prices(std::span<const double> start_prices) {
@@ -79,10 +91,10 @@ bool PriceDescent::start_warm(std::span<const double> start_prices) {
     prices_[e] = std::llrint(std::min(units, highest));
   }
   normalise_prices();
-  constexpr double kCandidates = 4;
+  constexpr int64_t kCandidates = 4;
   extract(rows, kCandidates);
   set_targets(rows);
-  const SoftLoads loads = newton_.measure(core_, targets_, prices_, first_temperature_);
+  const SoftLoads loads = newton_.measure(core(), targets_, prices_, first_temperature_);
   measured_rows_ = static_cast<double>(rows.count);
   const double chance = chance_imbalance(rows, problem_->experts);
   if (loads.imbalance > 3 * chance) return false;
@@ -102,29 +114,29 @@ void PriceDescent::start_cold() {
 }
 
 void PriceDescent::refine(const RowSample& rows) {
-  constexpr double kCandidates = 6;
   constexpr int kMostCores = 6;
-  for (int i = 0; i < kMostCores; ++i) {
-    extract(rows, kCandidates);
+  int64_t candidates = 6;
+  for (int i = 0; i < kMostCores; ++i, candidates *= 2) {
+    extract(rows, std::min(candidates, problem_->experts / 2));
     const bool stayed = descend(rows, false);
     normalise_prices();
     if (stayed) return;
   }
 }
 
-bool PriceDescent::descend_on_all(double candidates) {
+bool PriceDescent::descend_on_all(int64_t candidates) {
   extract(all(), candidates);
   return descend(all(), true);
 }
 
-void PriceDescent::extract(const RowSample& rows, double candidates) {
+void PriceDescent::extract(const RowSample& rows, int64_t candidates) {
   const Stopwatch watch(work_->extract_ms);
   const Units reach = extractor_.reach_for(rows, prices_, candidates);
-  const bool all_pairs = candidates >= static_cast<double>(problem_->experts);
-  extractor_.extract(rows, prices_, all_pairs ? kEverything : reach, core_);
+  const bool all_pairs = candidates >= problem_->experts;
+  extractor_.extract(rows, prices_, all_pairs ? kEverything : reach, core());
   first_temperature_ = std::max(1.0F, static_cast<float>(reach) / 12);
-  core_.held.assign(core_.pairs(), 0);
-  open_ = &core_;
+  std::fill_n(core().held.begin(), core().pairs(), 0);
+  depth_ = 0;
   work_->rows_read += rows.count;
 }
 
@@ -154,19 +166,36 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
   float temperature = first_temperature_;
   least_imbalance_ = std::numeric_limits<int64_t>::max();
   stalled_ = 0;
+  imbalance_ = 0;
+  double cooler = 1;
+  double previous = std::numeric_limits<double>::max();
+  int futile = 0;
+  int given_up = 0;
   constexpr int kMostSteps = 40;
   for (int i = 0; i < kMostSteps; ++i) {
     // The first step on all tokens is a large one: whole tokens and a sample's curvature will do.
     const bool coarse = i == 0 && curvature_is_known;
     const SoftLoads loads =
-        coarse ? newton_.measure_whole(core_, targets_, static_cast<float>(count / measured_rows_))
-               : newton_.measure(*open_, targets_, prices_, temperature);
+        coarse ? newton_.measure_whole(core(), targets_, static_cast<float>(count / measured_rows_))
+               : newton_.measure(cores_[depth_], targets_, prices_, temperature);
     measured_rows_ = count;
     const double enough = is_last ? 0 : 0.6 * chance_imbalance(rows, problem_->experts);
-    if (loads.imbalance < enough || (is_last && is_enough(loads, coarse))) return true;
+    if (loads.imbalance < enough || (is_last && is_enough(loads, cooler < 0.6))) return true;
+    if (8 * temperature < static_cast<float>(extractor_.grid())) {  // finer than prices need be
+      imbalance_ = newton_.whole_imbalance(cores_[depth_], targets_);
+      return true;
+    }
     ++work_->newton_steps;
-    if (!step_within_reach()) return false;
-    const double cooler = coarse ? 0.5 : std::clamp(0.5 * moved_, 0.25, 1.0);
+    if (!step_within_reach() && !coarse) return false;  // a coarse step may just be too long
+    cooler = coarse ? 0.5 : std::clamp(0.5 * moved_, 0.25, 1.0);
+    // Steps that lead nowhere at this temperature may at another; if not, exchanges will.
+    futile = loads.imbalance > 0.8 * previous ? futile + 1 : 0;
+    previous = loads.imbalance;
+    if (futile >= 3) {
+      if (++given_up > 1) return true;
+      cooler = 0.4;
+      futile = 0;
+    }
     temperature = std::max(1.0F, temperature * static_cast<float>(cooler));
     narrow_down(temperature);
   }
@@ -174,16 +203,16 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
 }
 
 // On all tokens: until exchanges can do the rest, or nothing gets better.
-bool PriceDescent::is_enough(const SoftLoads& loads, bool coarse) {
+bool PriceDescent::is_enough(const SoftLoads& loads, bool has_cooled) {
   const auto count = static_cast<double>(all().count);
   if (loads.imbalance > 0.03 * count) return false;
-  imbalance_ = newton_.whole_imbalance(*open_, targets_);
+  imbalance_ = newton_.whole_imbalance(cores_[depth_], targets_);
   if (imbalance_ <= std::max(0.2 * static_cast<double>(problem_->experts), 0.001 * count)) {
     return true;
   }
   if (imbalance_ < 0.8 * static_cast<double>(least_imbalance_)) {
     stalled_ = 0;
-  } else if (!coarse) {
+  } else if (has_cooled) {
     ++stalled_;
   }
   least_imbalance_ = std::min(least_imbalance_, imbalance_);
@@ -197,10 +226,10 @@ bool PriceDescent::step_within_reach() {
   // An expert that is forbidden to too many tokens would go down without end.
   const Units highest = extractor_.highest_price();
   for (Units& price : prices_) price = std::clamp(price, -highest, 2 * highest);
-  const double room = 0.85 * static_cast<double>(core_.reach);
-  const auto after = static_cast<double>(spread(core_.prices, prices_));
+  const double room = 0.85 * static_cast<double>(core().reach);
+  const auto after = static_cast<double>(spread(core().prices, prices_));
   if (after <= room) return true;
-  const auto was = static_cast<double>(spread(core_.prices, before_));
+  const auto was = static_cast<double>(spread(core().prices, before_));
   const double part = std::max(0.2, (room - was) / (after - was));
   for (size_t e = 0; e < prices_.size(); ++e) {
     prices_[e] = before_[e] + std::llrint(part * static_cast<double>(prices_[e] - before_[e]));
@@ -208,16 +237,22 @@ bool PriceDescent::step_within_reach() {
   return false;
 }
 
-// Shares beyond a dozen temperatures are nothing.
+Core& PriceDescent::part_with_room(Units room) {
+  const auto room_in = [&](const Core& core) { return core.reach - spread(core.prices, prices_); };
+  while (depth_ > 0 && room_in(cores_[depth_]) < room) --depth_;
+  return cores_[depth_];
+}
+
+// Shares beyond eight temperatures are nothing: a part of the core within that reach will do, as
+// long as prices do not leave it.
 void PriceDescent::narrow_down(float temperature) {
-  const auto reach = static_cast<Units>(12 * temperature) + 1;
-  if (static_cast<double>(reach) > 0.7 * static_cast<double>(open_->reach) ||
-      spread(open_->prices, prices_) > open_->reach - reach) {
-    return;
-  }
-  Core& part = spare();
-  take_part(*open_, prices_, reach, part, core_.held);
-  open_ = &part;
+  const auto wanted = static_cast<Units>(8 * temperature) + 1;
+  const Core& from = part_with_room(wanted / 2);
+  const Units room = from.reach - spread(from.prices, prices_);
+  if (room < wanted || static_cast<double>(wanted) > 0.7 * static_cast<double>(from.reach)) return;
+  if (depth_ == kMostDepth) return;
+  take_part(from, prices_, wanted, cores_[depth_ + 1], core());
+  ++depth_;
 }
 
 }  // namespace ballast

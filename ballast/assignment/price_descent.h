@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -37,30 +38,34 @@ class PriceDescent {
   // if a sample shows that they are no better than none.
   void find_prices(std::span<const double> start_prices);
 
-  // Takes the core of all tokens, in which they have about this many candidates on average, and
-  // goes down in it. False: prices came to the end of the core's reach, take a new one there.
-  bool descend_on_all(double candidates);
+  // Takes the core of all tokens, in which half of them have this many candidates or more, and goes
+  // down in it. False: prices came to the end of the core's reach, take a new one there.
+  bool descend_on_all(int64_t candidates);
 
   const RowSample& all() const { return levels_.front(); }
   CoreExtractor& extractor() { return extractor_; }
   std::vector<Units>& prices() { return prices_; }
-  Core& core() { return core_; }        // of all tokens
-  Core& open() { return *open_; }       // the smallest part of it that is exact at prices()
-  Core& spare() { return open_ == &parts_[0] ? parts_[1] : parts_[0]; }
+  Core& core() { return cores_[0]; }  // of all tokens
+  // The smallest part of it in which prices can still move by `room`, and a place for a smaller
+  // one.
+  Core& part_with_room(Units room);
+  Core& next_part() { return cores_[depth_ + 1]; }
+  void forget_parts() { depth_ = 0; }
   int64_t imbalance() const { return imbalance_; }  // tokens above their expert's places
 
-  // The lowest price becomes 0; experts without places get the highest.
+  // The lowest price becomes 0; experts without places get the highest. On the scores' grid.
   void normalise_prices();
 
  private:
   void plan_levels();
+  void snap_to_grid();
   bool start_warm(std::span<const double> start_prices);
   void start_cold();
   void refine(const RowSample& rows);
-  void extract(const RowSample& rows, double candidates);
+  void extract(const RowSample& rows, int64_t candidates);
   void set_targets(const RowSample& rows);
   bool descend(const RowSample& rows, bool is_last);
-  bool is_enough(const SoftLoads& loads, bool is_last);
+  bool is_enough(const SoftLoads& loads, bool has_cooled);
   bool step_within_reach();
   void narrow_down(float temperature);
 
@@ -73,11 +78,12 @@ class PriceDescent {
   SoftTargets targets_;            // of the level in work
   std::vector<double> shares_;     // [E] of a token
   std::vector<Units> prices_, before_;
-  Core core_, parts_[2];
-  Core* open_ = nullptr;
-  double measured_rows_ = 0;  // of the level at which curvature was last measured; 0: nowhere
+  static constexpr size_t kMostDepth = 6;
+  std::array<Core, kMostDepth + 2> cores_;  // each a part of the one before
+  size_t depth_ = 0;                        // of the one in work
+  double measured_rows_ = 0;     // of the level at which curvature was last measured; 0: nowhere
   float first_temperature_ = 1;  // that fits the core's reach
-  double moved_ = 0;          // by the last step, in temperatures
+  double moved_ = 0;             // by the last step, in temperatures
   int64_t imbalance_ = 0;
   int64_t least_imbalance_ = 0;
   int stalled_ = 0;

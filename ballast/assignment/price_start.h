@@ -25,7 +25,7 @@ class PriceStart {
   int64_t experts_ = 0;
   int64_t padded_ = 0;
   float deviation_ = 0;
-  std::vector<float> scores_;  // [rows, padded E]
+  std::vector<float> scores_;                                // [rows, padded E]
   std::vector<float> price_, load_, share_, sum_, squares_;  // [padded E]
 };
 

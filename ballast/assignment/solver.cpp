@@ -90,9 +90,9 @@ void AssignmentSolver::solve(const AssignmentProblem& problem, std::span<const d
     }
   }
   const ActiveProblem active = rows_.read(problem, bounds, threads_);
+  choice_.expert_of_row.resize(static_cast<size_t>(active.tokens));
+  choice_.prices.assign(static_cast<size_t>(active.experts), 0.0);
   do {
-    choice_.expert_of_row.resize(static_cast<size_t>(active.tokens));
-    choice_.prices.assign(static_cast<size_t>(active.experts), 0.0);
     choose(active, start_prices, choice_);
     place_tokens(problem, bounds, result);
     result.certificate = certifier_.certify(active, choice_, result.loads, threads_);
