@@ -31,6 +31,9 @@ constexpr std::array kKinds = {
     KindText{ScoreKind::kAllEqual, "all-equal", "one score for all"},
     KindText{ScoreKind::kEqualRows, "equal-rows", "one row for all tokens"},
     KindText{ScoreKind::kOnePreferred, "one-preferred", "gauss, and 100 more for expert 0"},
+    KindText{ScoreKind::kLowRank, "low-rank", "a number of the token times one of the expert"},
+    KindText{ScoreKind::kOutliers, "outliers",
+             "gauss, in one token of 512 a score 1e10 times as large"},
 };
 
 const KindText& text_of(ScoreKind kind) {
@@ -212,6 +215,25 @@ void fill_clusters(const ScoreRequest& request, float noise, size_t threads,
   fill_blocks(request, threads, scores, [&](const Rows& rows) { clusters.fill(rows); });
 }
 
+void fill_low_rank(const ScoreRequest& request, size_t threads, std::vector<float>& scores) {
+  const auto of_expert =
+      normal_numbers(key_of(request, "low rank", 0), static_cast<size_t>(request.experts));
+  fill_blocks(request, threads, scores, [&](const Rows& rows) {
+    const auto of_token = normal_numbers(token_key(request, "low rank", rows.block), rows.count);
+    for (size_t i = 0; i < rows.scores.size(); ++i)
+      rows.scores[i] = of_token[i / of_expert.size()] * of_expert[i % of_expert.size()];
+  });
+}
+
+void raise_outliers(const ScoreRequest& request, std::vector<float>& scores) {
+  const auto experts = static_cast<uint64_t>(request.experts);
+  RandomStream random(token_key(request, "outliers", 0), "outliers");
+  for (int64_t t = 0; t < request.tokens; ++t) {
+    const uint64_t expert = random.below(experts);
+    if (random.below(512) == 0) scores[static_cast<uint64_t>(t) * experts + expert] *= 1e10F;
+  }
+}
+
 }  // namespace
 
 std::span<const ScoreKind> all_score_kinds() {
@@ -284,6 +306,13 @@ std::vector<float> generate_scores(const ScoreRequest& request, size_t threads) 
     case ScoreKind::kOnePreferred:
       fill_gauss(request, threads, scores);
       for (size_t i = 0; i < scores.size(); i += experts) scores[i] += 100;
+      break;
+    case ScoreKind::kLowRank:
+      fill_low_rank(request, threads, scores);
+      break;
+    case ScoreKind::kOutliers:
+      fill_gauss(request, threads, scores);
+      raise_outliers(request, scores);
       break;
   }
   return scores;

@@ -21,6 +21,8 @@ enum class ScoreKind : uint8_t {
   kAllEqual,        // one score for all
   kEqualRows,       // one row for all tokens
   kOnePreferred,    // kGauss, and 100 more for expert 0
+  kLowRank,         // a number of the token times one of the expert: all agree, or all but a sign
+  kOutliers,        // kGauss, and in one token of 512 a score 1e10 times as large
 };
 
 std::span<const ScoreKind> all_score_kinds();

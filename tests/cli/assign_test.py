@@ -95,7 +95,7 @@ class Assign(unittest.TestCase):
                 self.assertLessEqual(found["primal"], optimum + 1e-6)
                 self.assertGreaterEqual(found["dual"], optimum - 1e-6)
         for kind in ["gauss", "cluster", "common", "near-duplicates", "padded", "quantised", "three-values",
-                     "all-equal", "equal-rows", "one-preferred"]:
+                     "all-equal", "equal-rows", "one-preferred", "low-rank", "outliers"]:
             found = self.answer("--kind", kind, "--tokens", 300, "--experts", 6)
             self.assertTrue(found["valid"] and found["relative_gap"] <= 1e-9, kind)
 

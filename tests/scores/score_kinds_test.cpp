@@ -69,7 +69,7 @@ TEST(ScoreKinds, NamesAreReadBack) {
     EXPECT_FALSE(describe(kind).empty());
     names.insert(score_kind_name(kind));
   }
-  EXPECT_EQ(names.size(), 10U);
+  EXPECT_EQ(names.size(), 12U);
   const std::string error = error_of([] { parse_score_kind("gaus"); });
   EXPECT_THAT(error, HasSubstr("\"gaus\""));
   EXPECT_THAT(error, HasSubstr("near-duplicates"));
@@ -149,6 +149,19 @@ TEST(ScoreKinds, HaveTheTiesTheirNamesPromise) {
   const auto rows = make(ScoreKind::kEqualRows, 10, 3);
   EXPECT_TRUE(std::equal(rows.begin(), rows.end() - 3, rows.begin() + 3));
   EXPECT_EQ(best_experts(make(ScoreKind::kOnePreferred, 500, 9), 9)[0], 500);
+}
+
+TEST(ScoreKinds, LowRankAndOutliersAreWhatTheySay) {
+  const auto low = make(ScoreKind::kLowRank, 50, 9);
+  for (size_t t = 1; t < 50; ++t) {
+    // Rounding of two products each.
+    const float* row = &low[t * 9];
+    for (size_t e = 1; e < 9; ++e)
+      EXPECT_NEAR(row[e] * low[0], row[0] * low[e], 1e-6 * std::abs(row[e] * low[0]));
+  }
+  const auto far = make(ScoreKind::kOutliers, 5120, 9);
+  const auto large = std::ranges::count_if(far, [](float x) { return std::abs(x) > 1e5; });
+  EXPECT_NEAR(static_cast<double>(large), 10, 9);  // nearly three standard errors
 }
 
 TEST(ScoreKinds, NoTokensOneExpertAndShapesThatAreNone) {
