@@ -63,9 +63,12 @@ void copy_row(const ScoreMatrix& scores, int64_t token, float* out) {
                 .stride = scores.expert_stride,
                 .experts = scores.experts};
   switch (scores.type) {
-    case ScoreType::kFloat32: return copy_float32(row, out);
-    case ScoreType::kBFloat16: return copy_bfloat16(row, out);
-    case ScoreType::kFloat16: return copy_float16(row, out);
+    case ScoreType::kFloat32:
+      return copy_float32(row, out);
+    case ScoreType::kBFloat16:
+      return copy_bfloat16(row, out);
+    case ScoreType::kFloat16:
+      return copy_float16(row, out);
   }
 }
 
@@ -108,7 +111,9 @@ void refuse_non_finite(const ActiveProblem& problem, std::span<const int32_t> to
       const bool forbids = policy == NonFinite::kForbid && score < 0;
       if (std::isfinite(score) || forbids) continue;
       fail("the score of token {} for expert {} is {}", tokens.empty() ? row : tokens[row], e,
-           std::isnan(score) ? "not a number" : score > 0 ? "infinite" : "-infinite");
+           std::isnan(score) ? "not a number"
+           : score > 0       ? "infinite"
+                             : "-infinite");
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "ballast/system/error.h"
+#include "ballast/system/parallel.h"
 
 namespace ballast {
 namespace {
@@ -15,7 +16,8 @@ namespace {
 constexpr int64_t kProbes = 24;  // rows in which reach_for looks
 
 }  // namespace
-void CoreExtractor::begin(const ActiveProblem& problem, bool wide) {
+void CoreExtractor::begin(const ActiveProblem& problem, bool wide, size_t threads) {
+  threads_ = static_cast<int64_t>(threads == 0 ? num_cores() : threads);
   problem_ = &problem;
   const FixedPoint narrow = narrow_units(problem.largest_magnitude);
   wide_ = wide || problem.has_forbidden || !narrow.fits_float;
@@ -139,32 +141,74 @@ void CoreExtractor::extract(const RowSample& rows, const std::vector<Units>& pri
   }
 }
 
+// Rows are divided among threads; what each found is put together in the rows' order.
 void CoreExtractor::extract_plainly(const RowSample& rows, Units reach, Core& core) {
   const CandidateScan scan = narrow_scan(reach);
-  const int64_t most = kScanBlock * problem_->experts + 16;
-  int64_t pairs = 0;
-  int32_t groups = 0;
+  constexpr int64_t kWorthAThread = int64_t{1} << 20;
+  const int64_t useful = rows.count * problem_->experts / kWorthAThread;
+  const auto shares = static_cast<size_t>(std::clamp<int64_t>(useful, 1, threads_));
+  if (harvests_.size() < shares) harvests_.resize(shares);
+  const int64_t blocks = (rows.count + kScanBlock - 1) / kScanBlock;
+  const auto begin_of = [&](size_t share) {
+    return std::min(rows.count, blocks * static_cast<int64_t>(share) /
+                                    static_cast<int64_t>(shares) * kScanBlock);
+  };
+  const auto work = [&](size_t share) {
+    harvest(scan, rows, begin_of(share), begin_of(share + 1), harvests_[share]);
+  };
+  if (shares == 1) {
+    work(0);
+  } else {
+    parallel_for(shares, shares, work);
+  }
   core.begin.resize(rows.count + 1);
-  for (int64_t first = 0; first < rows.count; first += kScanBlock) {
-    if (static_cast<int64_t>(core.expert.size()) < pairs + most) core.make_room(2 * pairs + most);
-    if (found_deficit_.size() < core.expert.size()) found_deficit_.resize(core.expert.size());
-    ScannedRow scanned[kScanBlock];
-    const int64_t block = std::min(kScanBlock, rows.count - first);
-    scan_rows_(scan, problem_->row(first * rows.stride), problem_->row_stride * rows.stride, block,
-               scanned, &core.expert[pairs], &found_deficit_[pairs]);
-    for (int64_t r = 0; r < block; ++r) {
-      const bool open = scanned[r].found > 1;
-      core.settled[scanned[r].first] += open ? 0 : 1;
-      best_expert_[first + r] = scanned[r].first;
-      group_of_[first + r] = open ? groups : -1;
-      pairs += open ? scanned[r].found : 0;
+  int32_t groups = 0;
+  int32_t pairs = 0;
+  for (size_t share = 0; share < shares; ++share) {
+    const Harvest& from = harvests_[share];
+    core.make_room(pairs + from.pairs);
+    std::copy_n(from.expert.begin(), from.pairs, core.expert.begin() + pairs);
+    std::copy_n(from.deficit.begin(), from.pairs, core.deficit.begin() + pairs);
+    for (int64_t i = begin_of(share); i < begin_of(share + 1); ++i) {
+      const ScannedRow& row = from.rows[i - begin_of(share)];
+      const bool open = row.found > 1;
+      core.settled[row.first] += open ? 0 : 1;
+      best_expert_[i] = row.first;
+      group_of_[i] = open ? groups : -1;
+      pairs += open ? row.found : 0;
       groups += open ? 1 : 0;
-      core.begin[groups] = static_cast<int32_t>(pairs);
+      core.begin[groups] = pairs;
     }
   }
   core.begin.resize(groups + 1);
   core.size.assign(groups, 1);
-  std::copy_n(found_deficit_.begin(), pairs, core.deficit.begin());
+}
+
+void CoreExtractor::harvest(const CandidateScan& scan, const RowSample& rows, int64_t begin,
+                            int64_t end, Harvest& into) const {
+  const auto most = static_cast<size_t>(kScanBlock * problem_->experts + 16);
+  into.rows.resize(end - begin + kScanBlock);
+  into.pairs = 0;
+  for (int64_t first = begin; first < end; first += kScanBlock) {
+    if (into.expert.size() < into.pairs + most) {
+      const size_t room = std::max(into.expert.capacity(), 2 * into.pairs + most);
+      into.expert.resize(room);
+      into.deficit.resize(room);
+    }
+    into.pairs +=
+        scan_rows_(scan, problem_->row(first * rows.stride), problem_->row_stride * rows.stride,
+                   std::min(kScanBlock, end - first), &into.rows[first - begin],
+                   &into.expert[into.pairs], &into.deficit[into.pairs]);
+  }
+}
+
+void CoreExtractor::reserve(int64_t pairs) {
+  harvests_.resize(std::max<size_t>(harvests_.size(), threads_));
+  for (Harvest& harvest : harvests_) {
+    harvest.expert.reserve(pairs);
+    harvest.deficit.reserve(pairs);
+    harvest.rows.reserve(problem_->tokens + kScanBlock);
+  }
 }
 
 void CoreExtractor::extract_merging(const RowSample& rows, const std::vector<Units>& prices,

@@ -21,9 +21,9 @@ class CoreExtractor {
  public:
   // Chooses the units. `wide`: 60 bits instead of 29, in slower arithmetic, for scores whose range
   // is too large for the narrow ones; forbidden pairs need it.
-  void begin(const ActiveProblem& problem, bool wide);
+  void begin(const ActiveProblem& problem, bool wide, size_t threads);
 
-  void reserve(int64_t pairs) { found_deficit_.reserve(pairs); }
+  void reserve(int64_t pairs);  // room for cores of that many
 
   bool is_wide() const { return wide_; }
   double units_per_score() const { return units_per_score_; }
@@ -43,12 +43,19 @@ class CoreExtractor {
   const std::vector<int32_t>& group_of() const { return group_of_; }        // [rows], -1: settled
 
  private:
+  struct Harvest {  // what was found in a range of rows
+    std::vector<ScannedRow> rows;
+    std::vector<int32_t> expert, deficit;
+    size_t pairs = 0;
+  };
   int32_t scan(const float* row, const std::vector<Units>& prices, Units reach);
   int32_t scan_wide(const float* row, const std::vector<Units>& prices, Units reach);
   CandidateScan narrow_scan(Units reach) const;
   bool has_equal_rows();
   Units find_grid() const;
   void extract_plainly(const RowSample& rows, Units reach, Core& core);
+  void harvest(const CandidateScan& scan, const RowSample& rows, int64_t begin, int64_t end,
+               Harvest& into) const;
   void extract_merging(const RowSample& rows, const std::vector<Units>& prices, Units reach,
                        Core& core);
   int32_t group_of_candidates(int32_t found, Core& core);
@@ -66,7 +73,8 @@ class CoreExtractor {
   std::vector<int32_t> expert_;  // candidates of one row
   std::vector<int32_t> deficit_;
   std::vector<Units> wide_deficit_;
-  std::vector<int32_t> found_deficit_;
+  std::vector<Harvest> harvests_;  // one a thread
+  int64_t threads_ = 1;
   std::vector<Units> gaps_;
   std::vector<int32_t> best_expert_, group_of_;
   std::vector<int32_t> table_;  // groups by the hash of their candidates, -1: free

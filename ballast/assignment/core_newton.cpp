@@ -144,7 +144,7 @@ SoftLoads CoreNewton::measure_whole(const Core& core, const SoftTargets& targets
   for (int32_t g = 0; g < core.groups(); ++g) {
     for (int32_t k = core.begin[g]; k < core.begin[g + 1];
          ++k) {  // ties count twice: they are rare, or settled later
-      load_[core.expert[k]] += core.deficit[k] == 0 ? core.size[g] : 0;
+      if (core.deficit[k] == 0) load_[core.expert[k]] += core.size[g];
     }
   }
   has_shares_ = false;
@@ -158,7 +158,7 @@ int64_t CoreNewton::whole_imbalance(const Core& core, const SoftTargets& targets
     float most = 0;
     for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) most = std::max(most, share_[k]);
     for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
-      whole_[core.expert[k]] += share_[k] == most ? core.size[g] : 0;
+      if (share_[k] == most) whole_[core.expert[k]] += core.size[g];
     }
   }
   int64_t imbalance = 0;

@@ -31,7 +31,7 @@ void ExactSolver::choose(const ActiveProblem& problem, std::span<const double> s
   work_ = {};
   if (problem.tokens == 0) return;
   find_free_tokens(problem);
-  descent_.begin(problem, wide_, work_);
+  descent_.begin(problem, {.wide = wide_, .threads = threads()}, work_);
   if (wide_) {  // once more, from the prices that were not exact enough
     wide_start_.assign(choice.prices.begin(), choice.prices.end());
     start_prices = wide_start_;
@@ -42,7 +42,7 @@ void ExactSolver::choose(const ActiveProblem& problem, std::span<const double> s
   // Few candidates are nearly always enough. With all of them there is nothing outside the core.
   constexpr int kPatience = 8;
   bool balanced = false;
-  int64_t candidates = 4;
+  int64_t candidates = 3;
   for (int i = 0; !balanced; ++i) {
     descent_.normalise_prices();
     const bool has_all_pairs = candidates >= problem.experts;
@@ -53,7 +53,8 @@ void ExactSolver::choose(const ActiveProblem& problem, std::span<const double> s
         fail("no assignment keeps to the load bounds without a forbidden pair");
       }
     }
-    if (!balanced) candidates = std::min((stayed ? 4 : 2) * candidates, problem.experts);
+    const int64_t more = stayed ? 4 : i > 0 ? 2 : 1;
+    candidates = std::min(more * candidates, problem.experts);
   }
   descent_.normalise_prices();
   for (int64_t e = 0; e < problem.experts; ++e) {

@@ -27,16 +27,34 @@ BALLAST_INLINE void store_lanes(Floats lanes, float* to) { std::memcpy(to, &lane
 BALLAST_INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 BALLAST_INLINE Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
 
+// Halves on halves, always in the same order.
+template <typename Combine>
+BALLAST_INLINE float fold(Floats lanes, Combine combine) {
+  using Half = float __attribute__((vector_size(32)));
+  using Quarter = float __attribute__((vector_size(16)));
+  Half low;
+  Half high;
+  std::memcpy(&low, &lanes, sizeof(low));
+  std::memcpy(&high, reinterpret_cast<const char*>(&lanes) + sizeof(low), sizeof(high));
+  low = combine(low, high);
+  Quarter left;
+  Quarter right;
+  std::memcpy(&left, &low, sizeof(left));
+  std::memcpy(&right, reinterpret_cast<const char*>(&low) + sizeof(left), sizeof(right));
+  left = combine(left, right);
+  left = combine(left, __builtin_shufflevector(left, left, 2, 3, 2, 3));
+  left = combine(left, __builtin_shufflevector(left, left, 1, 1, 1, 1));
+  return left[0];
+}
+
 BALLAST_INLINE float sum_of(Floats lanes) {
-  float sum = 0;
-  for (int64_t i = 0; i < kLanes; ++i) sum += lanes[i];
-  return sum;
+  return fold(
+      lanes, [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
 }
 
 BALLAST_INLINE float largest_of(Floats lanes) {
-  float largest = lanes[0];
-  for (int64_t i = 1; i < kLanes; ++i) largest = std::max(largest, lanes[i]);
-  return largest;
+  return fold(
+      lanes, [](auto a, auto b) __attribute__((always_inline)) { return a > b ? a : b; });
 }
 
 // 2^x to about five digits; below 2^-126 the result is meaningless but tiny.

@@ -23,10 +23,10 @@ int64_t most_usual_pairs(const ActiveProblem& problem) {
   return problem.tokens * std::min(problem.experts, kCandidates) + 2 * kScanBlock * problem.experts;
 }
 
-void PriceDescent::begin(const ActiveProblem& problem, bool wide, ExactWork& work) {
+void PriceDescent::begin(const ActiveProblem& problem, const Setup& setup, ExactWork& work) {
   problem_ = &problem;
   work_ = &work;
-  extractor_.begin(problem, wide);
+  extractor_.begin(problem, setup.wide, setup.threads);
   work.wide = extractor_.is_wide();
   prices_.assign(problem.experts, 0);
   const std::vector<int32_t>& upper = problem.bounds->upper;
@@ -106,7 +106,11 @@ bool PriceDescent::start_warm(std::span<const double> start_prices) {
 void PriceDescent::start_cold() {
   {
     const Stopwatch watch(work_->start_ms);
-    start_.find(*problem_, levels_.back(), extractor_.units_per_score(), shares_, prices_);
+    RowSample rows = levels_.back();
+    const int64_t few = std::max<int64_t>(2 * problem_->experts, 128);
+    const int64_t skip = std::max<int64_t>(1, rows.count / few);
+    rows = {.count = rows.count / skip, .stride = rows.stride * skip};
+    start_.find(*problem_, rows, extractor_.units_per_score(), shares_, prices_);
   }
   measured_rows_ = 0;
   normalise_prices();
@@ -116,7 +120,8 @@ void PriceDescent::start_cold() {
 void PriceDescent::refine(const RowSample& rows) {
   constexpr int kMostCores = 6;
   int64_t candidates = 6;
-  for (int i = 0; i < kMostCores; ++i, candidates *= 2) {
+  for (int i = 0; i < kMostCores; ++i) {
+    if (i > 1) candidates *= 2;  // prices near the end of the first reach need no larger one
     extract(rows, std::min(candidates, problem_->experts / 2));
     const bool stayed = descend(rows, false);
     normalise_prices();
@@ -197,7 +202,7 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
       futile = 0;
     }
     temperature = std::max(1.0F, temperature * static_cast<float>(cooler));
-    narrow_down(temperature);
+    if (is_last) narrow_down(temperature);
   }
   return true;
 }
@@ -249,7 +254,7 @@ void PriceDescent::narrow_down(float temperature) {
   const auto wanted = static_cast<Units>(8 * temperature) + 1;
   const Core& from = part_with_room(wanted / 2);
   const Units room = from.reach - spread(from.prices, prices_);
-  if (room < wanted || static_cast<double>(wanted) > 0.7 * static_cast<double>(from.reach)) return;
+  if (room < wanted || static_cast<double>(wanted) > 0.5 * static_cast<double>(from.reach)) return;
   if (depth_ == kMostDepth) return;
   take_part(from, prices_, wanted, cores_[depth_ + 1], core());
   ++depth_;

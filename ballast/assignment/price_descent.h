@@ -32,7 +32,11 @@ int64_t most_usual_pairs(const ActiveProblem& problem);
 // that is not asked of it.
 class PriceDescent {
  public:
-  void begin(const ActiveProblem& problem, bool wide, ExactWork& work);
+  struct Setup {
+    bool wide = false;
+    size_t threads = 1;
+  };
+  void begin(const ActiveProblem& problem, const Setup& setup, ExactWork& work);
 
   // Prices from samples, good enough to start on all tokens. `start_prices`: [E] or empty; dropped
   // if a sample shows that they are no better than none.
