@@ -168,6 +168,10 @@ BALLAST_AVX512 int64_t scan_avx512(const CandidateScan& scan, const float* score
 }  // namespace
 
 std::span<const std::string_view> scan_instruction_sets() {
+#ifdef BALLAST_ONLY_INSTRUCTION_SET
+  static constexpr std::array<std::string_view, 1> kOnly = {BALLAST_ONLY_INSTRUCTION_SET};
+  return kOnly;
+#endif
   static constexpr std::array<std::string_view, 3> kAll = {"avx512", "avx2", "plain"};
   const size_t missing = __builtin_cpu_supports("avx512f") != 0 ? 0
                          : __builtin_cpu_supports("avx2") != 0  ? 1

@@ -176,7 +176,7 @@ void CoreNewton::share_out_free(const SoftTargets& targets, const std::vector<Un
   const auto at = [&](double level, size_t e) {
     const double x =
         std::clamp((static_cast<double>(prices[e]) - level) / temperature_, -40.0, 40.0);
-    return targets.limit[e] / (1 + std::exp(x));
+    return targets.limit[e] / (1 + plain_exp(x));
   };
   const auto [lowest, highest] = std::minmax_element(prices.begin(), prices.end());
   double low = static_cast<double>(*lowest) - 50 * temperature_;

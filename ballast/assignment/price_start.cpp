@@ -79,7 +79,7 @@ void PriceStart::read(const ActiveProblem& problem, const RowSample& rows, doubl
     const double offset = sum_[e] / static_cast<double>(count_);
     const double variance =
         std::max(0.0, squares_[e] / static_cast<double>(count_) - offset * offset);
-    const double tail = std::sqrt(2 * std::log(static_cast<double>(experts_)));
+    const double tail = std::sqrt(2 * plain_log(static_cast<double>(experts_)));
     price_[e] = static_cast<float>(scores_[e] + offset + tail * std::sqrt(variance));
     all += variance;
   }
@@ -94,7 +94,7 @@ void PriceStart::iterate(float temperature, std::span<const double> shares) {
   for (int64_t e = 0; e < experts_; ++e) {
     const double wanted = std::max(shares[e] * static_cast<double>(count_), 0.5);
     const double ratio = std::max(static_cast<double>(load_[e]), 1e-3) / wanted;
-    price_[e] += temperature * static_cast<float>(std::log(ratio));
+    price_[e] += temperature * static_cast<float>(plain_log(ratio));
   }
 }
 
@@ -102,11 +102,10 @@ void PriceStart::find(const ActiveProblem& problem, const RowSample& rows, doubl
                       std::span<const double> shares, std::vector<Units>& prices) {
   read(problem, rows, units_per_score);
   constexpr int kIterations = 6;
-  constexpr float kFirst = 1.0F;  // temperatures, in deviations of a column
-  constexpr float kLast = 0.1F;
-  for (int i = 0; i < kIterations && deviation_ > 0; ++i) {
-    const float ratio = static_cast<float>(i) / (kIterations - 1);
-    iterate(deviation_ * kFirst * std::pow(kLast / kFirst, ratio), shares);
+  constexpr float kCooler = 0.63F;  // from a column's deviation down to a tenth of it
+  float temperature = deviation_;
+  for (int i = 0; i < kIterations && temperature > 0; ++i, temperature *= kCooler) {
+    iterate(temperature, shares);
   }
   // A column that is all forbidden has no price of its own.
   const double most = problem.largest_magnitude * units_per_score;
