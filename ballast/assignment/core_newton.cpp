@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ballast/assignment/lanes.h"
+#include "ballast/assignment/plain_math.h"
 #include "ballast/system/vector_clones.h"
 
 namespace ballast {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ballast/assignment/lanes.h"
+#include "ballast/assignment/plain_math.h"
 #include "ballast/system/vector_clones.h"
 
 namespace ballast {

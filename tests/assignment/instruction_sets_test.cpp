@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ballast/assignment/candidate_scan.h"
-#include "ballast/assignment/lanes.h"
+#include "ballast/assignment/plain_math.h"
 #include "ballast/system/random.h"
 
 namespace ballast::test {
@@ -75,14 +75,14 @@ TEST(CandidateScan, FindsTheSameCandidatesWithEveryInstructionSet) {
     for (int32_t& price : prices) {
       price = static_cast<int32_t>(random.below(5) == 0 ? (1U << 30) + 1 : random.below(1U << 26));
     }
-    for (const int64_t reach : {int64_t{0}, int64_t{1} << 20, int64_t{1} << 26, (int64_t{1} << 31) - 1}) {
-      const CandidateScan scan{.prices = prices.data(),
-                               .experts = experts,
-                               .units_per_score = 0x1p26F,
-                               .reach = reach};
+    for (const int64_t reach :
+         {int64_t{0}, int64_t{1} << 20, int64_t{1} << 26, (int64_t{1} << 31) - 1}) {
+      const CandidateScan scan{
+          .prices = prices.data(), .experts = experts, .units_per_score = 0x1p26F, .reach = reach};
       const Scanned plain = scan_all(scan_rows_with("plain"), scan, scores, rows);
       for (const std::string_view set : scan_instruction_sets()) {
-        EXPECT_EQ(scan_all(scan_rows_with(set), scan, scores, rows), plain) << set << " " << experts;
+        EXPECT_EQ(scan_all(scan_rows_with(set), scan, scores, rows), plain)
+            << set << " " << experts;
       }
     }
   }
