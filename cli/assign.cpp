@@ -258,7 +258,7 @@ void add_input_options(CLI::App& command, Options& o) {
                   "NaN and inf are an error, count as the lowest score, or -inf forbids the pair")
       ->check(CLI::IsMember({"reject", "lowest", "forbid"}))
       ->capture_default_str()
-      ->type_name("reject|lowest|forbid");
+      ->type_name("NAME");
 }
 
 void add_solver_options(CLI::App& command, Options& o) {
@@ -268,7 +268,7 @@ void add_solver_options(CLI::App& command, Options& o) {
   command.add_option("--device", o.device, "where to solve")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str()
-      ->type_name("cpu|cuda");
+      ->type_name("NAME");
   command.add_option("--threads", o.threads, "of the CPU; 0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()

@@ -33,8 +33,8 @@ solving alone. The exact solver starts
   noisy    from these with 10 % noise
   random   from prices that mean nothing: never much slower than cold
 Gap: how far a result may be from the optimum, in percent of the sum over tokens of the largest
-|score|. The auction takes seconds at the two largest sizes: it is left out there unless
---solvers names it. scipy's linear_sum_assignment takes part up to 2048 tokens, once.
+|score|. Where scores are tied the auction takes seconds at the two largest sizes: it is left out there
+unless --solvers names it. scipy's linear_sum_assignment takes part up to 2048 tokens, once.
 
 Examples
   ballast bench assignment
@@ -44,11 +44,11 @@ Examples
 
 JSON keys (--json): device, threads, repeats, scipy (version, null: none), cases, a list of {scores,
   part (all, or "odd rows"), tokens, experts, auction_over_exact, scipy_over_exact (times, null: not
-  measured), results, a list of {solver, start, milliseconds, slowest_ms, runs, gap, relative_gap,
-  valid}}.
+  measured), results, a list of {solver, start, milliseconds, fastest_ms, slowest_ms, runs, gap,
+  relative_gap, valid}}.
 )";
 
-constexpr int64_t kMostForAuction = int64_t{1} << 22;  // scores; beyond, it takes seconds
+constexpr int64_t kMostForAuction = int64_t{1} << 22;  // scores; beyond, ties take it seconds
 constexpr int64_t kMostForScipy = 2048;                // tokens
 constexpr double kEnough = 4000;  // milliseconds: a solver that used them up repeats no more
 
@@ -162,6 +162,7 @@ Json to_json(const AssignmentCase& made, const std::vector<Measured>& results) {
     rows.push_back({{"solver", found.solver},
                     {"start", found.start},
                     {"milliseconds", found.median()},
+                    {"fastest_ms", std::ranges::min(found.milliseconds)},
                     {"slowest_ms", std::ranges::max(found.milliseconds)},
                     {"runs", found.milliseconds.size()},
                     {"gap", found.gap},
@@ -185,14 +186,14 @@ std::string short_number(double value) {
 }
 
 std::string heading() {
-  return fmt::format("{:28}{:>8}{:>5}  {:9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>7}{:>10}", "scores",
+  return fmt::format("{:36}{:>8}{:>5}  {:9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>7}{:>10}", "scores",
                      "tokens", "exp.", "solver", "cold ms", "warm", "noisy", "random", "gap %",
                      "valid", "vs exact");
 }
 
 std::string table(const AssignmentCase& made, const std::vector<Measured>& results) {
-  const std::string name = made.part == "all" ? made.scores : made.scores + ", " + made.part;
-  const std::string shown = name.size() > 27 ? "~" + name.substr(name.size() - 26) : name;
+  const std::string name = fs::path(made.scores).stem().string();
+  const std::string shown = made.part == "all" ? name : name + ", " + made.part;
   std::string text;
   for (size_t i = 0; i < results.size();) {
     const Measured& cold = results[i];
@@ -206,7 +207,7 @@ std::string table(const AssignmentCase& made, const std::vector<Measured>& resul
       valid = valid && results[i].valid;
     }
     const Json ratio = ratio_to_exact(results, cold.solver);
-    text += fmt::format("{:28}{:>8}{:>5}  {:9}{:36}{:>10}{:>7}{:>10}\n", i == columns ? shown : "",
+    text += fmt::format("{:36}{:>8}{:>5}  {:9}{:36}{:>10}{:>7}{:>10}\n", i == columns ? shown : "",
                         made.problem.scores.tokens, made.problem.scores.experts, cold.solver, times,
                         valid ? fmt::format("{:.3g}", 100 * gap) : "-", valid ? "yes" : "no",
                         ratio.is_null() ? "" : short_number(ratio.get<double>()) + "x");
@@ -282,16 +283,16 @@ void add_bench_assignment(CLI::App& bench, Action& chosen) {
       ->add_option("--kinds", options->kinds,
                    "kinds of generated scores; default: all, or none with --scores")
       ->type_name("NAME");
-  command->add_option("--sizes", options->sizes, "of generated scores")
-      ->type_name("T,E")
-      ->capture_default_str();
+  command
+      ->add_option("--sizes", options->sizes, "of generated scores; default: six, up to 65536,512")
+      ->type_name("T,E");
   command
       ->add_option("--solvers", options->solvers, "exact, auction, sinkhorn, greedy; default: all")
       ->type_name("NAME");
   command->add_option("--device", options->device, "where to solve")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str()
-      ->type_name("cpu|cuda");
+      ->type_name("NAME");
   command->add_option("--threads", options->threads, "of the CPU; 0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
