@@ -15,6 +15,11 @@ namespace {
 
 constexpr int64_t kProbes = 24;  // rows in which reach_for looks
 
+// The i-th of a few rows, an odd number apart (see PriceDescent::plan_levels).
+int64_t probe_row(int64_t i, int64_t probes, int64_t rows) {
+  return i * (rows / probes | 1) % rows;
+}
+
 }  // namespace
 void CoreExtractor::begin(const ActiveProblem& problem, bool wide, size_t threads) {
   threads_ = static_cast<int64_t>(threads == 0 ? num_cores() : threads);
@@ -41,7 +46,7 @@ Units CoreExtractor::find_grid() const {
   uint64_t bits = 0;
   const int64_t probes = std::min<int64_t>(problem_->tokens, 64);
   for (int64_t i = 0; i < probes; ++i) {
-    const float* row = problem_->row(problem_->tokens * i / probes);
+    const float* row = problem_->row(probe_row(i, probes, problem_->tokens));
     for (int64_t e = 0; e < problem_->experts; ++e) {
       if (!std::isfinite(row[e])) continue;
       bits |= static_cast<uint64_t>(static_cast<Units>(row[e] * units_per_score_));
@@ -54,7 +59,7 @@ Units CoreExtractor::find_grid() const {
 bool CoreExtractor::has_equal_rows() {
   constexpr int64_t kLooks = 64;
   const int64_t probes = std::min(problem_->tokens, kLooks);
-  const auto row = [&](int64_t probe) { return problem_->row(problem_->tokens * probe / probes); };
+  const auto row = [&](int64_t i) { return problem_->row(probe_row(i, probes, problem_->tokens)); };
   const auto less = [&](int64_t a, int64_t b) {
     return std::lexicographical_compare(row(a), row(a) + problem_->experts, row(b),
                                         row(b) + problem_->experts);
@@ -115,8 +120,8 @@ Units CoreExtractor::reach_for(const RowSample& rows, const std::vector<Units>& 
   gaps_.clear();
   for (int64_t e = 0; e < problem_->experts; ++e) prices_[e] = static_cast<int32_t>(prices[e]);
   for (int64_t i = 0; i < probes; ++i) {
-    const int64_t row = rows.count * i / probes * rows.stride;
-    const int32_t found = scan(problem_->row(row), prices, std::numeric_limits<Units>::max() / 2);
+    const float* row = problem_->row(probe_row(i, probes, rows.count) * rows.stride);
+    const int32_t found = scan(row, prices, std::numeric_limits<Units>::max() / 2);
     if (found == 0) continue;
     const auto first_out = wide_deficit_.begin() + std::min<int64_t>(found - 1, candidates);
     std::nth_element(wide_deficit_.begin(), first_out, wide_deficit_.begin() + found);

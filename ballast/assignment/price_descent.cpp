@@ -45,11 +45,11 @@ void PriceDescent::begin(const ActiveProblem& problem, const Setup& setup, Exact
 }
 
 void PriceDescent::plan_levels() {
-  constexpr int64_t kFactor = 4;
   const int64_t fewest = std::max<int64_t>(2 * problem_->experts, 256);
-  levels_.clear();
-  for (int64_t stride = 1; stride == 1 || problem_->tokens / stride >= fewest; stride *= kFactor) {
-    levels_.push_back({.count = problem_->tokens / stride, .stride = stride});
+  levels_.assign(1, {.count = problem_->tokens, .stride = 1});
+  // Odd strides: sequences have lengths that are powers of two, and their first tokens are alike.
+  for (int64_t every = 4; problem_->tokens / (every + 1) >= fewest; every *= 4) {
+    levels_.push_back({.count = problem_->tokens / (every + 1), .stride = every + 1});
   }
 }
 
@@ -108,7 +108,7 @@ void PriceDescent::start_cold() {
     const Stopwatch watch(work_->start_ms);
     RowSample rows = levels_.back();
     const int64_t few = std::max<int64_t>(2 * problem_->experts, 128);
-    const int64_t skip = std::max<int64_t>(1, rows.count / few);
+    const int64_t skip = std::max<int64_t>(1, rows.count / few) | 1;
     rows = {.count = rows.count / skip, .stride = rows.stride * skip};
     start_.find(*problem_, rows, extractor_.units_per_score(), shares_, prices_);
   }
@@ -217,7 +217,7 @@ bool PriceDescent::is_enough(const SoftLoads& loads, bool has_cooled) {
   }
   if (imbalance_ < 0.8 * static_cast<double>(least_imbalance_)) {
     stalled_ = 0;
-  } else if (has_cooled) {
+  } else if (has_cooled || loads.imbalance < 0.01 * count) {
     ++stalled_;
   }
   least_imbalance_ = std::min(least_imbalance_, imbalance_);
