@@ -22,12 +22,12 @@ void Core::make_room(int64_t for_pairs) {
   deficit.resize(wanted);
   held.resize(wanted);
   origin.resize(wanted);
+  shifted.resize(wanted);
 }
 
 void Core::reserve(int64_t tokens, int64_t experts) {
   prices.reserve(experts);
   settled.reserve(experts);
-  scratch.reserve(experts);
   begin.reserve(tokens + 1);
   size.reserve(tokens);
 }
@@ -42,62 +42,62 @@ Units spread(const std::vector<Units>& from, const std::vector<Units>& to) {
   return highest - lowest;
 }
 
-void take_part(const Core& whole, const std::vector<Units>& prices, Units reach, Core& part,
-               Core& root) {
+void take_part(const Core& whole, const std::vector<Units>& prices, Units reach, Core& part) {
   part.clear(prices, reach);
   part.is_part = true;
   part.settled = whole.settled;
   part.make_room(whole.pairs());
-  std::vector<Units>& moved = part.scratch;  // [E]
-  moved.resize(prices.size());
-  for (size_t e = 0; e < prices.size(); ++e) moved[e] = prices[e] - whole.prices[e];
-  const auto origin = [&](int32_t k) { return whole.is_part ? whole.origin[k] : k; };
+  Units* const shifted = part.shifted.data();
+  for (int32_t k = 0; k < whole.pairs(); ++k) shifted[k] = whole.deficit_at(k, prices);
+  const int32_t* const origin = whole.is_part ? whole.origin.data() : nullptr;
+  part.begin.resize(whole.groups() + 1);
+  part.size.resize(whole.groups());
   int32_t kept = 0;
+  int32_t groups = 0;
   for (int32_t g = 0; g < whole.groups(); ++g) {
     const int32_t begin = whole.begin[g];
     const int32_t end = whole.begin[g + 1];
+    Units least = shifted[begin];
+    for (int32_t k = begin + 1; k < end; ++k) least = std::min(least, shifted[k]);
+    const Units most = least + reach;
     const int32_t first = kept;
-    Units least = std::numeric_limits<Units>::max();
-    for (int32_t k = begin; k < end; ++k) {
-      least = std::min(least, whole.deficit[k] + moved[whole.expert[k]]);
-    }
     for (int32_t k = begin; k < end; ++k) {  // written always, kept if within reach: no branch
-      const Units below = whole.deficit[k] + moved[whole.expert[k]] - least;
       part.expert[kept] = whole.expert[k];
-      part.deficit[kept] = below;
+      part.deficit[kept] = shifted[k] - least;
       part.held[kept] = whole.held[k];
-      part.origin[kept] = origin(k);
-      kept += below <= reach ? 1 : 0;
+      part.origin[kept] = origin != nullptr ? origin[k] : k;
+      kept += shifted[k] <= most ? 1 : 0;
     }
-    // Another part may have settled the group before: `part` alone says now who holds it.
-    for (int32_t k = begin; k < end; ++k) root.held[origin(k)] = 0;
-    if (kept == first + 1) {
-      root.held[part.origin[first]] = whole.size[g];
-      part.settled[part.expert[first]] += whole.size[g];
-      kept = first;
-    } else {
-      part.begin.push_back(kept);
-      part.size.push_back(whole.size[g]);
-    }
+    const bool is_settled = kept == first + 1;
+    part.settled[part.expert[first]] += is_settled ? whole.size[g] : 0;
+    kept = is_settled ? first : kept;
+    part.size[groups] = whole.size[g];
+    groups += is_settled ? 0 : 1;
+    part.begin[groups] = kept;
   }
+  part.begin.resize(groups + 1);
+  part.size.resize(groups);
 }
 
 void give_back(const Core& part, Core& root) {
-  for (int32_t g = 0; g < part.groups(); ++g) {
-    for (int32_t k = part.begin[g]; k < part.begin[g + 1]; ++k) {
-      root.held[part.origin[k]] = part.held[k];
-    }
-  }
+  std::fill_n(root.held.begin(), root.pairs(), 0);
+  for (int32_t k = 0; k < part.pairs(); ++k) root.held[part.origin[k]] = part.held[k];
 }
 
-bool holds_best(const Core& core, const std::vector<Units>& prices) {
+bool holds_best(const Core& core, const std::vector<Units>& prices,
+                const std::vector<Units>& settled_at) {
   for (int32_t g = 0; g < core.groups(); ++g) {
     Units least = std::numeric_limits<Units>::max();
     Units worst_held = std::numeric_limits<Units>::min();
+    int32_t first_best = core.begin[g];
     for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
       const Units deficit = core.deficit_at(k, prices);
       least = std::min(least, deficit);
       worst_held = core.held[k] > 0 ? std::max(worst_held, deficit) : worst_held;
+      if (core.deficit_at(k, settled_at) < core.deficit_at(first_best, settled_at)) first_best = k;
+    }
+    if (worst_held == std::numeric_limits<Units>::min()) {
+      worst_held = core.deficit_at(first_best, prices);
     }
     if (worst_held > least) return false;
   }

@@ -29,7 +29,7 @@ struct Core {
   std::vector<int32_t> held;     // [pairs] tokens of the group that this expert has
   std::vector<int32_t> origin;   // [pairs] of a part: which pair of the whole core this is
   bool is_part = false;
-  std::vector<Units> scratch;  // [E]
+  std::vector<Units> shifted;  // [pairs] scratch of take_part
 
   int32_t groups() const { return static_cast<int32_t>(size.size()); }
   int32_t pairs() const { return begin.back(); }
@@ -43,17 +43,17 @@ struct Core {
 };
 
 // The part of `whole` that is still open at `prices`, within a smaller reach: cheaper to work on.
-// What `whole` holds goes over to it; in `root`, the core without an origin that `whole` is of, the
-// only candidate left of a group gets its tokens.
+// What `whole` holds is carried over.
 // REQUIRES: prices have not moved apart from whole.prices by more than whole.reach - reach.
-void take_part(const Core& whole, const std::vector<Units>& prices, Units reach, Core& part,
-               Core& root);
+void take_part(const Core& whole, const std::vector<Units>& prices, Units reach, Core& part);
 
-// Enters what `part` holds into the core that it is of.
+// Enters what `part` holds into the core that it is of; groups that it settled are held by nobody.
 void give_back(const Core& part, Core& root);
 
-// Whether at `prices` every token is with one of its best candidates.
-bool holds_best(const Core& core, const std::vector<Units>& prices);
+// Whether at `prices` every token is with one of its best candidates. Groups that nobody holds are
+// with their best at `settled_at`.
+bool holds_best(const Core& core, const std::vector<Units>& prices,
+                const std::vector<Units>& settled_at);
 
 // Largest movement of two prices against each other.
 Units spread(const std::vector<Units>& from, const std::vector<Units>& to);

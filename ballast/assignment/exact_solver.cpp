@@ -85,14 +85,16 @@ bool ExactSolver::exchange(const ActiveProblem& problem, bool has_all_pairs) {
     const bool is_largest = reach >= room;
     Core& part = descent_.next_part();
     start_prices_ = prices;
-    take_part(*from, prices, std::min(reach, room), part, core);
+    take_part(*from, prices, std::min(reach, room), part);
     const bool balanced = exchange_.balance(part, free_, problem.bounds->upper, prices);
     work_.phases += exchange_.phases;
     work_.tokens_moved += exchange_.moved;
     if (balanced) {
       give_back(part, core);
+      settled_at_ = part.prices;
       if (has_all_pairs || room_in(core) >= 0) {
-        if (spread(part.prices, prices) <= part.reach || holds_best(core, prices)) return true;
+        if (spread(part.prices, prices) <= part.reach || holds_best(core, prices, settled_at_))
+          return true;
       }
       descent_.forget_parts();  // what they hold is old
     } else {
@@ -132,19 +134,31 @@ void ExactSolver::read_choice(Choice& choice) {
       choice.expert_of_row[row] = descent_.extractor().best_expert()[row];
       continue;
     }
-    const int32_t begin = core.begin[group];
-    const int32_t end = core.begin[group + 1];
-    if (core.size[group] == 1) {  // without a branch: which one it is, is hard to foretell
-      int32_t expert = 0;
-      for (int32_t k = begin; k < end; ++k) expert += core.held[k] * core.expert[k];
-      choice.expert_of_row[row] = expert;
-    } else {
-      int32_t k = begin;
+    int32_t held_by = 0;
+    int32_t holders = 0;
+    for (int32_t k = core.begin[group]; k < core.begin[group + 1]; ++k) {
+      holders += core.held[k];
+      held_by += core.held[k] * core.expert[k];
+    }
+    if (holders == 0) {
+      held_by = best_candidate(core, group);
+    } else if (core.size[group] > 1) {
+      int32_t k = core.begin[group];
       while (core.held[k] == 0) ++k;
       --core.held[k];
-      choice.expert_of_row[row] = core.expert[k];
+      held_by = core.expert[k];
     }
+    choice.expert_of_row[row] = held_by;
   }
+}
+
+// Of a group that the last part settled.
+int32_t ExactSolver::best_candidate(const Core& core, int32_t group) const {
+  int32_t best = core.begin[group];
+  for (int32_t k = best + 1; k < core.begin[group + 1]; ++k) {
+    if (core.deficit_at(k, settled_at_) < core.deficit_at(best, settled_at_)) best = k;
+  }
+  return core.expert[best];
 }
 
 // The gap is nothing but the units' coarseness, which is too much only where few scores are far

@@ -256,7 +256,7 @@ void PriceDescent::narrow_down(float temperature) {
   const Units room = from.reach - spread(from.prices, prices_);
   if (room < wanted || static_cast<double>(wanted) > 0.5 * static_cast<double>(from.reach)) return;
   if (depth_ == kMostDepth) return;
-  take_part(from, prices_, wanted, cores_[depth_ + 1], core());
+  take_part(from, prices_, wanted, cores_[depth_ + 1]);
   ++depth_;
 }
 
