@@ -8,6 +8,7 @@ namespace ballast {
 
 void Core::clear(const std::vector<Units>& around, Units within) {
   reach = within;
+  best_profits = 0;
   prices = around;
   settled.assign(around.size(), 0);
   begin.assign(1, 0);
@@ -49,6 +50,11 @@ void take_part(const Core& whole, const std::vector<Units>& prices, Units reach,
   part.make_room(whole.pairs());
   Units* const shifted = part.shifted.data();
   for (int32_t k = 0; k < whole.pairs(); ++k) shifted[k] = whole.deficit_at(k, prices);
+  double lost = 0;  // of the tokens' best profits, by the movement of prices
+  for (size_t e = 0; e < prices.size(); ++e) {
+    lost +=
+        static_cast<double>(whole.settled[e]) * static_cast<double>(prices[e] - whole.prices[e]);
+  }
   const int32_t* const origin = whole.is_part ? whole.origin.data() : nullptr;
   part.begin.resize(whole.groups() + 1);
   part.size.resize(whole.groups());
@@ -60,6 +66,7 @@ void take_part(const Core& whole, const std::vector<Units>& prices, Units reach,
     Units least = shifted[begin];
     for (int32_t k = begin + 1; k < end; ++k) least = std::min(least, shifted[k]);
     const Units most = least + reach;
+    lost += static_cast<double>(least) * whole.size[g];
     const int32_t first = kept;
     for (int32_t k = begin; k < end; ++k) {  // written always, kept if within reach: no branch
       part.expert[kept] = whole.expert[k];
@@ -77,6 +84,7 @@ void take_part(const Core& whole, const std::vector<Units>& prices, Units reach,
   }
   part.begin.resize(groups + 1);
   part.size.resize(groups);
+  part.best_profits = whole.best_profits - lost;
 }
 
 void give_back(const Core& part, Core& root) {

@@ -20,6 +20,7 @@ constexpr Units kEverything = std::numeric_limits<Units>::max() / 4;
 // coarse scores stay small. Arrays over pairs may be longer than there are pairs.
 struct Core {
   Units reach = 0;
+  double best_profits = 0;       // sum over tokens, relative to the core that this is a part of
   std::vector<Units> prices;     // [E] around which the core was taken
   std::vector<int32_t> settled;  // [E] tokens that have this expert as their only candidate
   std::vector<int32_t> begin;    // [groups + 1] group g has candidates begin[g] .. begin[g + 1]

@@ -2,6 +2,7 @@
 #include "ballast/assignment/core_newton.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "ballast/assignment/lanes.h"
@@ -38,9 +39,24 @@ float multiply(const float* matrix, const float* x, float* y, int64_t experts, i
   return dot;
 }
 
+// To four digits.
+float quick_log2(float x) {
+  const auto bits = std::bit_cast<int32_t>(x);
+  const float exponent = static_cast<float>((bits >> 23) - 127);
+  const float m = std::bit_cast<float>((bits & 0x7fffff) | 0x3f800000);  // 1 .. 2
+  const float f = m - 1;
+  float y = 0.04587075F;
+  y = y * f - 0.19439043F;
+  y = y * f + 0.41539777F;
+  y = y * f - 0.70867494F;
+  y = y * f + 1.44182512F;
+  return exponent + y * f;
+}
+
 }  // namespace
 
-void CoreNewton::share_out(const Core& core, float temperature) {
+double CoreNewton::share_out(const Core& core, float temperature) {
+  double log_sums = 0;
   constexpr float kBitsPerNat = 1.44269504F;
   const int32_t* const expert = core.expert.data();
   float* const share = share_.data();
@@ -57,6 +73,7 @@ void CoreNewton::share_out(const Core& core, float temperature) {
     }
     const auto size = static_cast<float>(core.size[g]);
     const float normal = size / std::max(sum, 1e-30F);
+    log_sums += size * quick_log2(std::max(sum, 1e-30F));
     for (int32_t k = begin; k < end; ++k) {
       share[k] *= normal;
       load_[expert[k]] += share[k];
@@ -64,6 +81,7 @@ void CoreNewton::share_out(const Core& core, float temperature) {
     // A group that is nearly all with one expert has no curvature to speak of.
     if (most * normal < 0.99F * size) add_curvature(core, g);
   }
+  return log_sums / kBitsPerNat * temperature;
 }
 
 void CoreNewton::add_curvature(const Core& core, int32_t group) {
@@ -107,10 +125,15 @@ SoftLoads CoreNewton::measure(const Core& core, const SoftTargets& targets,
   load_.assign(core.settled.begin(), core.settled.end());
   free_load_.assign(core.settled.size(), 0.0);
   hessian_.assign(experts * padded_, 0.0F);
-  share_out(core, temperature);
+  double dual = core.best_profits + share_out(core, temperature);
+  for (int64_t e = 0; e < experts; ++e) {
+    dual += targets.places[e] * static_cast<double>(prices[e]) - core.settled[e] * moved_[e];
+  }
   if (targets.free > 0) share_out_free(targets, prices);
   complete_hessian();
-  return compare(targets);
+  SoftLoads loads = compare(targets);
+  loads.dual = dual;
+  return loads;
 }
 
 SoftLoads CoreNewton::compare(const SoftTargets& targets) {
@@ -204,7 +227,7 @@ void CoreNewton::solve_for_direction() {
   const auto experts = static_cast<int64_t>(load_.size());
   float trace = 0;
   for (int64_t e = 0; e < experts; ++e) trace += hessian_[e * padded_ + e];
-  const float ridge = 1e-3F * trace / static_cast<float>(experts) + 1e-6F;
+  const float ridge = 1e-4F * trace / static_cast<float>(experts) + 1e-6F;
   direction_.assign(padded_, 0.0F);
   residual_ = excess_;
   search_.assign(padded_, 0.0F);
@@ -218,7 +241,7 @@ void CoreNewton::solve_for_direction() {
     norm += residual_[e] * search_[e];
   }
   const float enough = 1e-4F * norm;
-  constexpr int kMostIterations = 30;
+  constexpr int kMostIterations = 50;
   for (int i = 0; i < kMostIterations && norm > enough; ++i) {
     const float curvature =
         multiply(hessian_.data(), search_.data(), image_.data(), experts, padded_);

@@ -20,6 +20,7 @@ struct SoftTargets {
 // What a Newton pass found at the prices it was given.
 struct SoftLoads {
   double imbalance = 0;  // tokens above their expert's places, by shares
+  double dual = 0;       // what Newton's method makes small, up to a constant of the level
 };
 
 // Moves prices towards balance: each open token is shared among its candidates in proportion to
@@ -45,7 +46,7 @@ class CoreNewton {
   double step(std::vector<Units>& prices);
 
  private:
-  void share_out(const Core& core, float temperature);
+  double share_out(const Core& core, float temperature);  // returns their part of the dual
   void share_out_free(const SoftTargets& targets, const std::vector<Units>& prices);
   void add_curvature(const Core& core, int32_t group);
   void complete_hessian();

@@ -44,7 +44,7 @@ void ExactSolver::choose(const ActiveProblem& problem, std::span<const double> s
   bool balanced = false;
   int64_t candidates = 3;
   for (int i = 0; !balanced; ++i) {
-    descent_.normalise_prices();
+    descent_.snap_to_grid();
     const bool has_all_pairs = candidates >= problem.experts;
     const bool stayed = descent_.descend_on_all(candidates);
     if (stayed || has_all_pairs || i >= kPatience) {
@@ -68,7 +68,7 @@ void ExactSolver::choose(const ActiveProblem& problem, std::span<const double> s
 // to move as well, goes on from there in a larger part.
 bool ExactSolver::exchange(const ActiveProblem& problem, bool has_all_pairs) {
   const Stopwatch watch(work_.exchange_ms);
-  descent_.normalise_prices();
+  descent_.snap_to_grid();
   std::vector<Units>& prices = descent_.prices();
   Core& core = descent_.core();
   const auto room_in = [&](const Core& whole) {

@@ -63,14 +63,16 @@ void PriceDescent::normalise_prices() {
   for (int64_t e = 0; e < problem_->experts; ++e) {
     prices_[e] = upper[e] > 0 ? std::min(prices_[e] - lowest, highest - 1) : highest;
   }
-  if (extractor_.grid() > 1) snap_to_grid();
 }
 
-// Prices between the scores' multiples break ties at random that exchanges then have to mend.
+// Prices between the scores' multiples break ties at random that exchanges then have to mend. The
+// grid is that of a few rows, so this is for prices that something exact comes after.
 void PriceDescent::snap_to_grid() {
+  normalise_prices();
   const Units grid = extractor_.grid();
   for (Units& price : prices_) {
-    if (price < extractor_.highest_price() - grid) price = (price + grid / 2) / grid * grid;
+    if (grid > 1 && price < extractor_.highest_price() - grid)
+      price = (price + grid / 2) / grid * grid;
   }
 }
 
@@ -90,16 +92,17 @@ bool PriceDescent::start_warm(std::span<const double> start_prices) {
     const double units = (start_prices[e] - lowest) * extractor_.units_per_score();
     prices_[e] = std::llrint(std::min(units, highest));
   }
-  normalise_prices();
+  snap_to_grid();
   constexpr int64_t kCandidates = 4;
   extract(rows, kCandidates);
   set_targets(rows);
   const SoftLoads loads = newton_.measure(core(), targets_, prices_, first_temperature_);
   measured_rows_ = static_cast<double>(rows.count);
+  last_temperature_ = first_temperature_;
   const double chance = chance_imbalance(rows, problem_->experts);
   if (loads.imbalance > 3 * chance) return false;
   if (levels_.size() > 1 && loads.imbalance > 0.8 * chance && !descend(rows, false)) refine(rows);
-  normalise_prices();
+  snap_to_grid();
   return true;
 }
 
@@ -113,7 +116,7 @@ void PriceDescent::start_cold() {
     start_.find(*problem_, rows, extractor_.units_per_score(), shares_, prices_);
   }
   measured_rows_ = 0;
-  normalise_prices();
+  snap_to_grid();
   for (size_t level = levels_.size() - 1; level > 0; --level) refine(levels_[level]);
 }
 
@@ -124,7 +127,7 @@ void PriceDescent::refine(const RowSample& rows) {
     if (i > 1) candidates *= 2;  // prices near the end of the first reach need no larger one
     extract(rows, std::min(candidates, problem_->experts / 2));
     const bool stayed = descend(rows, false);
-    normalise_prices();
+    snap_to_grid();
     if (stayed) return;
   }
 }
@@ -168,15 +171,21 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
   const auto count = static_cast<double>(rows.count);
   const bool curvature_is_known =
       measured_rows_ > 0 && measured_rows_ < count && targets_.free == 0;
+  // A second core of the same rows goes on where the first was left.
   float temperature = first_temperature_;
+  if (count == measured_rows_ && extractor_.grid() == 1) {
+    temperature = std::min(temperature, 4 * last_temperature_);
+  }
   least_imbalance_ = std::numeric_limits<int64_t>::max();
   stalled_ = 0;
   imbalance_ = 0;
   double cooler = 1;
+  double comparable_dual = std::numeric_limits<double>::max();
   double previous = std::numeric_limits<double>::max();
   int futile = 0;
   int given_up = 0;
-  constexpr int kMostSteps = 40;
+  int shortened = 0;
+  constexpr int kMostSteps = 60;
   for (int i = 0; i < kMostSteps; ++i) {
     // The first step on all tokens is a large one: whole tokens and a sample's curvature will do.
     const bool coarse = i == 0 && curvature_is_known;
@@ -184,25 +193,42 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
         coarse ? newton_.measure_whole(core(), targets_, static_cast<float>(count / measured_rows_))
                : newton_.measure(cores_[depth_], targets_, prices_, temperature);
     measured_rows_ = count;
+    last_temperature_ = temperature;
     const double enough = is_last ? 0 : 0.6 * chance_imbalance(rows, problem_->experts);
     if (loads.imbalance < enough || (is_last && is_enough(loads, cooler < 0.6))) return true;
-    if (8 * temperature < static_cast<float>(extractor_.grid())) {  // finer than prices need be
+    // Finer than prices need be, or can.
+    if (8 * temperature < static_cast<float>(extractor_.grid()) || (temperature <= 1 && i > 0)) {
       imbalance_ = newton_.whole_imbalance(cores_[depth_], targets_);
       return true;
     }
     ++work_->newton_steps;
+    const bool went_up = loads.dual > comparable_dual;  // the last step was too long
+    if (went_up && shortened < 3) {
+      shorten_step();
+      ++shortened;
+      continue;
+    }
+    shortened = 0;
     if (!step_within_reach() && !coarse) return false;  // a coarse step may just be too long
-    cooler = coarse ? 0.5 : std::clamp(0.5 * moved_, 0.25, 1.0);
+    // What is out of balance at this temperature would be more so at a lower one.
+    const double least = loads.imbalance > 0.1 * count    ? 1
+                         : loads.imbalance > 0.04 * count ? 0.5
+                                                          : 0.25;
+    cooler = coarse ? 0.5 : std::clamp(0.5 * moved_, least, 1.0);
     // Steps that lead nowhere at this temperature may at another; if not, exchanges will.
-    futile = loads.imbalance > 0.8 * previous ? futile + 1 : 0;
+    futile = targets_.free > 0 && loads.imbalance > 0.8 * previous ? futile + 1 : 0;
     previous = loads.imbalance;
-    if (futile >= 3) {
+    if (futile >= 3 || went_up) {
       if (++given_up > 1) return true;
       cooler = 0.4;
       futile = 0;
     }
     temperature = std::max(1.0F, temperature * static_cast<float>(cooler));
     if (is_last) narrow_down(temperature);
+    // The dual can be compared at one temperature; logarithms in it are good to four digits.
+    const bool comparable = cooler == 1 && targets_.free == 0 && !coarse;
+    comparable_dual = comparable ? loads.dual + 1e-4 * count * static_cast<double>(temperature)
+                                 : std::numeric_limits<double>::max();
   }
   return true;
 }
@@ -246,6 +272,12 @@ Core& PriceDescent::part_with_room(Units room) {
   const auto room_in = [&](const Core& core) { return core.reach - spread(core.prices, prices_); };
   while (depth_ > 0 && room_in(cores_[depth_]) < room) --depth_;
   return cores_[depth_];
+}
+
+void PriceDescent::shorten_step() {
+  for (size_t e = 0; e < prices_.size(); ++e) {
+    prices_[e] = before_[e] + (prices_[e] - before_[e]) / 4;
+  }
 }
 
 // Shares beyond eight temperatures are nothing: a part of the core within that reach will do, as

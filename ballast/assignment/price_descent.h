@@ -57,12 +57,12 @@ class PriceDescent {
   void forget_parts() { depth_ = 0; }
   int64_t imbalance() const { return imbalance_; }  // tokens above their expert's places
 
-  // The lowest price becomes 0; experts without places get the highest. On the scores' grid.
+  // The lowest price becomes 0; experts without places get the highest.
   void normalise_prices();
+  void snap_to_grid();  // the same, and to multiples of what scores seem to be multiples of
 
  private:
   void plan_levels();
-  void snap_to_grid();
   bool start_warm(std::span<const double> start_prices);
   void start_cold();
   void refine(const RowSample& rows);
@@ -71,6 +71,7 @@ class PriceDescent {
   bool descend(const RowSample& rows, bool is_last);
   bool is_enough(const SoftLoads& loads, bool has_cooled);
   bool step_within_reach();
+  void shorten_step();
   void narrow_down(float temperature);
 
   const ActiveProblem* problem_ = nullptr;
@@ -87,7 +88,8 @@ class PriceDescent {
   size_t depth_ = 0;                        // of the one in work
   double measured_rows_ = 0;     // of the level at which curvature was last measured; 0: nowhere
   float first_temperature_ = 1;  // that fits the core's reach
-  double moved_ = 0;             // by the last step, in temperatures
+  float last_temperature_ = 1;
+  double moved_ = 0;  // by the last step, in temperatures
   int64_t imbalance_ = 0;
   int64_t least_imbalance_ = 0;
   int stalled_ = 0;

@@ -33,9 +33,7 @@ LoadBounds at_most(std::span<const int64_t> capacities, int64_t tokens) {
     bounds.upper.push_back(static_cast<int32_t>(useful));
   }
   if (places < tokens) fail("capacities give room for {} tokens, but there are {}", places, tokens);
-  if (std::accumulate(capacities.begin(), capacities.end(), int64_t{0}) == tokens) {
-    bounds.lower = bounds.upper;
-  }
+  if (places == tokens) bounds.lower = bounds.upper;
   return bounds;
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <limits>
 
 #include "tests/support/error_of.h"
 
@@ -68,6 +69,13 @@ TEST(AssignmentProblem, ShapesThatAreNoneAreRefused) {
   EXPECT_THAT(shape_error(3, 2, nullptr), HasSubstr("without memory"));
   EXPECT_THAT(shape_error(3, 2, scores.data(), 4), HasSubstr("mask of 4 tokens"));
   EXPECT_THAT(shape_error(int64_t{1} << 31, 2, scores.data()), HasSubstr("2147483648"));
+}
+
+TEST(LoadBounds, HugeCapacitiesDoNotOverflow) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(capacities({kMost, kMost, kMost}, 7).upper, (Loads{7, 7, 7}));
+  // Their 64-bit sum wraps to 2: still not a list that must be filled.
+  EXPECT_EQ(capacities({kMost, kMost, 4}, 2).lower, (Loads{0, 0, 0}));
 }
 
 }  // namespace
