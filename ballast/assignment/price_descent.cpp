@@ -100,7 +100,8 @@ bool PriceDescent::start_warm(std::span<const double> start_prices) {
   measured_rows_ = static_cast<double>(rows.count);
   last_temperature_ = first_temperature_;
   const double chance = chance_imbalance(rows, problem_->experts);
-  if (loads.imbalance > 3 * chance) return false;
+  const double tolerable = std::max(1.2 * chance, std::min(3 * chance, 0.25 * measured_rows_));
+  if (loads.imbalance > tolerable) return false;
   if (levels_.size() > 1 && loads.imbalance > 0.8 * chance && !descend(rows, false)) refine(rows);
   snap_to_grid();
   return true;
