@@ -28,11 +28,11 @@ struct CudaProblems {
 struct AssignmentStatus {
   enum Code : int32_t { kOk = 0, kNonFinite = 1, kInfeasible = 2, kNotConverged = 3 };
   int32_t code = kOk;
-  int32_t valid = 0;        // 1: loads keep to their bounds and no forbidden pair is used
-  int32_t token = -1;       // kNonFinite: the first token, in row order,
-  int32_t expert = -1;      // and its first expert with a score that is refused
-  int64_t replaced = 0;     // scores taken as the lowest (NonFinite::kLowest)
-  double primal = 0;        // as in Certificate
+  int32_t valid = 0;     // 1: loads keep to their bounds and no forbidden pair is used
+  int32_t token = -1;    // kNonFinite: the first token, in row order,
+  int32_t expert = -1;   // and its first expert with a score that is refused
+  int64_t replaced = 0;  // scores taken as the lowest (NonFinite::kLowest)
+  double primal = 0;     // as in Certificate
   double dual = 0;
   double gap = 0;
 };

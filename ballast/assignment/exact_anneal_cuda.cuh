@@ -18,59 +18,45 @@ struct Annealing {
   int goal;  // imbalance that is good enough
 };
 
-// Ends a pass: all blocks' sums are complete, and b.turn names the next ones.
-__device__ inline Sums finish_pass(Block& b, Team& team) {
-  team.meet();
-  const Sums sums = sums_of(b.work, b.experts, b.turn);
-  __syncthreads();
-  if (threadIdx.x == 0) b.turn = (b.turn + 1) % 3;
-  __syncthreads();
-  return sums;
-}
-
 __device__ inline void normalise_prices(Block& b) {
   __syncthreads();
   double low = 1e300;
   for (int e = threadIdx.x; e < b.experts; e += blockDim.x) low = fmin(low, b.price[e]);
   low = -block_max(-low, b.sum_scratch);
-  const double limit = b.forbid ? 1e3 : 16;
+  const double limit = b.forbid ? 1e3 : 2;
   for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
     b.price[e] = fmin(b.price[e] - low, limit);
   }
   __syncthreads();
 }
 
-__device__ inline double soft_load(const Block& b, const Sums& sums, int e) {
-  const double unit = 1.0 / static_cast<double>(1u << b.fixed_bits);
-  double load = static_cast<double>(__ldcg(&sums.soft[e])) * unit;
+// Tokens at an expert after a soft pass, padding and empty places included.
+__device__ inline float soft_load(const Block& b, int e) {
+  float load = b.vector[kLoad][e];
   if (b.padding > 0 || b.empty > 0) load += b.vector[kPadding][e] + b.vector[kEmpty][e];
   return load;
 }
 
-__device__ inline void sinkhorn_step(Block& b, const Sums& sums, double tau) {
+__device__ inline void sinkhorn_step(Block& b, double tau) {
   for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-    const float load = fmaxf(static_cast<float>(soft_load(b, sums, e)), 1e-3f);
+    const float load = fmaxf(soft_load(b, e), 1e-3f);
     const float want = fmaxf(static_cast<float>(b.upper[e]), 0.5f);
     b.price[e] += tau * logf(load / want);
   }
   normalise_prices(b);
 }
 
-__device__ inline int newton_step(Block& b, Team& team, const Sums& sums, const int* matrix,
-                                  double tau) {
-  const double unit = 1.0 / static_cast<double>(1u << b.fixed_bits);
+__device__ inline int newton_step(Block& b, Team& team, const int* matrix, double tau) {
   Hessian hessian;
   hessian.open(b, matrix);
   float trace = 0;
   for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-    const double load = static_cast<double>(__ldcg(&sums.soft[e])) * unit;
-    const double square = static_cast<double>(__ldcg(&sums.square[e])) * unit;
-    double diagonal = fmax(load - square, 0.0);
+    float diagonal = fmaxf(b.vector[kLoad][e] - b.vector[kSquare][e], 0);
     if (b.padding > 0) diagonal += b.vector[kPadding][e];
     if (b.empty > 0) diagonal += b.vector[kSlope][e];
-    b.vector[kDiagonal][e] = static_cast<float>(diagonal);
-    b.vector[kResidual][e] = static_cast<float>(soft_load(b, sums, e) - b.upper[e]);
-    trace += static_cast<float>(diagonal);
+    b.vector[kDiagonal][e] = diagonal;
+    b.vector[kResidual][e] = soft_load(b, e) - static_cast<float>(b.upper[e]);
+    trace += diagonal;
   }
   trace = block_sum(trace, b.float_scratch);
   const float damping = 1e-3f * trace / b.experts + 1e-6f;
@@ -95,13 +81,16 @@ __device__ inline int newton_step(Block& b, Team& team, const Sums& sums, const 
 }
 
 // What the sums of a pass say. True: good enough, or no better in sight.
-__device__ inline bool judge(Block& b, const Sums& sums, Annealing& a, bool newton, double& soft) {
-  double over = 0;
+__device__ inline bool judge(Block& b, Annealing& a, bool newton, double& soft) {
+  float spill = 0, over = 0, under = 0;
   for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-    over += fmax(0.0, soft_load(b, sums, e) - b.upper[e]);
+    spill += fmaxf(0, soft_load(b, e) - static_cast<float>(b.upper[e]));
+    over += static_cast<float>(max(0, b.hard[e] - b.upper[e]));
+    under += static_cast<float>(max(0, b.lower[e] - b.hard[e]));
   }
-  soft = block_sum(over, b.sum_scratch) / (b.counted + b.padding);
-  const int hard = imbalance_of(b, sums.hard);
+  block_sums(spill, over, under, b.float_scratch);
+  soft = spill / static_cast<float>(b.counted + b.padding);
+  const int hard = max(static_cast<int>(over), static_cast<int>(under) - b.padding);
   if (hard < a.best_hard) {
     if (hard < 0.8 * a.best_hard) {
       a.stalled = 0;
@@ -124,22 +113,35 @@ __device__ inline void cool(Block& b, Annealing& a, double soft) {
   a.tau = fmax(a.tau * factor, b.deviation * 1e-4);
 }
 
-template <int C>
+template <class M>
 __device__ void anneal(Block& b, Team& team, Annealing a) {
   int conjugate = 0, sinkhorns = 0, newtons = 0;
+  uint64_t clock = nanoseconds();
+  auto lap = [&](int what) {
+    const uint64_t now = nanoseconds();
+    trace_add(b, team.rank, kTraceDetail + what, now - clock);
+    clock = now;
+  };
   for (int pass = 0; pass < 40; ++pass) {
     const bool newton = a.sinkhorn_left <= 0;
     int* matrix = b.work.hessian + static_cast<size_t>(b.turn) * b.experts * b.experts;
     if (b.padding > 0 || b.empty > 0) spread_classes(b, a.tau);
-    soft_pass<C>(b, a.tau, newton ? matrix : nullptr);
-    publish_sums(b, newton);
+    lap(0);
+    soft_pass<M>(b, a.tau, newton ? matrix : nullptr);
+    lap(newton ? 2 : 1);
+    publish_sums(b, team, newton);
     clear_next(b, team, true);
     const Sums sums = finish_pass(b, team);
+    lap(3);
+    collect_sums(b, team, sums, newton);
     double soft = 0;
-    if (judge(b, sums, a, newton, soft)) break;
+    const bool enough = judge(b, a, newton, soft);
+    lap(4);
+    if (enough) break;
     if (!newton || soft > 0.25) {
       ++sinkhorns;
-      sinkhorn_step(b, sums, a.tau);
+      sinkhorn_step(b, a.tau);
+      lap(5);
       --a.sinkhorn_left;
       if (a.sinkhorn_left > 0) {
         a.tau *= a.ratio;
@@ -148,8 +150,9 @@ __device__ void anneal(Block& b, Team& team, Annealing a) {
       }
     } else {
       ++newtons;
-      conjugate += newton_step(b, team, sums, matrix, a.tau);
+      conjugate += newton_step(b, team, matrix, a.tau);
       cool(b, a, soft);
+      lap(6);
     }
   }
   __syncthreads();
@@ -160,10 +163,15 @@ __device__ void anneal(Block& b, Team& team, Annealing a) {
   trace_add(b, team.rank, kTraceConjugate, conjugate);
 }
 
+// An imbalance that is left to the repair.
+__device__ inline int goal_of(const Block& b) {
+  return max(1, static_cast<int>(fmaxf(0.2f * b.experts, 0.001f * b.counted)));
+}
+
 // How to start, from the loads at the start prices, which are in b.price: as they are, or cold.
 __device__ inline Annealing plan_annealing(Block& b, int start_imbalance, bool warm) {
   Annealing a;
-  a.goal = max(1, static_cast<int>(fmax(0.2 * b.experts, 0.001 * b.counted)));
+  a.goal = goal_of(b);
   a.newton_tau = 0.1 * b.deviation;
   const double share = static_cast<double>(start_imbalance) / max(1, b.counted);
   a.sinkhorn_left = 6;

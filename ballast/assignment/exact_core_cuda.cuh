@@ -4,60 +4,67 @@
 #include "ballast/assignment/exact_lists_cuda.cuh"
 
 // The window as one sparse transportation problem in one block: groups of equal tokens, each with
-// a list of experts. Padding and empty places are two more groups.
+// a list of (group, expert) pairs. Most groups are one token; others, padding and empty places
+// among them, are called crowds.
 namespace ballast::exact_cuda {
 
-constexpr long long kFar = 1ll << 61;
 constexpr int kUnseen = 0x3fffffff;
-constexpr int kWide = 16;  // longer lists take a warp
+constexpr unsigned kCrowd = 0xffff;
 
+template <typename Cost>
 struct Core {
-  int groups, pairs, experts;
-  int wide_count, tight_count;
-  int empties;       // the group of empty places, or -1
-  int* start;        // [groups + 1]
-  int* wide;         // groups with long lists
-  int* tight;        // groups that can move at the present prices
-  long long* slack;  // [pairs] at the prices of the window
-  uint16_t* expert;
-  int* held;  // tokens of the group at this expert
+  static constexpr Cost kFar = Cost(1) << (8 * sizeof(Cost) - 2);
+  int experts, pairs, groups, crowds;
+  int empties;  // the group of empty places, or -1
+  int* start;   // [groups + 1]
+  int* crowd;   // groups that are crowds
+  // [pairs]
+  Cost* cost;      // what the pair lacks to the best of its group, at the present prices
+  unsigned* ends;  // the expert where the token is (or kCrowd), and the pair's expert << 16
+  int* group;
+  int* held;  // a crowd's tokens at this expert
   // [E]
-  long long* distance;
-  long long* rise;  // of the price since the window
-  int* surplus;     // tokens above the bound; below 0: room
+  Cost* distance;
+  Cost* rise;    // of the price since the window
+  int* surplus;  // tokens above the bound; below 0: room
   int* level;
-  int* parent;  // group that reaches this expert
+  int* parent;  // pair that reaches this expert; or pairs + group, of a crowd
   int* owner;   // sink whose path this expert is on
   int* before;  // the path's expert before this one
-  int* take;    // pair that gives a token up, and
+  int* take;    // a crowd's pair that gives a token up
   int* give;    // pair that gets it
   int* flow;
-  long long budget;  // of rises that cannot hurt what is outside the window
-  const int* room;   // bound on empty places at each expert: upper - lower
+  Cost budget;      // of rises that cannot hurt what is outside the window
+  const int* room;  // bound on empty places at each expert: upper - lower
 
-  // Score - price of a pair, relative to the best of its group at the prices of the window.
-  __device__ long long worth(int pair) const { return -slack[pair] - rise[expert[pair]]; }
-  __device__ bool open(int group, int pair) const {
-    return group != empties || held[pair] < room[expert[pair]];
+  __device__ int expert(int pair) const { return static_cast<int>(ends[pair] >> 16); }
+  __device__ bool open(int g, int pair) const {
+    return g != empties || held[pair] < room[expert(pair)];
   }
 };
 
-// One sweep of Bellman and Ford: experts reached through one group. `lanes`: threads on the list.
-__device__ inline bool relax_group(const Core& core, int group, int lane, int lanes) {
-  const int first = core.start[group], last = core.start[group + 1];
-  long long near = kFar;
-  for (int k = first + lane; k < last; k += lanes) {
+template <typename T>
+__device__ inline T fresh(const T* at) {
+  return *static_cast<const volatile T*>(at);
+}
+
+// Experts reached through a crowd, one sweep. A warp's work.
+template <typename Cost>
+__device__ inline bool relax_crowd(const Core<Cost>& core, int group) {
+  const int first = core.start[group] + threadIdx.x % 32, last = core.start[group + 1];
+  Cost near = core.kFar;
+  for (int k = first; k < last; k += 32) {
     if (core.held[k] <= 0) continue;
-    const long long d = *static_cast<volatile long long*>(&core.distance[core.expert[k]]);
-    if (d < kFar) near = min(near, d + core.worth(k));
+    const Cost d = fresh(&core.distance[core.expert(k)]);
+    if (d < core.kFar) near = min(near, d - core.cost[k]);
   }
-  if (lanes == 32) near = lanes_min(near, 32);
-  if (near >= kFar) return false;
+  near = lanes_min(near, 32);
+  if (near >= core.kFar) return false;
   bool changed = false;
-  for (int k = first + lane; k < last; k += lanes) {
-    const long long d = near - core.worth(k);
-    const int e = core.expert[k];
-    if (d < *static_cast<volatile long long*>(&core.distance[e]) && core.open(group, k)) {
+  for (int k = first; k < last; k += 32) {
+    const Cost d = near + core.cost[k];
+    const int e = core.expert(k);
+    if (d < fresh(&core.distance[e]) && core.open(group, k)) {
       atomicMin(&core.distance[e], d);
       changed = true;
     }
@@ -65,21 +72,33 @@ __device__ inline bool relax_group(const Core& core, int group, int lane, int la
   return changed;
 }
 
-// Shortest distances from experts with a surplus, by reduced costs. Returns the sweeps.
-__device__ inline int find_distances(const Core& core) {
+// Shortest distances from experts with a surplus, by reduced costs (Bellman and Ford). Returns the
+// sweeps.
+template <typename Cost>
+__device__ inline int find_distances(const Core<Cost>& core) {
   const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) {
-    core.distance[e] = core.surplus[e] > 0 ? 0 : kFar;
+    core.distance[e] = core.surplus[e] > 0 ? 0 : core.kFar;
   }
   __syncthreads();
   for (int sweep = 1; sweep <= core.experts + 2; ++sweep) {
     bool changed = false;
-    for (int g = threadIdx.x; g < core.groups; g += blockDim.x) {
-      if (core.start[g + 1] - core.start[g] <= kWide) changed |= relax_group(core, g, 0, 1);
+#pragma unroll 4
+    for (int k = threadIdx.x; k < core.pairs; k += blockDim.x) {
+      const unsigned ends = core.ends[k];
+      const unsigned from = ends & 0xffffu;
+      if (from == kCrowd) continue;
+      const Cost d = fresh(&core.distance[from]);
+      if (d >= core.kFar) continue;
+      const Cost sum = d + core.cost[k];
+      if (sum < fresh(&core.distance[ends >> 16])) {
+        atomicMin(&core.distance[ends >> 16], sum);
+        changed = true;
+      }
     }
     __syncwarp();
-    for (int i = warp; i < core.wide_count; i += warps) {
-      changed |= relax_group(core, core.wide[i], threadIdx.x % 32, 32);
+    for (int i = warp; i < core.crowds; i += warps) {
+      changed |= relax_crowd(core, core.crowd[i]);
       __syncwarp();
     }
     if (__syncthreads_or(changed) == 0) return sweep;
@@ -88,73 +107,72 @@ __device__ inline int find_distances(const Core& core) {
 }
 
 // Raises prices so that every reachable expert with room is reached at no cost, as far as the
-// budget goes. False: there is none.
-__device__ inline bool raise_prices(Core& core, long long* scratch) {
-  long long farthest = -1;
+// budget goes. False: not one is.
+template <typename Cost>
+__device__ inline bool raise_prices(Core<Cost>& core, Cost* scratch) {
+  Cost farthest = -1, nearest = core.kFar;
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) {
-    if (core.surplus[e] < 0 && core.distance[e] < kFar) farthest = max(farthest, core.distance[e]);
+    if (core.surplus[e] < 0 && core.distance[e] < core.kFar) {
+      farthest = max(farthest, core.distance[e]);
+      nearest = min(nearest, core.distance[e]);
+    }
   }
   farthest = block_max(farthest, scratch);
-  const bool reached = farthest >= 0;
-  if (!reached && core.budget >= kFar) return false;
-  const long long rise = reached ? min(farthest, core.budget) : core.budget;
+  nearest = -block_max(-nearest, scratch);
+  if (farthest < 0 && core.budget >= core.kFar) return false;
+  const bool reached = farthest >= 0 && nearest <= core.budget;
+  const Cost rise = reached ? min(farthest, core.budget) : core.budget;
   core.budget -= rise;
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) {
-    if (core.distance[e] < rise) core.rise[e] += rise - core.distance[e];
+    const Cost mine = max(Cost(0), rise - core.distance[e]);
+    core.distance[e] = mine;
+    core.rise[e] += mine;
+  }
+  __syncthreads();
+#pragma unroll 4
+  for (int k = threadIdx.x; k < core.pairs; k += blockDim.x) {
+    const unsigned ends = core.ends[k], from = ends & 0xffffu;
+    const Cost mine = core.distance[ends >> 16];
+    core.cost[k] += from == kCrowd ? mine : mine - core.distance[from];
   }
   __syncthreads();
   return reached;
 }
 
-// The level of worth at which a group's tokens move freely.
-__device__ inline long long free_worth(const Core& core, int group, int lane, int lanes) {
-  long long least = kFar;
-  for (int k = core.start[group] + lane; k < core.start[group + 1]; k += lanes) {
-    if (core.held[k] > 0) least = min(least, core.worth(k));
+// The cost at which a crowd's tokens move freely: that of the worst they have.
+template <typename Cost>
+__device__ inline Cost free_cost(const Core<Cost>& core, int group) {
+  Cost most = -core.kFar;
+  for (int k = core.start[group] + threadIdx.x % 32; k < core.start[group + 1]; k += 32) {
+    if (core.held[k] > 0) most = max(most, core.cost[k]);
   }
-  return lanes == 32 ? lanes_min(least, 32) : least;
+  return lanes_max(most, 32);
 }
 
-// Lists the groups that have another expert at no cost. Wide ones are tried anyway.
-__device__ inline void find_tight(Core& core, int* counter) {
-  if (threadIdx.x == 0) *counter = 0;
-  __syncthreads();
-  for (int g = threadIdx.x; g < core.groups; g += blockDim.x) {
-    const int first = core.start[g], last = core.start[g + 1];
-    if (last - first > kWide) continue;
-    const long long level = free_worth(core, g, 0, 1);
-    int count = 0;
-    for (int k = first; k < last; ++k) count += core.worth(k) == level;
-    if (count > 1) core.tight[atomicAdd(counter, 1)] = g;
-  }
-  __syncthreads();
-  core.tight_count = *counter;
-  __syncthreads();
-}
-
-// Experts that a group reaches from experts of level `depth`. The group with the least number
-// becomes their parent, so that the order of threads does not matter.
-__device__ inline bool reach_group(const Core& core, int group, int depth, int lane, int lanes) {
-  const int first = core.start[group], last = core.start[group + 1];
-  const long long worth = free_worth(core, group, lane, lanes);
+// Experts that a crowd reaches from experts of level `depth`. A warp's work.
+template <typename Cost>
+__device__ inline bool reach_crowd(const Core<Cost>& core, int group, int depth) {
+  const int first = core.start[group] + threadIdx.x % 32, last = core.start[group + 1];
+  const Cost free = free_cost(core, group);
   int from = 0;
-  for (int k = first + lane; k < last; k += lanes) {
-    from |= core.held[k] > 0 && core.level[core.expert[k]] == depth && core.worth(k) == worth;
+  for (int k = first; k < last; k += 32) {
+    from |= core.held[k] > 0 && core.level[core.expert(k)] == depth && core.cost[k] == free;
   }
-  if (lanes == 32) from = __any_sync(kAll, from);
-  if (from == 0) return false;
+  if (__any_sync(kAll, from) == 0) return false;
   bool changed = false;
-  for (int k = first + lane; k < last; k += lanes) {
-    const int e = core.expert[k];
-    if (core.level[e] != kUnseen || core.worth(k) != worth || !core.open(group, k)) continue;
-    if (group < *static_cast<volatile int*>(&core.parent[e])) atomicMin(&core.parent[e], group);
+  for (int k = first; k < last; k += 32) {
+    const int e = core.expert(k);
+    if (core.level[e] != kUnseen || core.cost[k] != free || !core.open(group, k)) continue;
+    atomicMin(&core.parent[e], core.pairs + group);
     changed = true;
   }
   return changed;
 }
 
-// Breadth first from experts with a surplus, over moves that cost nothing. Returns the levels.
-__device__ inline int find_levels(const Core& core) {
+// Breadth first from experts with a surplus, over moves that cost nothing. The least pair becomes
+// an expert's parent, so that the order of threads does not matter. Returns the levels.
+template <typename Cost>
+__device__ inline int find_levels(const Core<Cost>& core) {
   const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) {
     core.level[e] = core.surplus[e] > 0 ? 0 : kUnseen;
@@ -165,12 +183,18 @@ __device__ inline int find_levels(const Core& core) {
   int depth = 0;
   for (; depth < core.experts; ++depth) {
     bool changed = false;
-    for (int i = threadIdx.x; i < core.tight_count; i += blockDim.x) {
-      changed |= reach_group(core, core.tight[i], depth, 0, 1);
+#pragma unroll 4
+    for (int k = threadIdx.x; k < core.pairs; k += blockDim.x) {
+      if (core.cost[k] != 0) continue;
+      const unsigned ends = core.ends[k], from = ends & 0xffffu;
+      if (from == kCrowd || core.level[from] != depth) continue;
+      if (core.level[ends >> 16] != kUnseen) continue;
+      atomicMin(&core.parent[ends >> 16], k);
+      changed = true;
     }
     __syncwarp();
-    for (int i = warp; i < core.wide_count; i += warps) {
-      changed |= reach_group(core, core.wide[i], depth, threadIdx.x % 32, 32);
+    for (int i = warp; i < core.crowds; i += warps) {
+      changed |= reach_crowd(core, core.crowd[i], depth);
       __syncwarp();
     }
     if (__syncthreads_or(changed) == 0) break;
@@ -182,28 +206,44 @@ __device__ inline int find_levels(const Core& core) {
   return depth + 1;
 }
 
-// For every expert reached: the expert before it, and the pairs that change. A warp each.
-__device__ inline void find_steps(const Core& core) {
-  const int lane = threadIdx.x % 32;
-  for (int e = threadIdx.x / 32; e < core.experts; e += blockDim.x / 32) {
-    const int depth = core.level[e];
-    if (depth == 0 || depth == kUnseen) continue;
-    const int group = core.parent[e];
-    const long long worth = free_worth(core, group, lane, 32);
-    int take = kUnseen, give = kUnseen;
-    for (int k = core.start[group] + lane; k < core.start[group + 1]; k += 32) {
-      const int other = core.expert[k];
-      if (other == e) give = k;
-      if (core.held[k] > 0 && core.level[other] == depth - 1 && core.worth(k) == worth) {
-        take = min(take, k);
-      }
+// For an expert that a crowd reaches: where from, and the pairs that change. A warp's work.
+template <typename Cost>
+__device__ inline void find_crowd_step(const Core<Cost>& core, int e) {
+  const int group = core.parent[e] - core.pairs;
+  const Cost free = free_cost(core, group);
+  uint64_t choice = ~0ull;  // any will do: spread over them, so that paths begin apart
+  int give = kUnseen;
+  for (int k = core.start[group] + threadIdx.x % 32; k < core.start[group + 1]; k += 32) {
+    const int other = core.expert(k);
+    if (other == e) give = k;
+    if (core.held[k] > 0 && core.level[other] == core.level[e] - 1 && core.cost[k] == free) {
+      choice = min(choice, static_cast<uint64_t>(mix(k, e)) << 32 | static_cast<unsigned>(k));
     }
-    take = lanes_min(take, 32);
-    give = lanes_min(give, 32);
-    if (lane == 0) {
-      core.take[e] = take;
-      core.give[e] = give;
-      core.before[e] = core.expert[take];
+  }
+  const int take = static_cast<int>(lanes_min(choice, 32) & 0xffffffffu);
+  give = lanes_min(give, 32);
+  if (threadIdx.x % 32 == 0) {
+    core.take[e] = take;
+    core.give[e] = give;
+    core.before[e] = core.expert(take);
+  }
+}
+
+// For every expert reached: the expert before it, and the pairs that change.
+template <typename Cost>
+__device__ inline void find_steps(const Core<Cost>& core) {
+  auto reached = [&](int e) { return core.level[e] != 0 && core.level[e] != kUnseen; };
+  for (int e = threadIdx.x; e < core.experts; e += blockDim.x) {
+    if (!reached(e) || core.parent[e] >= core.pairs) continue;
+    core.take[e] = -1;
+    core.give[e] = core.parent[e];
+    core.before[e] = static_cast<int>(core.ends[core.parent[e]] & 0xffffu);
+  }
+  __syncwarp();
+  if (core.crowds > 0) {
+    for (int e = threadIdx.x / 32; e < core.experts; e += blockDim.x / 32) {
+      if (reached(e) && core.parent[e] >= core.pairs) find_crowd_step(core, e);
+      __syncwarp();
     }
   }
   __syncthreads();

@@ -4,23 +4,13 @@
 #include <string>
 
 #include "ballast/assignment/exact_cuda.h"
-#include "ballast/assignment/exact_run_cuda.cuh"
+#include "ballast/assignment/exact_kernels_cuda.cuh"
 
 namespace ballast {
 namespace {
 
 using exact_cuda::Arguments;
 using exact_cuda::Shape;
-
-template <int C>
-constexpr int kThreads = C <= 4 ? 1024 : 512;
-
-template <int C>
-__global__ void __launch_bounds__(kThreads<C>, 1)
-    exact_kernel(const __grid_constant__ Arguments a) {
-  extern __shared__ __align__(16) char memory[];
-  exact_cuda::run<C>(a, memory);
-}
 
 void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) {
@@ -65,22 +55,35 @@ Shape shape_of(const CudaProblems& p, const ExactCudaOptions& options, int block
   shape.team = static_cast<int>(team);
   shape.teams = static_cast<int>(std::min<int64_t>(problems, blocks / team));
   shape.chunk = static_cast<int>((p.tokens + team - 1) / team);
-  shape.region_pairs =
-      static_cast<int>(std::min<int64_t>(static_cast<int64_t>(shape.chunk) * p.experts, 16384));
+  shape.region_pairs = static_cast<int>(std::min<int64_t>(
+      static_cast<int64_t>(shape.chunk) * p.experts, std::max<int64_t>(16384, (1 << 21) / team)));
   shape.region_pairs = std::max(shape.region_pairs, p.experts);
   shape.table = 64;
   while (shape.table < 2 * p.tokens) shape.table *= 2;
   return shape;
 }
 
-template <int C>
-void launch(const Arguments& arguments, cudaStream_t stream) {
-  check(cudaFuncSetAttribute(exact_kernel<C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+// The kernel for a number of experts.
+const void* kernel_for(int experts) {
+  using namespace exact_cuda;
+  if (experts <= 8) return kernel_of<8, 1>();
+  if (experts <= 16) return kernel_of<8, 2>();
+  if (experts <= 32) return kernel_of<8, 4>();
+  if (experts <= 64) return kernel_of<8, 8>();
+  if (experts <= 128) return kernel_of<8, 16>();
+  if (experts <= 256) return kernel_of<8, 32>();
+  if (experts <= 512) return kernel_of<16, 32>();
+  return kernel_of<32, 32>();
+}
+
+void launch(Arguments arguments, cudaStream_t stream) {
+  const void* kernel = kernel_for(arguments.problems.experts);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              arguments.shared_bytes),
         "shared memory");
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(arguments.shape.team * arguments.shape.teams);
-  config.blockDim = dim3(kThreads<C>);
+  config.blockDim = dim3(exact_cuda::kThreads);
   config.dynamicSmemBytes = arguments.shared_bytes;
   config.stream = stream;
   cudaLaunchAttribute together{};
@@ -88,7 +91,8 @@ void launch(const Arguments& arguments, cudaStream_t stream) {
   together.val.cooperative = 1;
   config.attrs = &together;
   config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, exact_kernel<C>, arguments), "launch");
+  void* parameters[] = {&arguments};
+  check(cudaLaunchKernelExC(&config, kernel, parameters), "launch");
 }
 
 }  // namespace
@@ -121,13 +125,7 @@ void launch_exact_cuda(const CudaProblems& problems, const CudaAssignments& resu
   check(
       cudaMemset2DAsync(workspace, layout.bytes, 0, layout.cleared, arguments.shape.teams, stream),
       "memset");
-  const int chunks = (problems.experts + 31) / 32;
-  if (chunks <= 1) return launch<1>(arguments, stream);
-  if (chunks <= 2) return launch<2>(arguments, stream);
-  if (chunks <= 4) return launch<4>(arguments, stream);
-  if (chunks <= 8) return launch<8>(arguments, stream);
-  if (chunks <= 16) return launch<16>(arguments, stream);
-  launch<32>(arguments, stream);
+  launch(arguments, stream);
 }
 
 }  // namespace ballast

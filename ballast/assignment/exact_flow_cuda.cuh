@@ -8,41 +8,54 @@
 namespace ballast::exact_cuda {
 
 // The order in which paths claim experts: shorter ones first.
-__device__ inline int path_key(const Core& core, int sink) {
+template <typename Cost>
+__device__ inline int path_key(const Core<Cost>& core, int sink) {
   return core.level[sink] * 2048 + sink;
 }
 
-__device__ inline bool is_sink(const Core& core, int e) {
+template <typename Cost>
+__device__ inline bool is_sink(const Core<Cost>& core, int e) {
   return core.surplus[e] < 0 && core.level[e] != kUnseen;
 }
 
+// Tokens that the last move on the way to an expert can carry.
+template <typename Cost>
+__device__ inline int width_at(const Core<Cost>& core, int e) {
+  return core.take[e] < 0 ? 1 : core.held[core.take[e]];
+}
+
 // Paths that share an expert, other than where they begin, wait: the first by key goes on. Leaves
-// in core.flow what each path can carry but for its first move.
-__device__ inline void claim_paths(const Core& core) {
+// in core.flow what each path can carry but for its first move. True: some path has to wait.
+template <typename Cost>
+__device__ inline bool claim_paths(const Core<Cost>& core) {
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) {
     if (!is_sink(core, e)) continue;
     const int key = path_key(core, e);
     for (int at = e; core.level[at] > 0; at = core.before[at]) atomicMin(&core.owner[at], key);
   }
   __syncthreads();
+  bool waits = false;
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) {
     if (!is_sink(core, e)) continue;
     const int key = path_key(core, e);
     int carry = -core.surplus[e];
     for (int at = e; core.level[at] > 0; at = core.before[at]) {
       if (core.owner[at] != key) carry = 0;
-      if (core.level[at] > 1) carry = min(carry, core.held[core.take[at]]);
-      if (core.empties >= 0 && core.parent[at] == core.empties) {
+      if (core.level[at] > 1) carry = min(carry, width_at(core, at));
+      if (core.empties >= 0 && core.parent[at] == core.pairs + core.empties) {
         carry = min(carry, core.room[at] - core.held[core.give[at]]);
       }
     }
     core.flow[e] = carry;
+    waits = waits || carry < -core.surplus[e];
   }
-  __syncthreads();
+  return __syncthreads_or(waits) != 0;
 }
 
-// Shares what paths have in common at their beginning. One warp, path by path in order.
-__device__ inline void share_sources(const Core& core) {
+// Shares what paths have in common at their beginning. One warp, path by path in order. Uses
+// core.owner of a single token's pair's expert as the mark that the token has left.
+template <typename Cost>
+__device__ inline void share_sources(const Core<Cost>& core) {
   if (threadIdx.x < 32) {
     for (int base = 0; base < core.experts; base += 32) {
       const int e = base + threadIdx.x;
@@ -55,10 +68,21 @@ __device__ inline void share_sources(const Core& core) {
       for (unsigned left = __ballot_sync(kAll, goes); left != 0; left &= left - 1) {
         if (static_cast<int>(threadIdx.x) == __ffs(left) - 1) {
           const int take = core.take[first], root = core.before[first];
-          const int carry = min(core.flow[e], min(core.surplus[root], core.held[take]));
+          int carry = min(core.flow[e], core.surplus[root]);
+          if (take >= 0) {
+            carry = min(carry, core.held[take]);
+            core.held[take] -= carry;
+          } else {
+            const int pair = core.give[first];
+            const unsigned here = core.ends[core.start[core.group[pair]]] & 0xffffu;
+            carry = here == static_cast<unsigned>(root) ? min(carry, 1) : 0;
+            if (carry > 0) {
+              unsigned& mark = core.ends[core.start[core.group[pair]]];
+              mark = (mark & 0xffff0000u) | (kCrowd - 1);  // gone, until apply_paths says where
+            }
+          }
           core.flow[e] = carry;
           core.surplus[root] -= carry;
-          core.held[take] -= carry;
         }
         __syncwarp();
       }
@@ -67,56 +91,69 @@ __device__ inline void share_sources(const Core& core) {
   __syncthreads();
 }
 
-__device__ inline void apply_paths(const Core& core) {
+template <typename Cost>
+__device__ inline void apply_paths(const Core<Cost>& core) {
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) {
     const int carry = core.flow[e];
     if (carry <= 0) continue;
     for (int at = e; core.level[at] > 0; at = core.before[at]) {
-      if (core.level[at] > 1) atomicAdd(&core.held[core.take[at]], -carry);
-      atomicAdd(&core.held[core.give[at]], carry);
+      if (core.take[at] >= 0) {
+        if (core.level[at] > 1) atomicAdd(&core.held[core.take[at]], -carry);
+        atomicAdd(&core.held[core.give[at]], carry);
+      } else {
+        const int group = core.group[core.give[at]];
+        for (int k = core.start[group]; k < core.start[group + 1]; ++k) {
+          core.ends[k] = (core.ends[k] & 0xffff0000u) | static_cast<unsigned>(at);
+        }
+      }
     }
     core.surplus[e] += carry;
   }
   __syncthreads();
 }
 
-__device__ inline bool any_sink(const Core& core) {
+template <typename Cost>
+__device__ inline bool any_sink(const Core<Cost>& core) {
   bool some = false;
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) some |= is_sink(core, e);
   return __syncthreads_or(some) != 0;
 }
 
-__device__ inline bool any_surplus(const Core& core) {
+template <typename Cost>
+__device__ inline bool any_surplus(const Core<Cost>& core) {
   bool some = false;
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) some |= core.surplus[e] > 0;
   return __syncthreads_or(some) != 0;
 }
 
-// Moves as many tokens as possible at no cost. Returns the searches; adds up their levels.
-__device__ inline int move_freely(Core& core, Block& b, int& levels) {
-  find_tight(core, &b.flag);
+// Moves tokens at no cost; what it leaves, the next distances find. Returns the searches; adds up
+// their levels.
+template <typename Cost>
+__device__ inline int move_freely(Core<Cost>& core, int& levels) {
   int searches = 0;
   while (true) {
     levels += find_levels(core);
     ++searches;
     if (!any_sink(core)) return searches;
     find_steps(core);
-    claim_paths(core);
+    const bool waits = claim_paths(core);
     share_sources(core);
     apply_paths(core);
+    if (!waits) return searches;
   }
 }
 
 // Solves the core. True: balanced. False: some surplus cannot leave within window and budget.
-__device__ inline bool solve_core(Core& core, Block& b, int rank) {
+template <typename Cost>
+__device__ inline bool solve_core(Core<Cost>& core, Block& b, int rank) {
   int levels = 0, phases = 0, searches = 0, sweeps = 0;
   bool balanced = true;
   while (any_surplus(core)) {
     ++phases;
     sweeps += find_distances(core);
-    const bool reached = raise_prices(core, b.long_scratch);
-    if (reached) searches += move_freely(core, b, levels);
-    if (!reached || (core.budget == 0 && any_surplus(core))) {
+    const bool reached = raise_prices(core, reinterpret_cast<Cost*>(b.long_scratch));
+    if (reached) searches += move_freely(core, levels);
+    if (!reached) {
       balanced = false;
       break;
     }

@@ -16,23 +16,23 @@ __device__ inline void clear_table(Block& b, const Team& team) {
 }
 
 // Enters the lists' hashes into the team's table, which keeps the first token of each.
-template <int C>
+template <class N, class M>
 __device__ void enter_table(Block& b, const Window& window, int count, long long* lists) {
   const unsigned mask = b.arguments->shape.table - 1;
-  double price[C];
-  load_prices<C>(b, price);
-  for_entries(b, count, [&](int entry, int token, int lane) {
-    Worths<C> slack;
-    const unsigned in = list_of<C>(b, window, token, lane, price, slack);
+  typename N::Worth price[M::kValues];
+  load_prices<N, M>(b, price);
+  for_entries<M>(b, count, [&](int entry, int token, int lane) {
+    typename N::Worth slack[M::kValues];
+    const unsigned in = list_of<N, M>(b, window, token, lane, price, slack);
     unsigned long long key = 0;
 #pragma unroll
-    for (int i = 0; i < C; ++i) {
+    for (int i = 0; i < M::kValues; ++i) {
       if ((in >> i & 1u) != 0) {
-        const auto bits = static_cast<uint64_t>(static_cast<long long>(slack.value[i]));
-        key += mix64(mix64(bits + 0x9E3779B97F4A7C15ull) + lane + i * b.rows.lanes);
+        const auto bits = static_cast<uint64_t>(static_cast<long long>(slack[i]));
+        key += mix64(mix64(bits + 0x9E3779B97F4A7C15ull) + M::expert(lane, i));
       }
     }
-    key = lanes_sum(key, b.rows.lanes) | 1ull;
+    key = lanes_sum(key, M::kLanes) | 1ull;
     if (entry >= 0 && lane == 0) {
       unsigned slot = static_cast<unsigned>(key >> 20) & mask;
       while (true) {
@@ -49,33 +49,36 @@ __device__ void enter_table(Block& b, const Window& window, int count, long long
 }
 
 // Leaves out experts of a list that is too long. The token's own expert stays.
-template <int C>
+template <class M>
 __device__ inline unsigned shortened(const Block& b, unsigned in, int token, int lane, int own) {
-  const int length = lanes_sum(__popc(in), b.rows.lanes);
+  const int length = lanes_sum(__popc(in), M::kLanes);
   if (length <= kShortList) return in;
   const auto limit = static_cast<unsigned>(4294967295.0 * kShortList / length);
 #pragma unroll
-  for (int i = 0; i < C; ++i) {
-    const int expert = lane + i * b.rows.lanes;
+  for (int i = 0; i < M::kValues; ++i) {
+    const int expert = M::expert(lane, i);
     if (expert != own && mix(token, expert) > limit) in &= ~(1u << i);
   }
   return in;
 }
 
 // The list that an entry writes: none if another token has it already.
-template <int C>
+template <class N, class M>
 __device__ inline unsigned own_list(Block& b, const Window& window, int entry, int token, int lane,
-                                    const double (&price)[C], Worths<C>& slack, int& first) {
-  unsigned in = list_of<C>(b, window, token, lane, price, slack);
+                                    const typename N::Worth (&price)[M::kValues],
+                                    typename N::Worth (&slack)[M::kValues], int& first) {
+  unsigned in = list_of<N, M>(b, window, token, lane, price, slack);
   bool alone = true;
   first = token;
   if (window.merge && entry >= 0) {
     const int slot = b.work.entry_first[entry];
     first = b.rows.tokens - __ldcg(&b.work.table_first[slot]);
-    alone = __ldcg(&b.work.table_count[slot]) == 1;
+    const int count = __ldcg(&b.work.table_count[slot]);
+    alone = count == 1;
+    if (lane == 0) b.work.entry_count[entry] = count;
   }
   const int own = token >= 0 ? b.work.place[1 - b.place][token] : -1;
-  const unsigned few = shortened<C>(b, in, token, lane, own);
+  const unsigned few = shortened<M>(b, in, token, lane, own);
   if (window.shorten && alone) in = few;
   return first == token && mix(token, 1) <= window.sample ? in : 0;
 }
@@ -108,16 +111,16 @@ __device__ inline void place_lists(Block& b, int rank, int count, int round) {
   }
 }
 
-template <int C>
+template <class N, class M>
 __device__ void write_lists(Block& b, const Team& team, const Window& window, int count,
                             int round) {
-  double price[C];
-  load_prices<C>(b, price);
-  for_entries(b, count, [&](int entry, int token, int lane) {
-    Worths<C> slack;
+  typename N::Worth price[M::kValues];
+  load_prices<N, M>(b, price);
+  for_entries<M>(b, count, [&](int entry, int token, int lane) {
+    typename N::Worth slack[M::kValues];
     int first = 0;
-    const unsigned in = own_list<C>(b, window, entry, token, lane, price, slack, first);
-    const int length = lanes_sum(__popc(in), b.rows.lanes);
+    const unsigned in = own_list<N, M>(b, window, entry, token, lane, price, slack, first);
+    const int length = lanes_sum(__popc(in), M::kLanes);
     if (entry >= 0 && lane == 0) {
       b.work.entry_pairs[entry] = length == 0 && first == token ? -1 : length;
     }
@@ -125,24 +128,24 @@ __device__ void write_lists(Block& b, const Team& team, const Window& window, in
   __syncthreads();
   place_lists(b, team.rank, count, round);
   const int64_t region = static_cast<int64_t>(team.rank) * b.arguments->shape.region_pairs;
-  for_entries(b, count, [&](int entry, int token, int lane) {
-    Worths<C> slack;
+  for_entries<M>(b, count, [&](int entry, int token, int lane) {
+    typename N::Worth slack[M::kValues];
     int first = 0;
-    unsigned in = own_list<C>(b, window, entry, token, lane, price, slack, first);
+    unsigned in = own_list<N, M>(b, window, entry, token, lane, price, slack, first);
     if (entry < 0 || b.work.entry_pairs[entry] < 0) in = 0;
     int before = __popc(in);
-    for (int step = 1; step < b.rows.lanes; step *= 2) {
-      const int other = __shfl_up_sync(kAll, before, step, b.rows.lanes);
+    for (int step = 1; step < M::kLanes; step *= 2) {
+      const int other = __shfl_up_sync(kAll, before, step, M::kLanes);
       if (lane >= step) before += other;
     }
     before -= __popc(in);
     if (in != 0) {
       int64_t at = region + b.work.entry_start[entry] + before;
 #pragma unroll
-      for (int i = 0; i < C; ++i) {
+      for (int i = 0; i < M::kValues; ++i) {
         if ((in >> i & 1u) == 0) continue;
-        b.work.region_slack[at] = static_cast<long long>(slack.value[i]);
-        b.work.region_expert[at] = static_cast<uint16_t>(lane + i * b.rows.lanes);
+        b.work.region_slack[at] = static_cast<long long>(slack[i]);
+        b.work.region_expert[at] = static_cast<uint16_t>(M::expert(lane, i));
         ++at;
       }
     }

@@ -6,20 +6,6 @@
 // From the sums of a soft pass to better prices.
 namespace ballast::exact_cuda {
 
-// Names of Block::vector.
-enum Vector {
-  kDirection,  // of conjugate gradients, preconditioned residual
-  kResidual,
-  kSearch,
-  kImage,
-  kAnswer,
-  kProduct,
-  kPadding,  // padding tokens at each expert, spread like the others
-  kEmpty,    // empty places, likewise
-  kDiagonal,
-  kSlope,  // how fast empty places follow prices
-};
-
 // Padding and empty places at b.price, spread at temperature tau. One warp's work.
 __device__ inline void spread_classes(Block& b, double tau) {
   const int lane = threadIdx.x;
@@ -62,8 +48,8 @@ __device__ inline void spread_classes(Block& b, double tau) {
 
 // vector[kProduct] = Hessian * vector[kDirection]. `held`: this thread's part of a small Hessian.
 struct Hessian {
-  static constexpr int kHeld = 16;
-  static constexpr int kSplit = 8;
+  static constexpr int kHeld = 32;
+  static constexpr int kSplit = 4;
   float held[kHeld];
   const int* matrix;
   float unit;
@@ -126,9 +112,8 @@ struct Hessian {
         empty = fmaf(b.vector[kSlope][e], direction[e], empty);
         slope += b.vector[kSlope][e];
       }
-      padding = block_sum(padding, b.float_scratch) / fmaxf(static_cast<float>(b.padding), 1);
-      empty = block_sum(empty, b.float_scratch);
-      slope = block_sum(slope, b.float_scratch);
+      block_sums(padding, empty, slope, b.float_scratch);
+      padding /= fmaxf(static_cast<float>(b.padding), 1);
       empty = slope > 1e-6f ? empty / slope : 0;
     }
     for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
@@ -153,13 +138,12 @@ __device__ inline int conjugate_gradients(Block& b, Team& team, Hessian& hessian
   __syncthreads();
   for (int iteration = 0; iteration < 30; ++iteration) {
     hessian.apply(b, team);
-    float power = 0, bend = 0;
+    float power = 0, bend = 0, none = 0;
     for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
       power = fmaf(r[e], u[e], power);
       bend = fmaf(w[e], u[e], bend);
     }
-    power = block_sum(power, b.float_scratch);
-    bend = block_sum(bend, b.float_scratch);
+    block_sums(power, bend, none, b.float_scratch);
     if (iteration == 0) start = power;
     const float beta = iteration == 0 ? 0 : power / last;
     const float divisor = iteration == 0 ? bend : bend - beta * power / step;

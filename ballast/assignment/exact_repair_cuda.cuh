@@ -7,8 +7,6 @@
 // back: prices, experts of tokens, places of padding.
 namespace ballast::exact_cuda {
 
-constexpr double kHighestPrice = 1125899906842624.0;  // 2^50, so that sums with scores are exact
-
 // Where each block's share of the window begins; in the arena.
 struct Gather {
   int* entries;  // [team + 1] running sums
@@ -47,58 +45,66 @@ __device__ inline T* from_arena(char*& at, size_t count) {
 }
 
 // Arrays of the core: in shared memory if they fit, else in device memory.
-__device__ inline Core lay_out_core(Block& b, const Gather& gather, char* arena) {
-  Core core;
+template <class N>
+__device__ inline Core<typename N::Cost> lay_out_core(Block& b, const Gather& gather, char* arena,
+                                                      bool crowds) {
+  using Cost = typename N::Cost;
+  Core<Cost> core;
   const int e = core.experts = b.experts;
-  core.distance = from_arena<long long>(arena, e);
-  core.rise = from_arena<long long>(arena, e);
-  int** arrays[] = {&core.surplus, &core.level, &core.parent, &core.owner,
-                    &core.before,  &core.take,  &core.give,   &core.flow};
-  for (int** array : arrays) *array = from_arena<int>(arena, e);
+  core.distance = from_arena<Cost>(arena, e);
+  core.rise = from_arena<Cost>(arena, e);
+  core.surplus = from_arena<int>(arena, e);
+  core.level = from_arena<int>(arena, e);
+  core.parent = from_arena<int>(arena, e);
+  core.owner = from_arena<int>(arena, e);
+  core.before = from_arena<int>(arena, e);
+  core.take = from_arena<int>(arena, e);
+  core.give = from_arena<int>(arena, e);
+  core.flow = from_arena<int>(arena, e);
   core.room = b.hard;
   core.groups = gather.groups[gather.blocks];
   core.pairs = gather.pairs[gather.blocks];
   core.empties = -1;
-  const size_t groups = core.groups + 3, pairs = core.pairs + 2 * static_cast<size_t>(e);
-  const size_t need =
-      pairs * (sizeof(long long) + sizeof(int) + sizeof(uint16_t)) + groups * 3 * sizeof(int) + 128;
-  if (arena + need <= b.arena + b.arena_bytes) {
-    core.slack = from_arena<long long>(arena, pairs);
-    core.held = from_arena<int>(arena, pairs);
-    core.start = from_arena<int>(arena, groups);
-    core.wide = from_arena<int>(arena, groups);
-    core.tight = from_arena<int>(arena, groups);
-    core.expert = from_arena<uint16_t>(arena, pairs);
-  } else {
-    core.slack = b.work.core_slack;
-    core.held = b.work.core_held;
-    core.start = b.work.core_start;
-    core.wide = b.work.core_wide;
-    core.tight = b.work.core_tight;
-    core.expert = b.work.core_expert;
-  }
+  const size_t groups = core.groups + 3;
+  const size_t pairs = core.pairs + (crowds ? 2 * static_cast<size_t>(e) : 0);
+  const size_t need = pairs * (sizeof(Cost) + 2 * sizeof(int)) + groups * sizeof(int) +
+                      (crowds ? pairs + groups : 0) * sizeof(int) + 128;
+  const bool fits = arena + need <= b.arena + b.arena_bytes;
+  core.cost = fits ? from_arena<Cost>(arena, pairs) : reinterpret_cast<Cost*>(b.work.core_slack);
+  core.ends = fits ? from_arena<unsigned>(arena, pairs) : b.work.core_ends;
+  core.group = fits ? from_arena<int>(arena, pairs) : b.work.core_group;
+  core.start = fits ? from_arena<int>(arena, groups) : b.work.core_start;
+  core.held = fits && crowds ? from_arena<int>(arena, pairs) : b.work.core_held;
+  core.crowd = fits && crowds ? from_arena<int>(arena, groups) : b.work.core_crowd;
   return core;
 }
 
 // The pair of a group at an expert, or -1.
-__device__ inline int pair_at(const Core& core, int group, int expert) {
+template <typename Cost>
+__device__ inline int pair_at(const Core<Cost>& core, int group, int expert) {
   for (int k = core.start[group]; k < core.start[group + 1]; ++k) {
-    if (core.expert[k] == expert) return k;
+    if (core.expert(k) == expert) return k;
   }
   return -1;
 }
 
-// One more group, of tokens that are worth the same everywhere.
-__device__ inline void add_class(Core& core, const Block& b, const int* held, double low) {
+// One more crowd, of tokens that are worth the same everywhere.
+template <typename Cost>
+__device__ inline void add_class(Core<Cost>& core, const Block& b, const int* held, double low) {
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) {
     const int k = core.pairs + e;
-    core.slack[k] = static_cast<long long>(b.price[e] - low);
-    core.expert[k] = static_cast<uint16_t>(e);
+    core.cost[k] = static_cast<Cost>(b.price[e] - low);
+    core.ends[k] = kCrowd | static_cast<unsigned>(e) << 16;
+    core.group[k] = core.groups;
     core.held[k] = __ldcg(&held[e]);
   }
-  if (threadIdx.x == 0) core.start[core.groups] = core.pairs;
+  if (threadIdx.x == 0) {
+    core.start[core.groups] = core.pairs;
+    core.crowd[core.crowds] = core.groups;
+  }
   core.pairs += core.experts;
   ++core.groups;
+  ++core.crowds;
 }
 
 // Where padding and empty places go at b.price before anything else is known: the cheapest.
@@ -118,50 +124,67 @@ __device__ inline void place_classes(Block& b) {
   __syncthreads();
 }
 
-// Reads lists and entries; counts who is where.
-__device__ inline void load_core(Core& core, Block& b, const Gather& gather, bool merge) {
+// One entry of the window, as the blocks have written it.
+struct Entry {
+  int index, token, length, group;
+
+  __device__ Entry(const Block& b, const Gather& gather, int i) {
+    const int block = block_of(gather.entries, gather.blocks, i);
+    index = block * b.arguments->shape.chunk + (i - gather.entries[block]);
+    token = __ldcg(&b.work.entry_token[index]);
+    length = __ldcg(&b.work.entry_pairs[index]);
+    group = length > 0 ? gather.groups[block] + __ldcg(&b.work.entry_rank[index]) : -1;
+    if (length > 0) start = gather.pairs[block] + __ldcg(&b.work.entry_start[index]);
+  }
+  int start = 0;
+};
+
+// Reads lists and entries; finds who is where.
+template <typename Cost>
+__device__ inline void load_core(Core<Cost>& core, Block& b, const Gather& gather, bool merge) {
   const int64_t region = b.arguments->shape.region_pairs;
-  const int chunk = b.arguments->shape.chunk;
+  const int* place = b.work.place[1 - b.place];
+  const int entries = gather.entries[gather.blocks];
+  if (threadIdx.x == 0) b.flag = 0;
   for (int i = threadIdx.x; i < core.pairs; i += blockDim.x) {
     const int block = block_of(gather.pairs, gather.blocks, i);
     const int64_t at = block * region + (i - gather.pairs[block]);
-    core.slack[i] = __ldcg(&b.work.region_slack[at]);
-    core.expert[i] = __ldcg(&b.work.region_expert[at]);
-    core.held[i] = 0;
+    core.cost[i] = static_cast<Cost>(__ldcg(&b.work.region_slack[at]));
+    core.ends[i] = kCrowd | static_cast<unsigned>(__ldcg(&b.work.region_expert[at])) << 16;
+    if (merge) core.held[i] = 0;
   }
-  const int entries = gather.entries[gather.blocks];
+  __syncthreads();
   for (int i = threadIdx.x; i < entries; i += blockDim.x) {
-    const int block = block_of(gather.entries, gather.blocks, i);
-    const int entry = block * chunk + (i - gather.entries[block]);
-    const int length = __ldcg(&b.work.entry_pairs[entry]);
-    const int group = gather.groups[block] + __ldcg(&b.work.entry_rank[entry]);
-    if (length > 0) core.start[group] = gather.pairs[block] + __ldcg(&b.work.entry_start[entry]);
-    if (merge && length != 0) {
-      b.work.group_of[__ldcg(&b.work.entry_token[entry])] = length > 0 ? group : -1;
+    const Entry entry(b, gather, i);
+    if (merge && entry.length != 0) b.work.group_of[entry.token] = entry.group;
+    if (entry.group < 0) continue;
+    core.start[entry.group] = entry.start;
+    const bool alone = !merge || __ldcg(&b.work.entry_count[entry.index]) == 1;
+    const unsigned from = alone ? __ldcg(&place[entry.token]) : kCrowd;
+    for (int k = entry.start; k < entry.start + entry.length; ++k) {
+      core.group[k] = entry.group;
+      core.ends[k] = (core.ends[k] & 0xffff0000u) | from;
     }
+    if (!alone) core.crowd[atomicAdd(&b.flag, 1)] = entry.group;
   }
   if (threadIdx.x == 0) core.start[core.groups] = core.pairs;
   __threadfence_block();
   __syncthreads();
-  const int* place = b.work.place[1 - b.place];
-  for (int i = threadIdx.x; i < entries; i += blockDim.x) {
-    const int block = block_of(gather.entries, gather.blocks, i);
-    const int entry = block * chunk + (i - gather.entries[block]);
-    int group = gather.groups[block] + __ldcg(&b.work.entry_rank[entry]);
-    if (merge) {
-      group = __ldcg(&b.work.group_of[__ldcg(&b.work.entry_first[entry])]);
-    } else if (__ldcg(&b.work.entry_pairs[entry]) < 0) {
-      group = -1;
-    }
-    if (group < 0) continue;
-    const int pair = pair_at(core, group, __ldcg(&place[__ldcg(&b.work.entry_token[entry])]));
+  core.crowds = b.flag;
+  __syncthreads();
+  for (int i = threadIdx.x; i < entries && merge; i += blockDim.x) {
+    const Entry entry(b, gather, i);
+    const int group = __ldcg(&b.work.group_of[__ldcg(&b.work.entry_first[entry.index])]);
+    if (group < 0 || (core.ends[core.start[group]] & 0xffffu) != kCrowd) continue;
+    const int pair = pair_at(core, group, __ldcg(&place[entry.token]));
     if (pair >= 0) atomicAdd(&core.held[pair], 1);
   }
   __syncthreads();
 }
 
 // Padding, empty places, surpluses, and which lists are long.
-__device__ inline void complete_core(Core& core, Block& b, const int* loads) {
+template <typename Cost>
+__device__ inline void complete_core(Core<Cost>& core, Block& b, const int* loads) {
   double low = 1e300;
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) low = fmin(low, b.price[e]);
   low = -block_max(-low, b.sum_scratch);
@@ -178,35 +201,27 @@ __device__ inline void complete_core(Core& core, Block& b, const int* loads) {
     core.rise[e] = 0;
     b.hard[e] = b.upper[e] - b.lower[e];  // core.room
   }
-  if (threadIdx.x == 0) {
-    core.start[core.groups] = core.pairs;
-    b.flag = 0;
-  }
-  __syncthreads();
-  for (int g = threadIdx.x; g < core.groups; g += blockDim.x) {
-    if (core.start[g + 1] - core.start[g] > kWide) core.wide[atomicAdd(&b.flag, 1)] = g;
-  }
-  __syncthreads();
-  core.wide_count = b.flag;
+  if (threadIdx.x == 0) core.start[core.groups] = core.pairs;
   __syncthreads();
 }
 
-// The experts of entries whose lists are shared: a group's tokens in order, over its experts in
-// order. One warp after the other, so that the order is the tokens'.
-__device__ inline void hand_out_shared(const Core& core, Block& b, const Gather& gather,
+// The experts of entries in crowds: a crowd's tokens in order, over its experts in order. One warp
+// after the other, so that the order is the tokens'.
+template <typename Cost>
+__device__ inline void hand_out_crowds(const Core<Cost>& core, Block& b, const Gather& gather,
                                        int* place) {
-  const int chunk = b.arguments->shape.chunk, lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
   const int entries = gather.entries[gather.blocks];
-  const int warps = blockDim.x / 32;
   for (int base = 0; base < entries; base += blockDim.x) {
     const int i = base + threadIdx.x;
     int group = -1, token = 0;
     if (i < entries) {
-      const int block = block_of(gather.entries, gather.blocks, i);
-      const int entry = block * chunk + (i - gather.entries[block]);
-      token = __ldcg(&b.work.entry_token[entry]);
-      group = __ldcg(&b.work.group_of[__ldcg(&b.work.entry_first[entry])]);
+      const Entry entry(b, gather, i);
+      token = entry.token;
+      group = __ldcg(&b.work.group_of[__ldcg(&b.work.entry_first[entry.index])]);
+      if (group >= 0 && (core.ends[core.start[group]] & 0xffffu) != kCrowd) group = -1;
     }
+    if (__syncthreads_or(group >= 0) == 0) continue;
     for (int warp = 0; warp < warps; ++warp) {
       if (static_cast<int>(threadIdx.x / 32) == warp) {
         const unsigned same = __match_any_sync(kAll, group);
@@ -215,7 +230,7 @@ __device__ inline void hand_out_shared(const Core& core, Block& b, const Gather&
           for (int k = core.start[group]; k < core.start[group + 1]; ++k) {
             const int here = core.held[k];
             if (rank < here) {
-              place[token] = core.expert[k];
+              place[token] = core.expert(k);
               break;
             }
             rank -= here;
@@ -236,7 +251,9 @@ __device__ inline void hand_out_shared(const Core& core, Block& b, const Gather&
   }
 }
 
-__device__ inline void hand_out(const Core& core, Block& b, const Gather& gather, bool merge) {
+template <class N>
+__device__ inline void hand_out(const Core<typename N::Cost>& core, Block& b, const Gather& gather,
+                                bool merge) {
   int* place = b.work.place[1 - b.place];
   int at = core.pairs;
   if (b.empty > 0) {
@@ -258,31 +275,26 @@ __device__ inline void hand_out(const Core& core, Block& b, const Gather& gather
   }
   low = -block_max(-low, b.sum_scratch);
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) {
-    b.work.prices[e] = fmin(b.price[e] - low, kHighestPrice);
+    b.work.prices[e] = fmin(b.price[e] - low, N::highest_price());
   }
-  if (merge) {
-    hand_out_shared(core, b, gather, place);
-    return;
-  }
-  const int chunk = b.arguments->shape.chunk;
   for (int i = threadIdx.x; i < gather.entries[gather.blocks]; i += blockDim.x) {
-    const int block = block_of(gather.entries, gather.blocks, i);
-    const int entry = block * chunk + (i - gather.entries[block]);
-    if (__ldcg(&b.work.entry_pairs[entry]) < 0) continue;
-    const int group = gather.groups[block] + __ldcg(&b.work.entry_rank[entry]);
-    for (int k = core.start[group]; k < core.start[group + 1]; ++k) {
-      if (core.held[k] > 0) place[__ldcg(&b.work.entry_token[entry])] = core.expert[k];
-    }
+    const Entry entry(b, gather, i);
+    if (entry.group < 0) continue;
+    const unsigned from = core.ends[entry.start] & 0xffffu;
+    if (from != kCrowd) place[entry.token] = static_cast<int>(from);
   }
+  if (merge && core.crowds > 0) hand_out_crowds(core, b, gather, place);
 }
 
-__device__ inline int surplus_of(const Core& core, Block& b) {
+template <typename Cost>
+__device__ inline int surplus_of(const Core<Cost>& core, Block& b) {
   int sum = 0;
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) sum += max(0, core.surplus[e]);
   return block_sum(sum, b.int_scratch);
 }
 
 // All of it, for the first block of a team. `loads`: counted tokens at each expert.
+template <class N>
 __device__ inline void repair(Block& b, const Team& team, const int* loads, const Window& window,
                               int round) {
   char* arena = b.arena;
@@ -295,17 +307,20 @@ __device__ inline void repair(Block& b, const Team& team, const int* loads, cons
   sum_blocks(b, b.work.block_pairs, gather.pairs, team.size);
   sum_blocks(b, b.work.block_groups, gather.groups, team.size);
   if (round == 0 && (b.padding > 0 || b.empty > 0)) place_classes(b);
-  Core core = lay_out_core(b, gather, arena);
+  using Cost = typename N::Cost;
+  Core<Cost> core = lay_out_core<N>(b, gather, arena, window.merge || b.padding > 0 || b.empty > 0);
   load_core(core, b, gather, window.merge);
   complete_core(core, b, loads);
   const bool partial = *static_cast<volatile int*>(&b.work.verdict->overflow) == round + 1;
   const bool complete = !partial && window.reach >= bin_end(kBins - 1);
-  core.budget = complete ? 2 * kFar : static_cast<long long>(fmin(window.reach, kHighestPrice));
+  core.budget =
+      complete ? core.kFar
+               : static_cast<Cost>(fmin(static_cast<double>(window.reach), N::highest_price()));
   if (partial) core.budget = 0;
   const int before = surplus_of(core, b);
   const bool balanced = solve_core(core, b, team.rank);
   const int moved = before - surplus_of(core, b);
-  hand_out(core, b, gather, window.merge);
+  hand_out<N>(core, b, gather, window.merge);
   trace_add(b, team.rank, kTraceGroups, core.groups);
   trace_add(b, team.rank, kTracePairs, core.pairs);
   if (threadIdx.x == 0) {

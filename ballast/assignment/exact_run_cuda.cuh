@@ -5,14 +5,19 @@
 
 namespace ballast::exact_cuda {
 
+__device__ inline void collect_loads(Block& b, const Sums& sums) {
+  __syncthreads();
+  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) b.hard[e] = __ldcg(&sums.hard[e]);
+}
+
 // First look, scales, start prices. Returns the imbalance at them; `warm`: they are the caller's.
-template <int C>
+template <class M>
 __device__ int look(Block& b, Team& team, bool& warm) {
   const CudaProblems& p = b.arguments->problems;
   const double* start = p.start_prices == nullptr
                             ? nullptr
                             : p.start_prices + static_cast<int64_t>(b.problem) * b.experts;
-  first_look<C>(b, start);
+  first_look<M>(b, start);
   __syncthreads();
   const Sums mine = sums_of(b.work, b.experts, b.turn);
   for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
@@ -28,9 +33,11 @@ __device__ int look(Block& b, Team& team, bool& warm) {
   const Sums sums = finish_pass(b, team);
   if (threadIdx.x == 0) set_scales(b);
   __syncthreads();
+  use_stage<M>(b);
   sample_deviation(b);
   warm = load_start(b, start);
-  return imbalance_of(b, sums.hard);
+  collect_loads(b, sums);
+  return imbalance_of(b, b.hard);
 }
 
 // How one round of repair went.
@@ -43,37 +50,42 @@ struct Round {
 };
 
 // The window for a round: wider than the last, unless that was too much.
-__device__ inline Window next_window(Block& b, const Round& r, int round, int imbalance) {
+__device__ inline Window next_window(Block& b, const Round& r, int round, int imbalance,
+                                     float smallest) {
   const int most = max(b.counted / 4, min(b.counted, 8 * b.experts));
   double want = fmin(8.0 * max(imbalance, b.experts), static_cast<double>(most));
   float least = 0;
   if (round > 0 && r.verdict.overflow == 0) {
     want = fmax(want, r.window.members * 1.5 + 1);
     least = r.window.reach * (r.verdict.balanced != 0 ? 2 : r.verdict.moved > 0 ? 4 : 16);
-    least = fmaxf(least, 67108864.0f);  // a millionth of the largest score
+    least = fmaxf(least, smallest);
   }
   if (b.counted == 0) least = r.ceiling;
   want = fmin(want, static_cast<double>(b.counted));
   Window window = plan_window(b, r.sums, static_cast<int>(want), least, r.ceiling);
-  window.merge = window.merge || round > 0;
+  window.merge = window.merge || round > 0 || imbalance > 4 * goal_of(b);
   return window;
 }
 
 // Builds a window about b.price, repairs it, and checks the result on all scores.
-template <int C>
+template <class N, class M>
 __device__ void repair_round(Block& b, Team& team, Round& r, int round) {
-  const int imbalance = imbalance_of(b, r.sums.hard);
-  Window window = next_window(b, r, round, imbalance);
+  collect_loads(b, r.sums);
+  const int imbalance = imbalance_of(b, b.hard);
+  const auto smallest =
+      static_cast<float>(ldexp(1.0, N::bits(b) - 20));  // a millionth of the range
+  Window window = next_window(b, r, round, imbalance, smallest);
   const int count = list_entries(b, window);
   if (window.merge) {
-    enter_table<C>(b, window, count, &r.sums.counts[kLists]);
+    enter_table<N, M>(b, window, count, &r.sums.counts[kLists]);
     team.meet();
-    thin_window(window, static_cast<int>(__ldcg(&r.sums.counts[kLists])), round < kWholeFrom);
+    thin_window(window, static_cast<int>(__ldcg(&r.sums.counts[kLists])), round < kWholeFrom,
+                r.verdict.overflow != 0);
   }
-  write_lists<C>(b, team, window, count, round);
+  write_lists<N, M>(b, team, window, count, round);
   team.meet();
   if (round == 0) trace_time(b, team.rank, kTraceTimeWindow);
-  if (team.rank == 0) repair(b, team, r.sums.hard, window, round);
+  if (team.rank == 0) repair<N>(b, team, r.sums.hard, window, round);
   team.meet();
   if (round == 0) trace_time(b, team.rank, kTraceTimeCore);
   for (int e = threadIdx.x; e < b.experts; e += blockDim.x) b.price[e] = __ldcg(&b.work.prices[e]);
@@ -81,7 +93,7 @@ __device__ void repair_round(Block& b, Team& team, Round& r, int round) {
   __syncthreads();
   clear_next(b, team, false);
   if (window.merge) clear_table(b, team);
-  exact_pass<C>(b, team, false);
+  exact_pass<N, M>(b, team, false);
   r.sums = finish_pass(b, team);
   r.window = window;
   const volatile Verdict* verdict = b.work.verdict;
@@ -89,49 +101,85 @@ __device__ void repair_round(Block& b, Team& team, Round& r, int round) {
   r.verdict.moved = verdict->moved;
   r.verdict.stuck = verdict->stuck;
   r.verdict.overflow = verdict->overflow == round + 1 ? 1 : 0;
-  if (r.verdict.overflow != 0) r.ceiling = window.reach / 8;
+  if (r.verdict.overflow != 0 && window.reach > 0) r.ceiling = window.reach / 8;
   r.violations = static_cast<int>(__ldcg(&r.sums.counts[kViolations]));
   if (round == 0) trace_time(b, team.rank, kTraceTimeVerify);
 }
 
-// True: good enough for the caller.
-__device__ inline bool close_enough(Block& b, const Team& team, const Round& r) {
-  if (r.verdict.balanced == 0) return false;
-  if (r.violations == 0) return true;
-  if (!(b.arguments->relative_gap > 0) || b.forbid) return false;
+enum class Outcome { kNotYet, kSolved, kCoarse, kFailed };
+
+// Whether the last round was good enough: for the caller, and for these quanta.
+template <class N>
+__device__ Outcome outcome_of(Block& b, const Team& team, const Round& r) {
+  const bool narrow = sizeof(typename N::Cost) == 4;
+  if (r.verdict.stuck != 0) return Outcome::kFailed;
+  if (r.verdict.balanced == 0) {
+    return narrow && r.window.reach >= r.ceiling && r.ceiling >= N::kCeiling ? Outcome::kCoarse
+                                                                             : Outcome::kNotYet;
+  }
+  const double slack = static_cast<double>(__ldcg(&r.sums.counts[kSlackSum])) / 64;
+  const double norm = static_cast<double>(__ldcg(&r.sums.counts[kNorm])) * 1048576;
+  if (r.violations == 0 && !narrow) return Outcome::kSolved;
+  if (r.violations == 0) return slack <= 4e-10 * norm ? Outcome::kSolved : Outcome::kCoarse;
+  if (!(b.arguments->relative_gap > 0) || b.forbid != 0) return Outcome::kNotYet;
   const double primal = sum_parts(b, team, kPartPrimal);
-  const double slack = sum_parts(b, team, kPartSlack) / b.exact_scale;
-  return slack <= b.arguments->relative_gap * fabs(primal);
+  const double gap = sum_parts(b, team, kPartSlack) / b.exact_scale;
+  return gap <= b.arguments->relative_gap * fabs(primal) ? Outcome::kSolved : Outcome::kNotYet;
+}
+
+// Whether prices are too far apart for padding and empty places in 32 bits.
+__device__ inline bool prices_spread(Block& b) {
+  if (b.padding == 0 && b.empty == 0) return false;
+  bool far = false;
+  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) far = far || b.price[e] > 268435456.0;
+  return __syncthreads_or(far) != 0;
+}
+
+// From soft prices to an optimal assignment, in quanta of N. `place` is then that assignment.
+template <class N, class M>
+__device__ Outcome repair_all(Block& b, Team& team) {
+  round_prices<N>(b);
+  clear_next(b, team, false);
+  exact_pass<N, M>(b, team, true);
+  Round r{};
+  r.ceiling = fminf(bin_end(kBins - 1), N::kCeiling);
+  r.sums = finish_pass(b, team);
+  trace_time(b, team.rank, kTraceTimeExact);
+  Outcome outcome = Outcome::kNotYet;
+  for (int round = 0; round < kMaxRounds && outcome == Outcome::kNotYet; ++round) {
+    trace_add(b, team.rank, kTraceRounds, 1);
+    if (sizeof(typename N::Cost) == 4 && prices_spread(b)) return Outcome::kCoarse;
+    repair_round<N, M>(b, team, r, round);
+    outcome = outcome_of<N>(b, team, r);
+  }
+  if (outcome == Outcome::kFailed && b.forbid != 0 && threadIdx.x == 0) b.infeasible = 1;
+  __syncthreads();
+  return outcome;
+}
+
+// The slow way for the rare case, apart from the rest so that it takes no registers there.
+template <class M>
+__noinline__ __device__ Outcome repair_wide(Block& b, Team& team) {
+  return repair_all<Wide, M>(b, team);
 }
 
 // Prices and assignment; false if it did not come to an end.
-template <int C>
+template <class M>
 __device__ bool solve(Block& b, Team& team) {
   bool warm = false;
-  const int imbalance = look<C>(b, team, warm);
+  const int imbalance = look<M>(b, team, warm);
   trace_time(b, team.rank, kTraceTimeScan);
   if (b.counted > 0 && b.range > 0) {
     const Annealing annealing = plan_annealing(b, imbalance, warm);
-    if (imbalance > annealing.goal) anneal<C>(b, team, annealing);
+    if (imbalance > annealing.goal) anneal<M>(b, team, annealing);
   }
-  round_prices(b);
   trace_time(b, team.rank, kTraceTimeAnneal);
-  clear_next(b, team, false);
-  exact_pass<C>(b, team, true);
-  Round r{};
-  r.ceiling = bin_end(kBins - 1);
-  r.sums = finish_pass(b, team);
-  trace_time(b, team.rank, kTraceTimeExact);
-  trace_add(b, team.rank, kTraceImbalance, imbalance_of(b, r.sums.hard));
-  for (int round = 0; round < kMaxRounds; ++round) {
-    trace_add(b, team.rank, kTraceRounds, 1);
-    repair_round<C>(b, team, r, round);
-    if (close_enough(b, team, r)) return true;
-    if (r.verdict.stuck != 0) break;
+  if (b.forbid == 0) {
+    const Outcome outcome = repair_all<Narrow, M>(b, team);
+    if (outcome == Outcome::kSolved) return true;
+    soften_prices<Narrow>(b);
   }
-  if (b.forbid && r.verdict.stuck != 0 && threadIdx.x == 0) b.infeasible = 1;
-  __syncthreads();
-  return false;
+  return repair_wide<M>(b, team) == Outcome::kSolved;
 }
 
 __device__ inline void write_status(Block& b, const Team& team, bool solved, const int* loads) {
@@ -167,24 +215,24 @@ __device__ inline void write_status(Block& b, const Team& team, bool solved, con
 }
 
 // Recomputes what an assignment is worth after it was changed by force.
-template <int C>
-__device__ void value_again(Block& b, Team& team) {
+template <class M>
+__noinline__ __device__ void value_again(Block& b, Team& team) {
   clear_next(b, team, false);
-  exact_pass<C>(b, team, false);
+  exact_pass<Wide, M>(b, team, false);
   finish_pass(b, team);
 }
 
-template <int C>
+template <class M>
 __device__ void solve_problem(Block& b, Team& team, int problem) {
   if (threadIdx.x == 0) open_rows(b, team, problem);
   __syncthreads();
   trace_time(b, team.rank, kTraceTimeStart);
   open_bounds(b);
-  const bool solved = solve<C>(b, team);
+  const bool solved = solve<M>(b, team);
   if (!solved) {
     if (team.rank == 0) force_bounds(b);
     team.meet();
-    value_again<C>(b, team);
+    value_again<M>(b, team);
   }
   if (b.padding == 0 && team.rank == 0) {
     for (int e = threadIdx.x; e < b.experts; e += blockDim.x) b.work.padding_at[e] = 0;
@@ -202,7 +250,7 @@ __device__ void solve_problem(Block& b, Team& team, int problem) {
 }
 
 // What a block does from the launch to the end.
-template <int C>
+template <class M>
 __device__ void run(const Arguments& arguments, char* memory) {
   Block& b = *reinterpret_cast<Block*>(memory);
   const Shape& shape = arguments.shape;
@@ -210,7 +258,7 @@ __device__ void run(const Arguments& arguments, char* memory) {
   if (slot >= shape.teams) return;
   char* base = arguments.workspace + slot * arguments.workspace_stride;
   if (threadIdx.x == 0) {
-    open_block(b, arguments, memory);
+    open_block<M>(b, arguments, memory);
     b.work = lay_out(shape, base);
   }
   __syncthreads();
@@ -226,7 +274,7 @@ __device__ void run(const Arguments& arguments, char* memory) {
       }
       team.meet();
     }
-    solve_problem<C>(b, team, problem);
+    solve_problem<M>(b, team, problem);
   }
 }
 

@@ -1,39 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "ballast/assignment/exact_rows_cuda.cuh"
+#include "ballast/assignment/exact_look_cuda.cuh"
 
 // Passes that spread every token over the experts: probabilities exp((score - price) / tau).
 namespace ballast::exact_cuda {
 
+// Names of Block::vector.
+enum Vector {
+  kDirection,  // of conjugate gradients: the preconditioned residual
+  kResidual,
+  kSearch,
+  kImage,
+  kAnswer,
+  kProduct,
+  kPadding,  // padding tokens at each expert, spread like the others
+  kEmpty,    // empty places, likewise
+  kDiagonal,
+  kSlope,  // how fast empty places follow prices
+  kLoad,   // sums of probabilities
+  kSquare,
+};
+
 // Adds a row's products of probabilities to the Hessian; `weight` are this lane's probabilities.
-template <int C>
-__device__ inline void add_curvature(Block& b, int token, int lane, const float (&weight)[C],
+template <class M>
+__device__ inline void add_curvature(Block& b, int lane, const float (&weight)[M::kValues],
                                      int* hessian) {
-  const Rows& rows = b.rows;
-  const int warp = threadIdx.x / 32, slot = threadIdx.x % 32 / rows.lanes;
+  const int warp = threadIdx.x / 32, slot = threadIdx.x % 32 / M::kLanes;
   float least = 0.01f;
   int mine = 0;
 #pragma unroll
-  for (int i = 0; i < C; ++i) mine += weight[i] > least;
-  int count = lanes_sum(mine, rows.lanes);
+  for (int i = 0; i < M::kValues; ++i) mine += weight[i] > least;
+  int count = lanes_sum(mine, M::kLanes);
   while (__any_sync(kAll, count > kHeavy)) {
     if (count > kHeavy) least *= 2;
     mine = 0;
 #pragma unroll
-    for (int i = 0; i < C; ++i) mine += weight[i] > least;
-    count = lanes_sum(mine, rows.lanes);
+    for (int i = 0; i < M::kValues; ++i) mine += weight[i] > least;
+    count = lanes_sum(mine, M::kLanes);
   }
-  if (!__any_sync(kAll, count > 1)) return;
-  Heavy& list = b.heavy[warp][slot];
+  Heavy& list = b.heavy[warp * M::kTogether + slot];
   if (lane == 0) list.count = 0;
   __syncwarp();
   if (count > 1) {
 #pragma unroll
-    for (int i = 0; i < C; ++i) {
+    for (int i = 0; i < M::kValues; ++i) {
       if (weight[i] > least) {
         const int at = atomicAdd(&list.count, 1);
-        list.expert[at] = lane + i * rows.lanes;
+        list.expert[at] = M::expert(lane, i);
         list.weight[at] = weight[i];
       }
     }
@@ -41,84 +55,116 @@ __device__ inline void add_curvature(Block& b, int token, int lane, const float 
   __syncwarp();
   const float scale = static_cast<float>(1u << b.curve_bits);
   const int n = list.count;
-  for (int pair = lane; pair < n * n; pair += rows.lanes) {
-    const int i = pair / n, j = pair % n;
-    if (i == j) continue;
-    const int amount = static_cast<int>(list.weight[i] * list.weight[j] * scale);
-    atomicAdd(&hessian[list.expert[i] * rows.experts + list.expert[j]], amount);
+  for (int i = 0; i < n; ++i) {
+    const float weight_i = list.weight[i] * scale;
+    int* row = hessian + list.expert[i] * b.experts;
+    for (int j = lane; j < n; j += M::kLanes) {
+      if (j != i) atomicAdd(&row[list.expert[j]], static_cast<int>(weight_i * list.weight[j]));
+    }
   }
   __syncwarp();
 }
 
-// One pass at b.price. Adds to this turn's sums; `hessian` may be null.
-template <int C>
-__device__ void soft_pass(Block& b, double tau, int* hessian) {
-  const Rows& rows = b.rows;
-  const double log2e = 1.4426950408889634;
-  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-    b.bias[e] = static_cast<float>(b.price[e] * (log2e / tau));
-    b.hard[e] = b.soft[e] = b.square[e] = 0;
-  }
-  __syncthreads();
-  const float a = static_cast<float>(b.soft_scale * (log2e / tau));
-  float bias[C], soft[C], square[C];
+// The same where one thread has the whole row.
+template <class M>
+__device__ inline void add_own_curvature(const Block& b, const float (&weight)[M::kValues],
+                                         int* hessian) {
+  const float scale = static_cast<float>(1u << b.curve_bits);
 #pragma unroll
-  for (int i = 0; i < C; ++i) {
-    const int expert = threadIdx.x % rows.lanes + i * rows.lanes;
-    bias[i] = expert < rows.experts ? b.bias[expert] : 0;
-    soft[i] = square[i] = 0;
-  }
-  for_rows(rows, [&](int token, int lane) {
-    float value[C];
-    read_row<C>(rows, token, lane, value);
-    float best = minus_infinity();
-    int at = 0;
+  for (int i = 1; i < M::kValues; ++i) {
+    if (!(weight[i] > 0.01f)) continue;
 #pragma unroll
-    for (int i = 0; i < C; ++i) {
-      value[i] = fmaf(value[i], a, -bias[i]);
-      if (value[i] > best) {
-        best = value[i];
-        at = i;
-      }
+    for (int j = 0; j < i; ++j) {
+      if (!(weight[j] > 0.01f)) continue;
+      const int amount = static_cast<int>(weight[i] * weight[j] * scale);
+      atomicAdd(&hessian[i * b.experts + j], amount);
+      atomicAdd(&hessian[j * b.experts + i], amount);
     }
-    const float top = lanes_max(best, rows.lanes);
-    const unsigned tied = __ballot_sync(kAll, best == top) & row_mask(rows);
-    if (token >= 0 && static_cast<int>(threadIdx.x % 32) == chosen_lane(tied, token, 0)) {
-      atomicAdd(&b.hard[lane + at * rows.lanes], 1);
-    }
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < C; ++i) {
-      value[i] = token >= 0 ? fast_exp2(value[i] - top) : 0;
-      sum += value[i];
-    }
-    sum = lanes_sum(sum, rows.lanes);
-    const float inverse = token >= 0 ? 1 / sum : 0;
-#pragma unroll
-    for (int i = 0; i < C; ++i) {
-      value[i] *= inverse;
-      soft[i] += value[i];
-    }
-    if (hessian != nullptr) {
-#pragma unroll
-      for (int i = 0; i < C; ++i) square[i] = fmaf(value[i], value[i], square[i]);
-      add_curvature<C>(b, token, lane, value, hessian);
-    }
-  });
-  const float fixed = static_cast<float>(1u << b.fixed_bits);
-#pragma unroll
-  for (int i = 0; i < C; ++i) {
-    const int expert = threadIdx.x % rows.lanes + i * rows.lanes;
-    if (expert >= rows.experts) continue;
-    const int s = __float2int_rn(soft[i] * fixed), q = __float2int_rn(square[i] * fixed);
-    if (s != 0) atomicAdd(&b.soft[expert], s);
-    if (q != 0) atomicAdd(&b.square[expert], q);
   }
 }
 
-// Adds what this block has found to the team's sums.
-__device__ inline void publish_sums(Block& b, bool squares) {
+// Adds the lanes' sums for each expert to `sums`, in fixed point.
+template <class M>
+__device__ inline void add_fixed(const Block& b, float (&sum)[M::kValues], int* sums) {
+  const float fixed = static_cast<float>(1u << b.fixed_bits);
+#pragma unroll
+  for (int i = 0; i < M::kValues; ++i) {
+#pragma unroll
+    for (int step = M::kLanes; step < 32; step *= 2) {
+      sum[i] += __shfl_xor_sync(kAll, sum[i], step);
+    }
+    const int expert = M::expert(threadIdx.x % M::kLanes, i);
+    const int amount = __float2int_rn(sum[i] * fixed);
+    if (static_cast<int>(threadIdx.x % 32) < M::kLanes && expert < b.experts && amount != 0) {
+      atomicAdd(&sums[expert], amount);
+    }
+  }
+}
+
+// One pass at b.price. `hessian` may be null. Leaves this block's sums in b.soft, square and hard.
+template <class M>
+__device__ void soft_pass(Block& b, double tau, int* hessian) {
+  const Rows& rows = b.rows;
+  const float factor = 1.44269504f / static_cast<float>(tau);
+  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
+    b.bias[e] = static_cast<float>(b.price[e]) * factor;
+    b.hard[e] = b.soft[e] = b.square[e] = 0;
+  }
   __syncthreads();
+  const float a = static_cast<float>(b.soft_scale) * factor;
+  float bias[M::kValues], soft[M::kValues], square[M::kValues];
+#pragma unroll
+  for (int i = 0; i < M::kValues; ++i) {
+    const int expert = M::expert(threadIdx.x % M::kLanes, i);
+    bias[i] = expert < b.experts ? b.bias[expert] : 0;
+    soft[i] = square[i] = 0;
+  }
+  for_rows<M>(rows, [&](int token, int lane, float(&value)[M::kValues]) {
+    float best = minus_infinity();
+#pragma unroll
+    for (int i = 0; i < M::kValues; ++i) {
+      value[i] = fmaf(value[i], a, -bias[i]);
+      best = fmaxf(best, value[i]);
+    }
+    const float top = lanes_max(best, M::kLanes);
+    const unsigned tied = __ballot_sync(kAll, best == top) & row_mask<M>();
+    float sum = 0;
+    int at = 0;
+#pragma unroll
+    for (int i = 0; i < M::kValues; ++i) {
+      if (value[i] == top) at = i;
+      value[i] = fast_exp2(value[i] - top);
+      sum += value[i];
+    }
+    sum = lanes_sum(sum, M::kLanes);
+    const float inverse = token >= 0 ? 1 / sum : 0;
+    if (token >= 0 && static_cast<int>(threadIdx.x % 32) == chosen_lane(tied, token)) {
+      atomicAdd(&b.hard[M::expert(lane, at)], 1);
+    }
+#pragma unroll
+    for (int i = 0; i < M::kValues; ++i) {
+      value[i] = token >= 0 ? value[i] * inverse : 0;
+      soft[i] += value[i];
+    }
+    if (hessian == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < M::kValues; ++i) square[i] = fmaf(value[i], value[i], square[i]);
+    if (__any_sync(kAll, inverse > 0 && inverse < 0.99f)) {
+      if constexpr (M::kLanes == 1) {
+        add_own_curvature<M>(b, value, hessian);
+      } else {
+        add_curvature<M>(b, lane, value, hessian);
+      }
+    }
+  });
+  add_fixed<M>(b, soft, b.soft);
+  if (hessian != nullptr) add_fixed<M>(b, square, b.square);
+}
+
+// Adds what this block has found to the team's sums.
+__device__ inline void publish_sums(Block& b, const Team& team, bool squares) {
+  __syncthreads();
+  if (team.size == 1) return;
   const Sums sums = sums_of(b.work, b.experts, b.turn);
   auto add = [](long long* to, int amount) {
     if (amount != 0) {
@@ -147,17 +193,41 @@ __device__ inline void clear_next(Block& b, const Team& team, bool hessian) {
   for (int i = team.rank * blockDim.x + threadIdx.x; i < entries; i += threads) matrix[i] = 0;
 }
 
-// Sum of tokens above the bounds, or that are missing below them, for loads of counted tokens.
-__device__ inline int imbalance_of(Block& b, const int* loads) {
-  int over = 0, under = 0;
+// Ends a pass: all blocks' sums are complete, and b.turn names the next ones.
+__device__ inline Sums finish_pass(Block& b, Team& team) {
+  team.meet();
+  const Sums sums = sums_of(b.work, b.experts, b.turn);
+  __syncthreads();
+  if (threadIdx.x == 0) b.turn = (b.turn + 1) % 3;
+  __syncthreads();
+  return sums;
+}
+
+// The team's sums of a soft pass, in b.hard, vector[kLoad] and vector[kSquare].
+__device__ inline void collect_sums(Block& b, const Team& team, const Sums& sums, bool squares) {
+  const float unit = 1.0f / static_cast<float>(1u << b.fixed_bits);
   for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-    const int load = __ldcg(&loads[e]);
-    over += max(0, load - b.upper[e]);
-    under += max(0, b.lower[e] - load);
+    const bool alone = team.size == 1;
+    const long long soft = alone ? b.soft[e] : __ldcg(&sums.soft[e]);
+    b.vector[kLoad][e] = static_cast<float>(soft) * unit;
+    if (squares) {
+      const long long square = alone ? b.square[e] : __ldcg(&sums.square[e]);
+      b.vector[kSquare][e] = static_cast<float>(square) * unit;
+    }
+    if (!alone) b.hard[e] = __ldcg(&sums.hard[e]);
   }
-  over = block_sum(over, b.int_scratch);
-  under = block_sum(under, b.int_scratch);
-  return max(over, under - b.padding);
+}
+
+// Tokens above the bounds, or missing below them, for loads of counted tokens.
+__device__ inline int imbalance_of(Block& b, const int* loads) {
+  float over = 0, under = 0, none = 0;
+  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
+    const int load = loads[e];
+    over += static_cast<float>(max(0, load - b.upper[e]));
+    under += static_cast<float>(max(0, b.lower[e] - load));
+  }
+  block_sums(over, under, none, b.float_scratch);
+  return max(static_cast<int>(over), static_cast<int>(under) - b.padding);
 }
 
 }  // namespace ballast::exact_cuda

@@ -7,7 +7,8 @@
 namespace ballast::exact_cuda {
 
 constexpr int kMaxRounds = 64;
-constexpr int kWholeFrom = 4;  // rounds from here on leave nothing of a window out
+constexpr size_t kMostStaged = 131072;  // bytes of scores that a block keeps in shared memory
+constexpr int kWholeFrom = 4;           // rounds from here on leave nothing of a window out
 
 // Sum over blocks of what they left in work.parts, in their order.
 __device__ inline double sum_parts(Block& b, const Team& team, int part) {
@@ -18,6 +19,7 @@ __device__ inline double sum_parts(Block& b, const Team& team, int part) {
   return block_sum(sum, b.sum_scratch);
 }
 
+template <class M>
 __device__ inline void open_block(Block& b, const Arguments& arguments, char* memory) {
   const int e = arguments.problems.experts;
   char* at = memory + (sizeof(Block) + 15) / 16 * 16;
@@ -29,6 +31,10 @@ __device__ inline void open_block(Block& b, const Arguments& arguments, char* me
   for (auto& vector : b.vector) vector = from_arena<float>(at, e);
   int** arrays[] = {&b.hard, &b.soft, &b.square, &b.lower, &b.upper};
   for (int** array : arrays) *array = from_arena<int>(at, e);
+  b.heavy = from_arena<Heavy>(at, blockDim.x / 32 * M::kTogether);
+  const size_t size = arguments.problems.type == ScoreType::kFloat32 ? 4 : 2;
+  const size_t bytes = size * arguments.shape.chunk * M::kWidth;
+  b.rows.stage = bytes <= kMostStaged ? from_arena<char>(at, bytes) : nullptr;
   b.arena = at;
   b.arena_bytes = static_cast<int>(arguments.shared_bytes - (at - memory));
 }
@@ -49,7 +55,12 @@ __device__ inline void open_rows(Block& b, const Team& team, int problem) {
   rows.experts = p.experts;
   rows.first = min(p.tokens, team.rank * shape.chunk);
   rows.last = min(p.tokens, rows.first + shape.chunk);
-  rows.lanes = p.experts <= 8 ? 8 : p.experts <= 16 ? 16 : 32;
+  const auto address = reinterpret_cast<uintptr_t>(rows.data);
+  const bool fours = p.expert_stride == 1 && p.experts % 4 == 0 && p.token_stride % 4 == 0 &&
+                     address % (4 * size) == 0;
+  rows.base = fours ? static_cast<const char*>(rows.data) : nullptr;
+  rows.pitch = static_cast<int64_t>(size) * p.token_stride;
+  rows.origin = 0;
   rows.mend = 0;
   rows.lift = 1;
   rows.lowest = 0;
@@ -107,7 +118,7 @@ __device__ inline void set_scales(Block& b) {
   int exponent = 0;
   if (largest > 0) frexp(largest, &exponent);
   b.soft_scale = ldexp(1.0, -exponent);
-  b.exact_scale = ldexp(1.0, (b.forbid ? 40 : 46) - exponent);
+  b.exponent = exponent;
   b.range = (static_cast<double>(highest) - lowest) * rows.lift * b.soft_scale;
   b.counted = static_cast<int>(head.counted);
   b.padding = rows.tokens - b.counted;
@@ -125,11 +136,8 @@ __device__ inline void sample_deviation(Block& b) {
     double sum = 0, square = 0;
     for (int k = i / b.experts; k < samples; k += parts) {
       const int token = static_cast<int>(static_cast<int64_t>(k) * rows.tokens / samples);
-      float value[1];
-      Rows one = rows;
-      one.lanes = 1 << 20;
-      read_row<1>(one, token, e, value);
-      const double x = isfinite(value[0]) && is_counted(rows, token) ? value[0] * b.soft_scale : 0;
+      const float value = mended(rows, raw_score(rows, token, e));
+      const double x = isfinite(value) && is_counted(rows, token) ? value * b.soft_scale : 0;
       sum += x;
       square += x * x;
     }
@@ -173,18 +181,29 @@ __device__ inline bool load_start(Block& b, const double* start) {
   }
   const double scale = b.soft_scale * b.rows.lift;
   for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-    b.price[e] = fmin((b.price[e] - low) * scale, b.forbid ? 1e3 : 16.0);
+    b.price[e] = fmin((b.price[e] - low) * scale, b.forbid ? 1e3 : 2.0);
   }
   __syncthreads();
   return true;
 }
 
 // Soft prices become quanta.
+template <class N>
 __device__ inline void round_prices(Block& b) {
-  const double scale = b.forbid ? ldexp(1.0, 40) : ldexp(1.0, 46);
+  const double scale = ldexp(1.0, N::bits(b));
   for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-    b.price[e] = rint(b.price[e] * scale);
+    b.price[e] = rint(fmin(b.price[e] * scale, N::highest_price()));
   }
+  if (threadIdx.x == 0) b.exact_scale = ldexp(1.0, N::bits(b) - b.exponent);
+  __syncthreads();
+}
+
+// And back.
+template <class N>
+__device__ inline void soften_prices(Block& b) {
+  __syncthreads();
+  const double scale = ldexp(1.0, -N::bits(b));
+  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) b.price[e] *= scale;
   __syncthreads();
 }
 

@@ -7,11 +7,10 @@
 // What the exact solver's kernel works with: its arguments, its device memory, its shared memory.
 namespace ballast::exact_cuda {
 
-constexpr int kBins = 256;       // of gaps, by their logarithm
-constexpr int kCounts = 8;       // further sums of a pass
-constexpr int kHeavy = 8;        // experts of a token that enter the curvature
-constexpr int kRowsPerWarp = 4;  // at most, where few experts leave room
-constexpr int kParts = 4;        // sums in double that each block leaves
+constexpr int kBins = 256;  // of gaps, by their logarithm
+constexpr int kCounts = 8;  // further sums of a pass
+constexpr int kHeavy = 8;   // experts of a token that enter the curvature
+constexpr int kParts = 4;   // sums in double that each block leaves
 
 struct Shape {
   int tokens, experts;
@@ -74,16 +73,17 @@ struct Work {
   int* entry_pairs;  // [T] length of its list; 0: another token's list is meant; -1: left out
   int* entry_start;  // [T] where its list starts in the region
   int* entry_rank;   // [T] lists before it in the region
+  int* entry_count;  // [T] tokens with its list
   long long* region_slack;  // [team, region_pairs]
   uint16_t* region_expert;
   unsigned long long* table_key;  // [table]
   int* table_first;
   int* table_count;
   int* core_start;  // [T + 3]
-  int* core_wide;   // [T + 3]
-  int* core_tight;  // [T + 3]
+  int* core_crowd;  // [T + 3]
   long long* core_slack;
-  uint16_t* core_expert;
+  unsigned* core_ends;
+  int* core_group;
   int* core_held;
   int* group_of;     // [T] of first tokens; later of tokens
   int* sort_counts;  // [team, E]
@@ -127,16 +127,17 @@ __host__ __device__ inline Work lay_out(const Shape& shape, char* base) {
   w.entry_pairs = carve<int>(base, at, t);
   w.entry_start = carve<int>(base, at, t);
   w.entry_rank = carve<int>(base, at, t);
+  w.entry_count = carve<int>(base, at, t);
   w.region_slack = carve<long long>(base, at, pairs);
   w.region_expert = carve<uint16_t>(base, at, pairs);
   w.table_key = carve<unsigned long long>(base, at, shape.table);
   w.table_first = carve<int>(base, at, shape.table);
   w.table_count = carve<int>(base, at, shape.table);
   w.core_start = carve<int>(base, at, t + 3);
-  w.core_wide = carve<int>(base, at, t + 3);
-  w.core_tight = carve<int>(base, at, t + 3);
+  w.core_crowd = carve<int>(base, at, t + 3);
   w.core_slack = carve<long long>(base, at, pairs + 2 * e);
-  w.core_expert = carve<uint16_t>(base, at, pairs + 2 * e);
+  w.core_ends = carve<unsigned>(base, at, pairs + 2 * e);
+  w.core_group = carve<int>(base, at, pairs + 2 * e);
   w.core_held = carve<int>(base, at, pairs + 2 * e);
   w.group_of = carve<int>(base, at, t);
   w.sort_counts = carve<int>(base, at, team * e);
@@ -174,15 +175,29 @@ struct Heavy {
   float weight[kHeavy];
 };
 
+// Which of a row's scores a thread has: kLanes threads read a row, kValues each, four at a time.
+template <int C, int L>
+struct Map {
+  static constexpr int kValues = C, kLanes = L, kWidth = C * L, kTogether = 32 / L;
+  __device__ static constexpr int expert(int lane, int i) {
+    return i / 4 * 4 * L + lane * 4 + i % 4;
+  }
+  __device__ static constexpr int lane_of(int expert) { return expert % (4 * L) / 4; }
+  __device__ static constexpr int index_of(int expert) { return expert / (4 * L) * 4 + expert % 4; }
+};
+
 // Where the scores are and how to read them.
 struct Rows {
   const void* data;
   const uint8_t* counted;
   int64_t token_stride, expert_stride;
+  const char* base;  // of rows that can be read four scores at a time, or null
+  int64_t pitch;     // bytes from one of them to the next
+  int origin;        // the token of the first
+  char* stage;       // shared memory for a copy of this block's rows, or null
   ScoreType type;
   int tokens, experts;
   int first, last;  // tokens of this block
-  int lanes;        // of a warp that read one row
   int mend;         // 1: what is not finite is `lowest`; 2: but -inf stays; 4: times `lift`
   float lowest;
   float lift;
@@ -195,14 +210,15 @@ struct Block {
   const Arguments* arguments;
   double sum_scratch[32];
   long long long_scratch[32];
-  float float_scratch[32];
+  float float_scratch[3 * 32];
   int int_scratch[32];
   int bins[kBins];
-  Heavy heavy[32][kRowsPerWarp];
+  Heavy* heavy;        // [warps, rows in a warp]
   double soft_scale;   // scores times this are in [-1, 1]
   double exact_scale;  // scores (as read) times this, rounded, are quanta
   double range;        // of the scores, times soft_scale
   double deviation;    // of the scores about their expert's mean, times soft_scale
+  int exponent;        // of the largest score, as read
   int problem;
   int experts;
   int counted;  // tokens that are not padding
@@ -219,7 +235,7 @@ struct Block {
   double* price;  // soft, or in quanta
   double* best;
   float* bias;
-  float* vector[10];
+  float* vector[12];
   int* hard;
   int* soft;
   int* square;

@@ -81,6 +81,24 @@ __device__ inline T block_sum(T value, T* scratch) {
   return all;
 }
 
+// Three sums at once; `scratch` holds 96 values.
+__device__ inline void block_sums(float& x, float& y, float& z, float* scratch) {
+  x = lanes_sum(x, 32);
+  y = lanes_sum(y, 32);
+  z = lanes_sum(z, 32);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  if (lane == 0) {
+    scratch[warp] = x;
+    scratch[32 + warp] = y;
+    scratch[64 + warp] = z;
+  }
+  __syncthreads();
+  x = lanes_sum(lane < warps ? scratch[lane] : 0.0f, 32);
+  y = lanes_sum(lane < warps ? scratch[32 + lane] : 0.0f, 32);
+  z = lanes_sum(lane < warps ? scratch[64 + lane] : 0.0f, 32);
+  __syncthreads();
+}
+
 template <typename T>
 __device__ inline T block_max(T value, T* scratch) {
   value = lanes_max(value, 32);

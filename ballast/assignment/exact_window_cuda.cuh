@@ -3,42 +3,66 @@
 
 #include "ballast/assignment/exact_anneal_cuda.cuh"
 
-// Exact passes in integers, and the window: the tokens and experts that a repair may involve.
-// Prices and scores are integers (quanta) held in doubles, so that their differences are exact.
+// Exact passes in integers (quanta), and the window: the tokens and experts that a repair may
+// involve.
 namespace ballast::exact_cuda {
 
 constexpr double kRounder = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
 constexpr int kShortList = 16;                   // experts in a token's list, where shortened
 
-enum Count { kViolations, kLists };
+enum Count { kViolations, kLists, kSlackSum, kNorm };
 enum Part { kPartPrimal, kPartSlack };
 
-// A token's worth (score - price) of one lane's experts, in quanta.
-template <int C>
-struct Worths {
-  double value[C];
-
-  __device__ void set(const Rows& rows, const float (&score)[C], const double (&price)[C],
-                      double scale) {
-#pragma unroll
-    for (int i = 0; i < C; ++i) {
-      value[i] = fma(static_cast<double>(score[i]), scale, kRounder) - (kRounder + price[i]);
-    }
+// Quanta in 32 bits: scores below 2^29 and prices up to 2^30, so that differences fit.
+struct Narrow {
+  using Worth = int;
+  using Cost = int;
+  static constexpr Cost kFar = 1 << 30;
+  static constexpr float kCeiling = 1 << 27;  // of windows
+  __device__ static int bits(const Block&) { return 29; }
+  __device__ static double highest_price() { return 1 << 30; }
+  __device__ static Worth none() { return -2147483647 - 1; }
+  __device__ static Worth price(const Block& b, int expert) {
+    return expert < b.experts ? static_cast<int>(b.price[expert]) : 1 << 30;
   }
-  __device__ double at(int index) const {
-    double found = 0;
-#pragma unroll
-    for (int i = 0; i < C; ++i) found = i == index ? value[i] : found;
-    return found;
+  __device__ static Worth worth(float score, float scale, Worth price) {
+    return max(__float2int_rn(score * scale), -(1 << 30)) - price;
+  }
+  __device__ static float gap(Worth top, Worth second) {
+    return static_cast<float>(static_cast<unsigned>(top) - static_cast<unsigned>(second));
+  }
+  __device__ static bool near(Worth slack, float reach) {
+    return static_cast<float>(static_cast<unsigned>(slack)) <= reach;
   }
 };
 
-template <int C>
-__device__ inline void load_prices(const Block& b, double (&price)[C]) {
+// Integers held in doubles, and in 64 bits: for scores whose range is too wide for the above, and
+// where pairs are forbidden (-inf).
+struct Wide {
+  using Worth = double;
+  using Cost = long long;
+  static constexpr Cost kFar = 1ll << 61;
+  static constexpr float kCeiling = 3e38f;
+  __device__ static int bits(const Block& b) { return b.forbid != 0 ? 40 : 46; }
+  __device__ static double highest_price() { return 1125899906842624.0; }  // 2^50
+  __device__ static Worth none() { return minus_infinity(); }
+  __device__ static Worth price(const Block& b, int expert) {
+    return expert < b.experts ? b.price[expert] : 0;
+  }
+  __device__ static Worth worth(float score, double scale, Worth price) {
+    return fma(static_cast<double>(score), scale, kRounder) - (kRounder + price);
+  }
+  __device__ static float gap(Worth top, Worth second) { return static_cast<float>(top - second); }
+  __device__ static bool near(Worth slack, float reach) {
+    return slack <= static_cast<double>(reach);
+  }
+};
+
+template <class N, class M>
+__device__ inline void load_prices(const Block& b, typename N::Worth (&price)[M::kValues]) {
 #pragma unroll
-  for (int i = 0; i < C; ++i) {
-    const int expert = threadIdx.x % b.rows.lanes + i * b.rows.lanes;
-    price[i] = expert < b.experts ? b.price[expert] : 0;
+  for (int i = 0; i < M::kValues; ++i) {
+    price[i] = N::price(b, M::expert(threadIdx.x % M::kLanes, i));
   }
 }
 
@@ -53,67 +77,103 @@ __device__ inline float bin_end(int bin) {
   return __uint_as_float((static_cast<unsigned>(bin - 1 + (127 << 2) + 1) << 21) - 1u);
 }
 
+// What a block adds up in an exact pass.
+struct Tally {
+  double primal = 0, slack = 0, norm = 0;  // scores as read; slack in quanta
+  int violations = 0;
+};
+
+// What the scores themselves, not rounded, say about a token at expert `was`; for the lane that
+// has it.
+template <class N, class M>
+__device__ inline void value_token(const Block& b, int token, int lane, int was, bool violated,
+                                   const float (&score)[M::kValues],
+                                   const typename N::Worth (&worth)[M::kValues],
+                                   typename N::Worth top, Tally& tally) {
+  double raw = minus_infinity(), mine = 0;
+#pragma unroll
+  for (int i = 0; i < M::kValues; ++i) {
+    const int expert = M::expert(lane, i);
+    if (worth[i] >= top - 2 && expert < b.experts) {
+      raw = fmax(raw, fma(static_cast<double>(score[i]), b.exact_scale, -b.price[expert]));
+    }
+    if (expert == was) mine = static_cast<double>(score[i]);
+  }
+  raw = lanes_max(raw, M::kLanes);
+  if (token >= 0 && lane == M::lane_of(was)) {
+    tally.violations += violated;
+    tally.primal += mine;
+    tally.norm += fabs(mine);
+    tally.slack += raw - fma(mine, b.exact_scale, -b.price[was]);
+  }
+}
+
+__device__ inline void add_tally(Block& b, const Team& team, const Sums& sums, Tally tally) {
+  const int violations = block_sum(tally.violations, b.int_scratch);
+  const double primal = block_sum(tally.primal, b.sum_scratch);
+  const double slack = block_sum(tally.slack, b.sum_scratch);
+  const double norm = block_sum(tally.norm, b.sum_scratch);
+  if (threadIdx.x != 0) return;
+  auto add = [&](Count what, double amount) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(&sums.counts[what]),
+              static_cast<unsigned long long>(llrint(fmin(amount, 1e16))));
+  };
+  add(kViolations, violations);
+  add(kSlackSum, slack * 64);
+  add(kNorm, norm * b.exact_scale / 1048576);
+  b.work.parts[team.rank * kParts + kPartPrimal] = primal;
+  b.work.parts[team.rank * kParts + kPartSlack] = slack;
+}
+
 // One pass at b.price: every token keeps its expert where that is best, and else takes a best one.
 // The new assignment is the other of work.place. Sums: loads, gaps, tokens that had to change.
-template <int C>
+template <class N, class M>
 __device__ void exact_pass(Block& b, const Team& team, bool first) {
-  const Rows& rows = b.rows;
+  using Worth = typename N::Worth;
   for (int e = threadIdx.x; e < b.experts; e += blockDim.x) b.hard[e] = 0;
   for (int i = threadIdx.x; i < kBins; i += blockDim.x) b.bins[i] = 0;
-  double price[C];
-  load_prices<C>(b, price);
+  Worth price[M::kValues];
+  load_prices<N, M>(b, price);
   const int* old = b.work.place[b.place];
   int* place = b.work.place[1 - b.place];
   const double scale = b.exact_scale;
-  double primal = 0, slack = 0;
-  int violations = 0;
+  Tally tally;
   __syncthreads();
-  for_rows(rows, [&](int token, int lane) {
-    float score[C];
-    read_row<C>(rows, token, lane, score);
-    Worths<C> worth;
-    worth.set(rows, score, price, scale);
-    double best = minus_infinity(), raw = minus_infinity();
+  for_rows<M>(b.rows, [&](int token, int lane, const float(&score)[M::kValues]) {
+    const int was = !first && token >= 0 ? __ldcg(&old[token]) : 0;
+    Worth worth[M::kValues], best = N::none(), second = N::none(), own = N::none();
     int at = 0, ties = 0;
 #pragma unroll
-    for (int i = 0; i < C; ++i) {
-      if (!first) raw = fmax(raw, fma(static_cast<double>(score[i]), scale, -price[i]));
-      if (worth.value[i] > best) {
-        best = worth.value[i];
+    for (int i = 0; i < M::kValues; ++i) {
+      const Worth w = worth[i] = N::worth(score[i], scale, price[i]);
+      second = max(second, min(best, w));
+      if (M::expert(lane, i) == was) own = w;
+      if (w > best) {
+        best = w;
         at = i;
         ties = 1;
-      } else if (worth.value[i] == best && ties > 0) {
+      } else if (w == best && ties > 0) {
         if (mix(token, i + 77) % ++ties == 0) at = i;
       }
     }
-    const double top = lanes_max(best, rows.lanes);
-    const unsigned tied = __ballot_sync(kAll, best == top) & row_mask(rows);
-    int expert = __shfl_sync(kAll, lane + at * rows.lanes, chosen_lane(tied, token, 0));
+    Worth top = best;
+#pragma unroll
+    for (int step = M::kLanes / 2; step > 0; step /= 2) {
+      const Worth other = __shfl_xor_sync(kAll, top, step);
+      const Worth next = __shfl_xor_sync(kAll, second, step);
+      second = max(max(second, next), min(top, other));
+      top = max(top, other);
+    }
+    const unsigned tied = __ballot_sync(kAll, best == top) & row_mask<M>();
+    int expert = __shfl_sync(kAll, M::expert(lane, at), chosen_lane(tied, token));
     if (!first) {
-      const int was = token >= 0 ? __ldcg(&old[token]) : 0;
-      const int from = threadIdx.x % 32 / rows.lanes * rows.lanes + was % rows.lanes;
-      const double own = __shfl_sync(kAll, worth.at(was / rows.lanes), from);
-      raw = lanes_max(raw, rows.lanes);
+      const int from = threadIdx.x % 32 / M::kLanes * M::kLanes + M::lane_of(was);
+      own = __shfl_sync(kAll, own, from);
       if (own == top) expert = was;
-      if (token >= 0 && lane == was % rows.lanes) {
-        double mine = 0;
-#pragma unroll
-        for (int i = 0; i < C; ++i) {
-          if (i == was / rows.lanes) mine = static_cast<double>(score[i]);
-        }
-        violations += own != top;
-        primal += mine;
-        slack += raw - fma(mine, scale, -b.price[was]);
-      }
+      value_token<N, M>(b, token, lane, was, own != top, score, worth, top, tally);
     }
-    double second = minus_infinity();
-#pragma unroll
-    for (int i = 0; i < C; ++i) {
-      if (lane + i * rows.lanes != expert) second = fmax(second, worth.value[i]);
-    }
-    second = lanes_max(second, rows.lanes);
     if (token >= 0 && lane == 0) {
-      const auto gap = static_cast<float>(top - second);
+      const float gap = N::gap(top, second);
       place[token] = expert;
       b.work.gap[token] = gap;
       atomicAdd(&b.hard[expert], 1);
@@ -128,16 +188,7 @@ __device__ void exact_pass(Block& b, const Team& team, bool first) {
   for (int i = threadIdx.x; i < kBins; i += blockDim.x) {
     if (b.bins[i] != 0) atomicAdd(&sums.bins[i], b.bins[i]);
   }
-  if (first) return;
-  violations = block_sum(violations, b.int_scratch);
-  primal = block_sum(primal, b.sum_scratch);
-  slack = block_sum(slack, b.sum_scratch);
-  if (threadIdx.x == 0) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(&sums.counts[kViolations]),
-              static_cast<unsigned long long>(violations));
-    b.work.parts[team.rank * kParts + kPartPrimal] = primal;
-    b.work.parts[team.rank * kParts + kPartSlack] = slack;
-  }
+  if (!first) add_tally(b, team, sums, tally);
 }
 
 // Which tokens a window holds, and how much of them.
@@ -193,10 +244,12 @@ __device__ inline Window plan_window(Block& b, const Sums& sums, int want, float
 
 // Leaves part of a window out if it has too many different lists. Only where it is for moves at no
 // cost: prices may rise only by what is near to nothing that was left out.
-__device__ inline void thin_window(Window& window, int lists, bool allowed) {
-  if (!allowed || window.reach > 0 || lists <= 2 * window.want + 512) return;
+__device__ inline void thin_window(Window& window, int lists, bool allowed, bool crowded) {
+  if (!allowed || window.reach > 0) return;
+  if (lists <= 2 * window.want + 512 && !crowded) return;
   window.shorten = true;
-  window.sample = static_cast<unsigned>(4294967295.0 * (2.0 * window.want / lists));
+  const double share = fmin(1.0, 2.0 * window.want / max(1, lists));
+  window.sample = static_cast<unsigned>(4294967295.0 * share);
 }
 
 // This block's tokens in the window, in order; returns their number.
@@ -217,34 +270,37 @@ __device__ inline int list_entries(Block& b, const Window& window) {
 }
 
 // Like for_rows, over the entries of this block: body(entry or -1, token, lane in row).
-template <typename Body>
+template <class M, typename Body>
 __device__ inline void for_entries(const Block& b, int count, Body body) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  const int together = 32 / b.rows.lanes;
-  for (int base = warp * together; base < count; base += warps * together) {
-    const int at = base + lane / b.rows.lanes;
+  for (int base = warp * M::kTogether; base < count; base += warps * M::kTogether) {
+    const int at = base + lane / M::kLanes;
     const int entry = at < count ? b.rows.first + at : -1;
-    body(entry, entry >= 0 ? b.work.entry_token[entry] : -1, lane % b.rows.lanes);
+    body(entry, entry >= 0 ? b.work.entry_token[entry] : -1, lane % M::kLanes);
   }
 }
 
-// Which of one lane's experts are in a token's list, as bits; `worth` becomes slacks.
-template <int C>
+// Which of one lane's experts are in a token's list, as bits; `slack` is what they lack.
+template <class N, class M>
 __device__ inline unsigned list_of(const Block& b, const Window& window, int token, int lane,
-                                   const double (&price)[C], Worths<C>& worth) {
-  float score[C];
-  read_row<C>(b.rows, token, lane, score);
-  worth.set(b.rows, score, price, b.exact_scale);
-  double top = minus_infinity();
+                                   const typename N::Worth (&price)[M::kValues],
+                                   typename N::Worth (&slack)[M::kValues]) {
+  float score[M::kValues];
+  read_row<M>(b.rows, token, lane, score);
+  typename N::Worth top = N::none();
 #pragma unroll
-  for (int i = 0; i < C; ++i) top = fmax(top, worth.value[i]);
-  top = lanes_max(top, b.rows.lanes);
+  for (int i = 0; i < M::kValues; ++i) {
+    slack[i] = N::worth(score[i], b.exact_scale, price[i]);
+    top = max(top, slack[i]);
+  }
+  top = lanes_max(top, M::kLanes);
   unsigned in = 0;
 #pragma unroll
-  for (int i = 0; i < C; ++i) {
-    worth.value[i] = top - worth.value[i];
-    const bool near = worth.value[i] <= static_cast<double>(window.reach);
-    if (token >= 0 && lane + i * b.rows.lanes < b.experts && near) in |= 1u << i;
+  for (int i = 0; i < M::kValues; ++i) {
+    slack[i] = top - slack[i];
+    if (token >= 0 && M::expert(lane, i) < b.experts && N::near(slack[i], window.reach)) {
+      in |= 1u << i;
+    }
   }
   return in;
 }

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ballast/assignment/exact_rows_cuda.cuh"
+
+// The first look at the scores.
+namespace ballast::exact_cuda {
+
+__device__ inline unsigned ordered(float x) {
+  const unsigned bits = __float_as_uint(x);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+__device__ inline float unordered(unsigned code) {
+  return __uint_as_float((code & 0x80000000u) != 0 ? code & 0x7fffffffu : ~code);
+}
+
+// What one thread has seen.
+struct Seen {
+  unsigned long long first_bad = 0;
+  unsigned largest = 0, highest = 0, lowest = 0;
+  int replaced = 0, forbidden = 0, hopeless = 0, counted = 0;
+
+  // 1: the score is finite.
+  __device__ int one(float value, int64_t where, NonFinite rule) {
+    if (isfinite(value)) {
+      largest = max(largest, __float_as_uint(fabsf(value)));
+      highest = max(highest, ordered(value));
+      lowest = max(lowest, ~ordered(value));
+      return 1;
+    }
+    if (rule == NonFinite::kForbid && value < 0) {
+      forbidden = 1;
+    } else {
+      first_bad = max(first_bad, ~static_cast<unsigned long long>(where));
+      ++replaced;
+    }
+    return 0;
+  }
+
+  __device__ void add_to(Head* head, int* block_counted) {
+    largest = lanes_max(largest, 32);
+    highest = lanes_max(highest, 32);
+    lowest = lanes_max(lowest, 32);
+    first_bad = lanes_max(first_bad, 32);
+    replaced = lanes_sum(replaced, 32);
+    counted = lanes_sum(counted, 32);
+    forbidden = lanes_max(forbidden, 32);
+    hopeless = lanes_max(hopeless, 32);
+    if (threadIdx.x % 32 != 0) return;
+    atomicMax(&head->largest, largest);
+    atomicMax(&head->highest, highest);
+    atomicMax(&head->lowest, lowest);
+    if (first_bad != 0) atomicMax(&head->first_bad, first_bad);
+    if (replaced != 0) atomicAdd(&head->replaced, static_cast<unsigned long long>(replaced));
+    if (forbidden != 0) atomicMax(&head->forbidden, 1u);
+    if (hopeless != 0) atomicMax(&head->hopeless, 1u);
+    atomicAdd(block_counted, counted);
+  }
+};
+
+// One pass: what is not finite, the range of scores, padding, and the loads at the start prices.
+// Fills the stage.
+template <class M>
+__device__ void first_look(Block& b, const double* start) {
+  const Rows& rows = b.rows;
+  const NonFinite rule = b.arguments->problems.non_finite;
+  float price[M::kValues];
+#pragma unroll
+  for (int i = 0; i < M::kValues; ++i) {
+    const int expert = M::expert(threadIdx.x % M::kLanes, i);
+    price[i] = start != nullptr && expert < rows.experts ? static_cast<float>(start[expert]) : 0;
+  }
+  unsigned inside = 0;
+#pragma unroll
+  for (int i = 0; i < M::kValues; ++i) {
+    if (M::expert(threadIdx.x % M::kLanes, i) < rows.experts) inside |= 1u << i;
+  }
+  Seen seen;
+  for_rows<M>(rows, [&](int token, int lane, const float(&value)[M::kValues]) {
+    float best = minus_infinity(), high = minus_infinity(), low = -minus_infinity();
+    unsigned largest = 0;
+    int at = 0, finite = 1;
+#pragma unroll
+    for (int i = 0; i < M::kValues; ++i) {
+      if ((inside >> i & 1u) == 0) continue;
+      largest = max(largest, __float_as_uint(value[i]) & 0x7fffffffu);
+      high = fmaxf(high, value[i]);
+      low = fminf(low, value[i]);
+      const float worth = value[i] - price[i];
+      if (worth > best) {
+        best = worth;
+        at = M::expert(lane, i);
+      }
+    }
+    if (token < 0 || inside == 0) {
+      finite = 0;
+    } else if (largest < 0x7f800000u) {
+      seen.largest = max(seen.largest, largest);
+      seen.highest = max(seen.highest, ordered(high));
+      seen.lowest = max(seen.lowest, ~ordered(low));
+    } else {
+      finite = 0;
+#pragma unroll
+      for (int i = 0; i < M::kValues; ++i) {
+        if ((inside >> i & 1u) == 0) continue;
+        const int expert = M::expert(lane, i);
+        finite |= seen.one(value[i], static_cast<int64_t>(token) * rows.experts + expert, rule);
+      }
+    }
+    const float top = lanes_max(best, M::kLanes);
+    const unsigned some = __ballot_sync(kAll, finite != 0) & row_mask<M>();
+    const unsigned tied = __ballot_sync(kAll, best == top) & row_mask<M>();
+    if (token < 0) return;
+    if (lane == 0) {
+      ++seen.counted;
+      seen.hopeless |= some == 0;
+    }
+    if (tied != 0 && static_cast<int>(threadIdx.x % 32) == chosen_lane(tied, token)) {
+      atomicAdd(&b.hard[at], 1);
+    }
+    if (rows.stage != nullptr) stage_row<M>(rows, token, lane, value);
+  });
+  seen.add_to(b.work.head, &b.int_scratch[0]);
+}
+
+// From here on rows are read from the stage, if there is one, with what is not finite replaced.
+template <class M>
+__device__ void use_stage(Block& b) {
+  if (b.rows.stage == nullptr) return;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    b.rows.base = b.rows.stage;
+    b.rows.origin = b.rows.first;
+    b.rows.pitch = M::kWidth * (b.rows.type == ScoreType::kFloat32 ? 4 : 2);
+  }
+  __syncthreads();
+  if (b.rows.mend == 0) return;
+  for_rows<M>(b.rows, [&](int token, int lane, float(&value)[M::kValues]) {
+    if (token < 0) return;
+#pragma unroll
+    for (int i = 0; i < M::kValues; ++i) {
+      if (M::expert(lane, i) < b.rows.experts) value[i] = mended(b.rows, value[i]);
+    }
+    stage_row<M>(b.rows, token, lane, value);
+  });
+  __syncthreads();
+}
+
+}  // namespace ballast::exact_cuda
