@@ -2,7 +2,6 @@
 #include "ballast/inference/evaluate.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <cmath>

@@ -5,22 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <vector>
 
 #include "ballast/system/error.h"
 
 namespace ballast {
-namespace {
-
-[[noreturn]] void fail_with_errno(const char* what, const fs::path& path) {
-  const int code = errno;
-  fail("cannot {} {}: {}{}", what, path.string(), std::strerror(code),
-       code == ENOSPC || code == EDQUOT ? " (free some space)" : "");
-}
-
-}  // namespace
-
 AppendFile::AppendFile(const fs::path& path) : path_(path) {
   fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd_ < 0) fail_with_errno("open", path);

@@ -16,12 +16,6 @@
 namespace ballast {
 namespace {
 
-[[noreturn]] void fail_with_errno(const char* what, const fs::path& path) {
-  const int code = errno;
-  fail("cannot {} {}: {}{}", what, path.string(), std::strerror(code),
-       code == ENOSPC || code == EDQUOT ? " (free some space, or write to another disk)" : "");
-}
-
 constexpr size_t kWriteBuffer = 1 << 20;
 
 void write_fully(int fd, const char* data, size_t size, const fs::path& path) {
@@ -35,6 +29,12 @@ void write_fully(int fd, const char* data, size_t size, const fs::path& path) {
 }
 
 }  // namespace
+
+void fail_with_errno(const char* what, const fs::path& path) {
+  const int code = errno;
+  fail("cannot {} {}: {}{}", what, path.string(), std::strerror(code),
+       code == ENOSPC || code == EDQUOT ? " (free some space, or write to another disk)" : "");
+}
 
 MappedFile::MappedFile(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

@@ -11,6 +11,10 @@
 
 namespace ballast {
 
+// UserError "cannot WHAT PATH: " and what errno says. For system calls that the classes here do not
+// make.
+[[noreturn]] void fail_with_errno(const char* what, const std::filesystem::path& path);
+
 namespace fs = std::filesystem;
 
 // All functions here throw UserError naming the file and the system's reason.
