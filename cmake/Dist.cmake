@@ -1,8 +1,8 @@
-# Target `program`: the binary and the CUDA plugin, without the tests (`make build`).
+# Target `program`: the binary and the plugins, without the tests (`make build`).
 # Component `dist`: what `make dist` packs; tools/dist adds the launcher and the system's libraries.
 # Run paths are relative to each file, and libtorch is found by the launcher.
 add_custom_target(program)
-foreach(target ballast ballast_cuda)
+foreach(target ballast ballast_cuda ballast_mpi)
   if(TARGET ${target})
     add_dependencies(program ${target})
   endif()
@@ -20,7 +20,7 @@ endfunction()
 get_property(rooms GLOBAL PROPERTY BALLAST_ROOMS)
 list(TRANSFORM rooms APPEND _tests OUTPUT_VARIABLE test_programs)
 ballast_install("$ORIGIN/../lib" bin ballast)
-ballast_install("$ORIGIN" lib ballast_kernels ballast_cuda)
+ballast_install("$ORIGIN" lib ballast_kernels ballast_comm ballast_cuda ballast_mpi)
 ballast_install("$ORIGIN/../../lib" bin/tests ${test_programs})
 install(DIRECTORY configs benchmarks COMPONENT dist DESTINATION . PATTERN "__pycache__" EXCLUDE)
 install(PROGRAMS tools/gpu_check COMPONENT dist DESTINATION .)

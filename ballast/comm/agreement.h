@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <string>
+
+#include "ballast/comm/communicator.h"
+#include "ballast/system/error.h"
+
+namespace ballast {
+
+// An error that every worker throws at the same place with the same message: one may print it for
+// all.
+class SharedError : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+// Something that must be the same on all workers: {"model.width", "256"}.
+struct Fact {
+  std::string name;
+  std::string value;
+};
+
+// Collective. SharedError: the workers' facts differ; names each fact, its values, and who has
+// them.
+void check_agreement(Communicator& group, std::span<const Fact> facts, Label label);
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+// Collective. Compares tensors that should be equal to the bit on all workers (shared parameters),
+// by a hash of each. SharedError: names, types or shapes differ; or the first tensor that differs,
+// who has another one than most, in how many elements and by how much.
+void check_equal(Communicator& group, std::span<const NamedTensor> tensors, Label label);
+
+}  // namespace ballast

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/comm/missing.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+namespace ballast {
+namespace {
+
+// "worker 3", "workers 1, 3", and how many more beyond eight.
+std::string workers_text(const std::vector<int>& workers) {
+  constexpr size_t kNamed = 8;
+  const size_t named = std::min(workers.size(), kNamed);
+  std::string text =
+      fmt::format("worker{} {}", workers.size() == 1 ? "" : "s",
+                  fmt::join(workers.begin(), workers.begin() + static_cast<long>(named), ", "));
+  if (workers.size() > named) text += fmt::format(" and {} more", workers.size() - named);
+  return text;
+}
+
+std::string last_call_text(const WorkerState& state) {
+  return state.last_call.empty() ? "it has begun no call yet"
+                                 : fmt::format("the last it began, {:.1f} seconds ago, was {}",
+                                               state.last_call_age, state.last_call);
+}
+
+}  // namespace
+
+std::string missing_text(std::span<const WorkerState> others, const std::string& call) {
+  std::vector<int> gone, silent, busy;
+  std::string text;
+  for (const WorkerState& state : others) {
+    if (state.answer == WorkerState::Answer::kGone) {
+      gone.push_back(state.worker);
+    } else if (state.answer == WorkerState::Answer::kSilent) {
+      silent.push_back(state.worker);
+    } else if (!state.arrived) {
+      text += fmt::format("\n  worker {} has not come to this call: {}{}", state.worker,
+                          last_call_text(state), state.waiting ? "; it waits there" : "");
+    } else if (!state.call.empty() && state.call != call) {
+      text += fmt::format("\n  worker {} made another call here: {}", state.worker, state.call);
+    } else if (!state.waiting) {
+      busy.push_back(state.worker);
+    }
+  }
+  if (!busy.empty())
+    text = fmt::format("\n  {} began this call and now does something else", workers_text(busy)) +
+           text;
+  if (!silent.empty()) {
+    text = fmt::format("\n  {} {} not answer: stopped, or the machine or its network is down",
+                       workers_text(silent), silent.size() == 1 ? "does" : "do") +
+           text;
+  }
+  if (!gone.empty())
+    text = fmt::format("\n  {} {} ended", workers_text(gone), gone.size() == 1 ? "has" : "have") +
+           text;
+  if (text.empty())
+    text = "\n  all other workers are in this call: the network between them may be at fault";
+  return text;
+}
+
+}  // namespace ballast

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ballast {
+
+// How a worker ended that should not have.
+struct WorkerFailure {
+  int worker = 0;
+  int code = 0;      // its exit code, or what it gave World::abort()
+  int signal = 0;    // that ended it; 0: none did
+  std::string text;  // "worker 1 was ended by signal 9 (Killed) on node7"
+};
+
+// Reads mpirun's stderr, where workers' lines and its own messages are mixed: finds out which
+// worker failed first, and tells which lines are worth showing.
+class MpirunOutput {
+ public:
+  // The line as it should be shown, "worker 3: " in place of mpirun's tag; nothing for those of
+  // mpirun's own that failure() tells better. Lines come without their end.
+  std::optional<std::string> take(std::string_view line);
+
+  const std::optional<WorkerFailure>& failure() const { return failure_; }
+
+ private:
+  void look_for_failure(const std::string& line);
+  void remember(WorkerFailure failure);
+
+  std::optional<WorkerFailure> failure_;
+  std::optional<int> worker_;  // of a message of several lines
+  bool in_long_message_ = false;
+};
+
+}  // namespace ballast

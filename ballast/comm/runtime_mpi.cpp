@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/comm/runtime_mpi.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "ballast/comm/missing.h"
+#include "ballast/system/error.h"
+
+namespace ballast {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr size_t kAddressBytes = 512;
+
+// OpenMPI copies from process to process with process_vm_readv, and breaks off where a container
+// forbids that. EFAULT for an address nobody has says that it is allowed.
+void choose_copy_mechanism() {
+  char byte = 0;
+  const iovec here{&byte, 1}, there{nullptr, 1};
+  errno = 0;
+  ::process_vm_readv(::getppid(), &here, 1, &there, 1, 0);
+  if (errno != EFAULT) ::setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+}
+
+std::string error_text(int code) {
+  std::array<char, MPI_MAX_ERROR_STRING> message{};
+  int length = 0;
+  MPI_Error_string(code, message.data(), &length);
+  return message.data();
+}
+
+// The texts of all workers, in their order.
+std::vector<std::string> gather_texts(const std::string& own, int size) {
+  std::array<char, kAddressBytes> sent{};
+  std::memcpy(sent.data(), own.data(), std::min(own.size(), kAddressBytes - 1));
+  std::vector<char> all(kAddressBytes * static_cast<size_t>(size));
+  MpiRuntime::check(MPI_Allgather(sent.data(), kAddressBytes, MPI_CHAR, all.data(), kAddressBytes,
+                                  MPI_CHAR, MPI_COMM_WORLD),
+                    "the start of the workers");
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < static_cast<size_t>(size); ++i)
+    texts.emplace_back(&all[i * kAddressBytes]);
+  return texts;
+}
+
+// Lets others compute while this worker waits: first it gives way, then it sleeps for a twentieth
+// of the time it has waited, half a millisecond at most.
+void rest(double waited) {
+  constexpr double kYieldSeconds = 0.5e-3, kShare = 0.05, kLongest = 0.5e-3;
+  if (waited < kYieldSeconds) {
+    ::sched_yield();
+  } else {
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(waited * kShare, kLongest)));
+  }
+}
+
+}  // namespace
+
+void MpiRuntime::check(int code, const std::string& text) {
+  if (code != MPI_SUCCESS) fail("MPI failed in {}: {}", text, error_text(code));
+}
+
+MpiRuntime::MpiRuntime(const WorldOptions& options) : deadline_seconds_(options.deadline_seconds) {
+  int started = 0;
+  MPI_Initialized(&started);
+  if (started != 0) fail("MPI was started before in this process: a process has one world");
+  choose_copy_mechanism();
+  int provided = 0;
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "its start");
+  if (provided < MPI_THREAD_SERIALIZED)
+    fail("this MPI cannot be used by several threads in turn: it must be built with threads");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+  MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  if (size_ > 1) open_arrivals();
+}
+
+void MpiRuntime::open_arrivals() {
+  uint64_t secret = 0;
+  if (rank_ == 0) {
+    std::random_device random;
+    secret = (uint64_t{random()} << 32) | random();
+  }
+  check(MPI_Bcast(&secret, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD), "the start of the workers");
+  const auto machines = gather_texts(machine_identity(), size_);
+  const auto own = machines.begin() + rank_;
+  place_.index = static_cast<int>(std::count(machines.begin(), own, *own));
+  place_.workers = static_cast<int>(std::count(machines.begin(), machines.end(), *own));
+  const bool one_machine = place_.workers == size_;
+  arrivals_.emplace(rank_, secret, one_machine ? Reach::kThisMachine : Reach::kNetwork);
+  arrivals_->meet(gather_texts(arrivals_->address(), size_));
+  // Each asks the next: where even that fails, nobody must be called missing later.
+  const int next = (rank_ + 1) % size_;
+  const auto answers = arrivals_->ask({&next, 1}, {}, milliseconds(3000));
+  int works = answers.front().answer == WorkerState::Answer::kAnswered;
+  check(MPI_Allreduce(MPI_IN_PLACE, &works, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD),
+        "the start of the workers");
+  arrivals_work_ = works != 0;
+}
+
+std::unique_ptr<MpiTransfer> MpiRuntime::begin(MpiTransfer transfer,
+                                               const std::function<void(MpiTransfer&)>& issue) {
+  auto begun = std::make_unique<MpiTransfer>(std::move(transfer));
+  const std::lock_guard lock(mutex_);
+  std::erase_if(adopted_, [](const auto& old) {
+    int ended = 0;
+    return MPI_Testall(static_cast<int>(old->requests.size()), old->requests.data(), &ended,
+                       MPI_STATUSES_IGNORE) != MPI_SUCCESS ||
+           ended != 0;
+  });
+  if (arrivals_) arrivals_->began(begun->call, begun->text);
+  issue(*begun);
+  return begun;
+}
+
+bool MpiRuntime::test(MpiTransfer& transfer) {
+  const std::lock_guard lock(mutex_);
+  int ended = 0;
+  const int code = MPI_Testall(static_cast<int>(transfer.requests.size()), transfer.requests.data(),
+                               &ended, MPI_STATUSES_IGNORE);
+  if (code != MPI_SUCCESS) {
+    fail("worker {} of {}: MPI failed in {} (call {} of {}): {}; sizes may not fit{}", rank_, size_,
+         transfer.text, transfer.call.number, transfer.group->name, error_text(code),
+         missing(transfer));
+  }
+  return ended != 0;
+}
+
+void MpiRuntime::wait(MpiTransfer& transfer) {
+  constexpr double kLookEvery = 2;  // seconds between looks for a worker that has ended
+  constexpr double kLongestTurn = 0.25;
+  if (test(transfer)) return;
+  struct Waiting {
+    explicit Waiting(std::optional<Arrivals>& arrivals) : arrivals(arrivals) { tell(true); }
+    ~Waiting() { tell(false); }
+    void tell(bool waiting) {
+      if (arrivals) arrivals->waits(waiting);
+    }
+    std::optional<Arrivals>& arrivals;
+  } const waiting(arrivals_);
+
+  double waited = 0, next_look = kLookEvery;
+  int times_gone = 0;
+  for (Clock::time_point last = Clock::now(); !test(transfer);) {
+    rest(waited);
+    const Clock::time_point now = Clock::now();
+    // A turn that took longer was spent stopped: that is not the others' fault.
+    waited += std::min(std::chrono::duration<double>(now - last).count(), kLongestTurn);
+    last = now;
+    if (waited > deadline_seconds_) give_up(transfer, waited, "the deadline");
+    if (waited < next_look) continue;
+    next_look = waited + kLookEvery;
+    // Twice, since one that has ended well may have left all we need to end this call too.
+    times_gone = is_gone(transfer) ? times_gone + 1 : 0;
+    if (times_gone == 2) give_up(transfer, waited, "a worker has ended");
+  }
+}
+
+bool MpiRuntime::is_gone(const MpiTransfer& transfer) const {
+  if (!arrivals_work_) return false;
+  const auto states = arrivals_->ask(transfer.group->others, transfer.call, milliseconds(100));
+  return std::ranges::any_of(
+      states, [](const auto& state) { return state.answer == WorkerState::Answer::kGone; });
+}
+
+std::string MpiRuntime::missing(const MpiTransfer& transfer) const {
+  if (!arrivals_work_)
+    return "\n  who is missing is not known: workers could not reach each other by UDP at the "
+           "start";
+  return missing_text(arrivals_->ask(transfer.group->others, transfer.call, milliseconds(1000)),
+                      transfer.text);
+}
+
+void MpiRuntime::give_up(const MpiTransfer& transfer, double seconds, const char* why) const {
+  fail("worker {} of {} gave up after waiting {:.1f} seconds ({}) in {} (call {} of {}){}", rank_,
+       size_, seconds, why, transfer.text, transfer.call.number, transfer.group->name,
+       missing(transfer));
+}
+
+void MpiRuntime::adopt(std::unique_ptr<MpiTransfer> transfer) {
+  const std::lock_guard lock(mutex_);
+  adopted_.push_back(std::move(transfer));
+}
+
+void MpiRuntime::finalize() {
+  for (const auto& transfer : adopted_) wait(*transfer);
+  adopted_.clear();
+  const std::lock_guard lock(mutex_);
+  check(MPI_Finalize(), "its end");
+}
+
+}  // namespace ballast

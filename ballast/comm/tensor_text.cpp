@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/comm/tensor_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace ballast {
+namespace {
+
+const char* type_text(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble:
+      return "float64";
+    case at::kFloat:
+      return "float32";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kHalf:
+      return "float16";
+    case at::kLong:
+      return "int64";
+    case at::kInt:
+      return "int32";
+    case at::kByte:
+      return "uint8";
+    default:
+      return c10::toString(type);
+  }
+}
+
+}  // namespace
+
+std::string tensor_text(const at::Tensor& x) {
+  if (!x.defined()) return "undefined";
+  const std::string text =
+      fmt::format("{} [{}]", type_text(x.scalar_type()), fmt::join(x.sizes(), ", "));
+  return x.is_cpu() ? text : text + " on " + x.device().str();
+}
+
+std::string tensor_text(const at::Tensor& from, const at::Tensor& to) {
+  return tensor_text(from) + " to " + tensor_text(to);
+}
+
+}  // namespace ballast

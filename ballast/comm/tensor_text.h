@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+namespace ballast {
+
+// "float32 [96, 32]", "bfloat16 [4] on cuda:0"
+std::string tensor_text(const at::Tensor& x);
+
+// "float32 [96, 32] to float32 [80, 32]"
+std::string tensor_text(const at::Tensor& from, const at::Tensor& to);
+
+}  // namespace ballast

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <numeric>
+
+#include "ballast/comm/communicator_mpi.h"
+#include "ballast/comm/launch.h"
+#include "ballast/comm/mpi_plugin.h"
+#include "ballast/comm/world.h"
+
+namespace ballast {
+namespace {
+
+MpiGroup all_workers(const MpiRuntime& runtime) {
+  MpiGroup group{0, "all workers", {}};
+  for (int worker = 0; worker < runtime.size(); ++worker) {
+    if (worker != runtime.rank()) group.others.push_back(worker);
+  }
+  return group;
+}
+
+class MpiWorld : public World {
+ public:
+  explicit MpiWorld(const WorldOptions& options)
+      : runtime_(std::make_shared<MpiRuntime>(options)),
+        everyone_(runtime_, MPI_COMM_WORLD, all_workers(*runtime_)) {}
+
+  Communicator& everyone() override { return everyone_; }
+
+  PlaceOnMachine place() const override { return runtime_->place(); }
+
+  void close() override {
+    everyone_.barrier({"end"});
+    runtime_->finalize();
+  }
+
+  void abort(int code) noexcept override {
+    tell_launcher(runtime_->rank(), code);
+    MPI_Abort(MPI_COMM_WORLD, code);
+  }
+
+ private:
+  std::shared_ptr<MpiRuntime> runtime_;
+  MpiCommunicator everyone_;
+};
+
+}  // namespace
+}  // namespace ballast
+
+void ballast_open_mpi_world(const ballast::WorldOptions& options,
+                            std::unique_ptr<ballast::World>& world) {
+  world = std::make_unique<ballast::MpiWorld>(options);
+}

@@ -1,0 +1,11 @@
+# The MPI plugin: all ballast/*/*_mpi.cpp in one library, libballast_mpi.so, that the program loads when
+# it has several workers (ballast/comm/mpi_plugin.h). Without MPI all else builds and runs, one worker at a time.
+file(GLOB mpi_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/ballast/*/*_mpi.cpp)
+set(MPI_CXX_SKIP_MPICXX ON)  # the C functions; MPI's C++ classes are long gone from the standard
+find_package(MPI QUIET COMPONENTS CXX)
+if(NOT MPI_CXX_FOUND)
+  message(STATUS "No MPI plugin: mpi.h was not found (Debian, Ubuntu: libopenmpi-dev)")
+  return()
+endif()
+add_library(ballast_mpi SHARED ${mpi_sources})
+target_link_libraries(ballast_mpi PRIVATE ballast_comm "-Wl,--as-needed" MPI::MPI_CXX)

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/comm/launch.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "ballast/comm/mpi_plugin.h"
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
+
+namespace ballast {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Outcome {
+  LaunchResult result;
+  std::string output, errors;
+};
+
+Outcome launch(LaunchOptions options) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  Outcome outcome;
+  outcome.result = run_workers(options);
+  outcome.output = testing::internal::GetCapturedStdout();
+  outcome.errors = testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+constexpr const char* kScenario = BALLAST_BINARY_DIR "/worker_scenario";
+
+// Three workers, of which worker 1 misbehaves; the others wait two seconds for it.
+Outcome scenario(const std::string& name) { return launch({3, {kScenario, name, "1", "2"}}); }
+
+// The environment variable for the rest of the scope.
+class Environment {
+ public:
+  Environment(std::string name, const std::string& value) : name_(std::move(name)) {
+    if (const char* before = std::getenv(name_.c_str())) before_ = before;
+    ::setenv(name_.c_str(), value.c_str(), 1);
+  }
+  ~Environment() {
+    if (before_) {
+      ::setenv(name_.c_str(), before_->c_str(), 1);
+    } else {
+      ::unsetenv(name_.c_str());
+    }
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  std::string name_;
+  std::optional<std::string> before_;
+};
+
+TEST(Launch, WorkersThatAreWellEndWell) {
+  const Outcome outcome = scenario("none");
+  EXPECT_EQ(outcome.result.code, 0) << outcome.errors;
+  EXPECT_EQ(outcome.result.reason, "");
+  EXPECT_FALSE(outcome.result.failed);
+  for (const char* worker : {"worker 0 of 3", "worker 1 of 3", "worker 2 of 3"})
+    EXPECT_THAT(outcome.output, HasSubstr(std::string(worker) + " is well"));
+}
+
+TEST(Launch, AStoppedWorkerIsNamedWithCallLayerAndSizes) {
+  const Outcome outcome = scenario("stopped");
+  EXPECT_EQ(outcome.result.code, 2) << outcome.errors;
+  EXPECT_THAT(outcome.errors, HasSubstr("worker 1 does not answer"));
+  EXPECT_THAT(outcome.errors, HasSubstr("waiting 2.0 seconds"));
+  EXPECT_THAT(outcome.errors,
+              HasSubstr("all_to_all (experts, layer 6) of float32 [12] to float32 [12] (call 2 of "
+                        "all workers)"));
+}
+
+TEST(Launch, AWorkerThatDoesSomethingElseIsNamedWithWhatItDidLast) {
+  const Outcome outcome = scenario("late");
+  EXPECT_EQ(outcome.result.code, 2) << outcome.errors;
+  EXPECT_THAT(outcome.errors, HasSubstr("worker 1 has not come to this call"));
+  EXPECT_THAT(outcome.errors, HasSubstr("all_reduce (gradients, layer 2) of float32 [12]"));
+  EXPECT_THAT(outcome.errors, Not(HasSubstr("worker 2 has not")));
+}
+
+TEST(Launch, AWorkerInAnotherCallIsNamedWithThatCall) {
+  const Outcome outcome = scenario("elsewhere");
+  EXPECT_EQ(outcome.result.code, 2) << outcome.errors;
+  // Whoever gives up first sees the other side.
+  EXPECT_THAT(outcome.errors, HasSubstr("made another call here: "));
+}
+
+TEST(Launch, AWorkerThatBeginsACallAndDoesNotWaitIsNamed) {
+  const Outcome outcome = scenario("busy");
+  // It may have sent all that the others need before: then they end in the barrier.
+  EXPECT_EQ(outcome.result.code, 2) << outcome.errors;
+  EXPECT_THAT(outcome.errors, HasSubstr("worker 1 "));
+}
+
+TEST(Launch, AKilledWorkerEndsAllAndIsNamed) {
+  const Outcome outcome = scenario("killed");
+  EXPECT_EQ(outcome.result.code, 128 + SIGKILL);
+  ASSERT_TRUE(outcome.result.failed) << outcome.errors;
+  EXPECT_EQ(outcome.result.failed->worker, 1);
+  EXPECT_EQ(outcome.result.failed->signal, SIGKILL);
+  EXPECT_THAT(outcome.result.reason, HasSubstr("worker 1 was ended by signal 9 (Killed)"));
+  EXPECT_THAT(outcome.errors, Not(HasSubstr("mpirun noticed"))) << "our own line says it";
+}
+
+TEST(Launch, ACrashedWorkerIsNamed) {
+  const Outcome outcome = scenario("crashed");
+  EXPECT_EQ(outcome.result.code, 128 + SIGFPE);
+  EXPECT_THAT(outcome.result.reason, HasSubstr("worker 1 was ended by signal 8"));
+}
+
+TEST(Launch, AWorkersOwnErrorIsShownAndItsCodeKept) {
+  const Outcome outcome = scenario("error");
+  EXPECT_EQ(outcome.result.code, 2) << outcome.errors;
+  ASSERT_TRUE(outcome.result.failed);
+  EXPECT_EQ(outcome.result.failed->worker, 1);
+  EXPECT_EQ(outcome.result.failed->code, 2);
+  EXPECT_THAT(outcome.errors, HasSubstr("ballast: worker 1 cannot read its data\n"));
+  EXPECT_THAT(outcome.errors, Not(HasSubstr("MPI_ABORT")));
+}
+
+TEST(Launch, AWorkerThatLeavesEndsAllAndIsNamed) {
+  for (const char* how : {"left", "code"}) {
+    const Outcome outcome = scenario(how);
+    EXPECT_NE(outcome.result.code, 0) << outcome.errors;
+    ASSERT_TRUE(outcome.result.failed) << outcome.errors;
+    EXPECT_EQ(outcome.result.failed->worker, 1) << how;
+  }
+}
+
+TEST(Launch, WorkersThatDisagreeSaySoOnce) {
+  const Outcome outcome = scenario("disagree");
+  EXPECT_EQ(outcome.result.code, 2);
+  const std::string told = "model.width: 512 on worker 1, 256 on workers 0, 2";
+  const size_t first = outcome.errors.find(told);
+  ASSERT_NE(first, std::string::npos) << outcome.errors;
+  EXPECT_EQ(outcome.errors.find(told, first + 1), std::string::npos) << outcome.errors;
+}
+
+TEST(Launch, LinesNameTheirWorkerOnRequest) {
+  const Outcome outcome = launch({2, {kScenario, "none", "0", "20"}, true});
+  EXPECT_EQ(outcome.result.code, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("worker 0: worker 0 of 2 is well\n"),
+                                    HasSubstr("worker 1: worker 1 of 2 is well\n")));
+}
+
+TEST(Launch, AProgramThatIsNotThereIsAnError) {
+  const Outcome outcome = launch({2, {"/nowhere/ballast"}});
+  EXPECT_NE(outcome.result.code, 0);
+  EXPECT_THAT(outcome.errors, HasSubstr("/nowhere/ballast"));
+  EXPECT_THAT(outcome.result.reason, HasSubstr("mpirun ended with code"));
+}
+
+TEST(Launch, WithoutMpirunItSaysWhatToInstall) {
+  const test::TemporaryFolder folder;
+  const Environment path("PATH", folder.path());
+  EXPECT_THAT(error_of([] { run_workers({2, {kScenario}}); }), HasSubstr("openmpi-bin"));
+}
+
+TEST(Launch, MpirunWorksWithoutSsh) {
+  const test::TemporaryFolder folder;
+  for (const char* name : {"mpirun", "orted"})
+    std::filesystem::create_symlink(std::string("/usr/bin/") + name, folder / name);
+  const Environment path("PATH", folder.path());
+  const Outcome outcome = scenario("none");
+  EXPECT_EQ(outcome.result.code, 0) << outcome.errors;
+}
+
+TEST(Launch, BadOptionsAreRefused) {
+  EXPECT_THAT(error_of([] { run_workers({0, {kScenario}}); }), HasSubstr("at least 1"));
+  EXPECT_THAT(error_of([] { run_workers({2, {}}); }), HasSubstr("no program"));
+  const Environment started("OMPI_COMM_WORLD_SIZE", "4");
+  EXPECT_THAT(error_of([] { run_workers({2, {kScenario}}); }), HasSubstr("one of 4 workers"));
+}
+
+TEST(Launch, WorkersWhoseMpiSeesThemAloneAreRefused) {
+  // As under an srun or mpirun of another MPI: each would do the whole job.
+  const Environment started("SLURM_STEP_NUM_TASKS", "4");
+  testing::internal::CaptureStderr();
+  const int status = std::system((std::string(kScenario) + " none 0 5").c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("4 workers were started, but MPI sees this one alone"));
+}
+
+// A child that launches the scenario, and a pipe with all that it prints.
+class Launcher {
+ public:
+  explicit Launcher(const std::string& name) {
+    std::array<int, 2> pipe{};
+    if (::pipe2(pipe.data(), O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+    std::fflush(nullptr);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::dup2(pipe[1], STDOUT_FILENO);
+      ::dup2(pipe[1], STDERR_FILENO);
+      ::_exit(run_workers({2, {kScenario, name, "-1", "30"}}).code);
+    }
+    ::close(pipe[1]);
+    from_ = ::fdopen(pipe[0], "r");
+  }
+  ~Launcher() { std::fclose(from_); }
+
+  std::string read_line() {
+    std::array<char, 4096> line{};
+    return std::fgets(line.data(), line.size(), from_) == nullptr ? "" : line.data();
+  }
+  std::string read_all() {
+    std::string all;
+    for (std::string line = read_line(); !line.empty(); line = read_line()) all += line;
+    return all;
+  }
+  void signal(int number) const { ::kill(pid_, number); }
+  int wait() const {
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    return status;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  std::FILE* from_ = nullptr;
+};
+
+TEST(Launch, AStopSignalLetsWorkersFinish) {
+  Launcher launcher("stop request");
+  EXPECT_EQ(launcher.read_line(), "ready\n");
+  EXPECT_EQ(launcher.read_line(), "ready\n");
+  launcher.signal(SIGTERM);
+  EXPECT_THAT(launcher.read_all(),
+              AllOf(HasSubstr("worker 0 of 2 is well"), HasSubstr("worker 1 of 2 is well")));
+  EXPECT_EQ(launcher.wait(), 0);
+}
+
+TEST(Launch, WorkersEndWhenTheLauncherIsKilled) {
+  Launcher launcher("stop request");
+  EXPECT_EQ(launcher.read_line(), "ready\n");
+  EXPECT_EQ(launcher.read_line(), "ready\n");
+  launcher.signal(SIGKILL);
+  launcher.wait();
+  // The pipe is at its end once the last process that could write into it is gone.
+  EXPECT_THAT(launcher.read_all(), Not(HasSubstr("is well")));
+}
+
+}  // namespace
+}  // namespace ballast

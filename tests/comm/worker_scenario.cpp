@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job in which one worker misbehaves, ended as a program should end it. launch_test.cpp starts
+// it:  worker_scenario NAME CULPRIT DEADLINE
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <thread>
+
+#include "ballast/comm/agreement.h"
+#include "ballast/comm/world.h"
+
+namespace ballast::test {
+namespace {
+
+volatile std::sig_atomic_t asked_to_stop = 0;
+
+void wait_for_stop_request() {
+  std::signal(SIGUSR1, [](int) { asked_to_stop = 1; });
+  fmt::print(stderr, "ready\n");
+  while (asked_to_stop == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+// What the culprit does instead of its second exchange.
+void misbehave(const std::string& name, Communicator& all, const at::Tensor& x) {
+  if (name == "stopped") ::raise(SIGSTOP);
+  if (name == "killed") ::raise(SIGKILL);
+  if (name == "crashed") ::raise(SIGFPE);
+  if (name == "late") std::this_thread::sleep_for(std::chrono::hours(1));
+  if (name == "left") ::_exit(0);
+  if (name == "code") ::_exit(7);
+  if (name == "error") fail("worker {} cannot read its data", all.rank());
+  if (name == "elsewhere") all.all_gather(at::ones({all.size() * 5}), at::ones({5}), {"wrong"});
+  // Begins what the others begin, and then does not wait for it.
+  if (name == "busy") {
+    const Pending begun = all.begin_all_to_all(at::ones({all.size() * 4}), x, {"experts", 6});
+    std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+}
+
+void run(const std::string& name, int culprit, Communicator& all) {
+  const at::Tensor x = at::ones({all.size() * 4}), out = at::ones({all.size() * 4});
+  all.all_reduce(x, Reduction::kSum, {"gradients", 2});
+  if (name == "disagree") {
+    const std::string width = all.rank() == culprit ? "512" : "256";
+    check_agreement(all, std::vector<Fact>{{"model.width", width}}, {"start"});
+  }
+  if (name == "stop request") wait_for_stop_request();
+  if (all.rank() == culprit) misbehave(name, all, x);
+  all.all_to_all(out, x, {"experts", 6});
+  fmt::print("worker {} of {} is well\n", all.rank(), all.size());
+}
+
+int main_of(const std::string& name, int culprit, double deadline) {
+  const auto world = open_world({WorldKind::kAuto, deadline});
+  try {
+    run(name, culprit, world->everyone());
+    world->close();
+    return 0;
+  } catch (const SharedError& error) {
+    if (world->everyone().rank() == 0) fmt::print(stderr, "ballast: {}\n", error.what());
+  } catch (const UserError& error) {
+    fmt::print(stderr, "ballast: {}\n", error.what());
+  }
+  world->abort(2);
+  return 2;
+}
+
+}  // namespace
+}  // namespace ballast::test
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 64;
+  try {
+    return ballast::test::main_of(argv[1], std::atoi(argv[2]), std::atof(argv[3]));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "ballast: {}\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ballast/comm/communicator.h"
+
+namespace ballast::test {
+
+// All workers that run these tests, side by side; set by workers_main.cpp.
+Communicator& everyone();
+
+}  // namespace ballast::test

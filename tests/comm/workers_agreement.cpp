@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ballast/comm/agreement.h"
+#include "tests/comm/workers.h"
+
+namespace ballast::test {
+namespace {
+
+using at::Tensor;
+using testing::HasSubstr;
+
+// The message of the SharedError that all workers throw alike.
+template <typename Action>
+std::string shared_error_of(Action action) {
+  std::string message = "no error";
+  try {
+    action();
+  } catch (const SharedError& error) {
+    message = error.what();
+  }
+  Tensor text = at::zeros({2000}, at::kByte);
+  std::copy(message.begin(), message.end(), text.data_ptr<uint8_t>());
+  const Tensor own = text.clone();
+  everyone().broadcast(text, 0, {"test"});
+  EXPECT_TRUE(at::equal(own, text)) << message;
+  return message;
+}
+
+TEST(WorkersAgreement, WhatIsEqualPasses) {
+  const std::vector<Fact> facts{{"version", "0.1.0"}, {"step", "17"}, {"empty", ""}};
+  EXPECT_EQ(shared_error_of([&] { check_agreement(everyone(), facts, {"start"}); }), "no error");
+  EXPECT_EQ(shared_error_of([&] { check_agreement(everyone(), {}, {"start"}); }), "no error");
+}
+
+TEST(WorkersAgreement, WhoDiffersAndHowIsToldOnAll) {
+  const int n = everyone().size(), rank = everyone().rank();
+  if (n == 1) return;  // one always agrees with itself
+  std::vector<Fact> facts{{"version", "0.1.0"},
+                          {"model.width", rank == n - 1 ? "512" : "256"},
+                          {"odd 3 name", rank % 2 == 0 ? "" : "7 seven"}};
+  if (rank == 0) facts.push_back({"only.first", "yes"});
+  const std::string message =
+      shared_error_of([&] { check_agreement(everyone(), facts, {"start"}); });
+  EXPECT_THAT(message, HasSubstr("do not agree (start)"));
+  EXPECT_THAT(message, HasSubstr("512 on worker " + std::to_string(n - 1)));
+  EXPECT_THAT(message, HasSubstr("256 on worker"));
+  EXPECT_THAT(message, HasSubstr("odd 3 name: "));
+  EXPECT_THAT(message, HasSubstr("yes on worker 0"));
+  EXPECT_THAT(message, HasSubstr("not there on worker"));
+  EXPECT_THAT(message, testing::Not(HasSubstr("version")));
+  everyone().barrier({"goes on"});
+}
+
+TEST(WorkersAgreement, EqualTensorsPass) {
+  at::manual_seed(3);
+  const std::vector<NamedTensor> tensors{
+      {"a", at::randn({7, 3})}, {"none", at::empty({0})}, {"b", at::randn({5}).to(at::kBFloat16)}};
+  EXPECT_EQ(shared_error_of([&] { check_equal(everyone(), tensors, {"step 5"}); }), "no error");
+  EXPECT_EQ(shared_error_of([&] { check_equal(everyone(), {}, {"step 5"}); }), "no error");
+}
+
+TEST(WorkersAgreement, ATensorThatHasDriftedIsNamedWithItsWorker) {
+  const int n = everyone().size(), rank = everyone().rank();
+  if (n == 1) return;
+  at::manual_seed(4);
+  std::vector<NamedTensor> tensors{{"layer.0.weight", at::randn({6})},
+                                   {"layer.1.weight", at::zeros({3, 4})},
+                                   {"layer.2.weight", at::ones({2})}};
+  if (rank == n - 1) {
+    tensors[1].tensor[1][2] = 0.25;
+    tensors[1].tensor[0][0] = -0.0;  // other bits, the same number
+    tensors[2].tensor[0] = 3;
+  }
+  const std::string message =
+      shared_error_of([&] { check_equal(everyone(), tensors, {"step 5"}); });
+  EXPECT_THAT(message, HasSubstr("2 of 3 tensors"));
+  EXPECT_THAT(message, HasSubstr("layer.1.weight"));
+  EXPECT_THAT(message, HasSubstr("worker " + std::to_string(n - 1) + " from worker 0"));
+  EXPECT_THAT(message, HasSubstr("2 of 12 elements, by at most 0.25"));
+}
+
+TEST(WorkersAgreement, AnotherShapeIsToldBeforeAnythingIsCompared) {
+  const int n = everyone().size(), rank = everyone().rank();
+  if (n == 1) return;
+  const std::vector<NamedTensor> tensors{{"w", at::zeros({rank == 1 ? 5 : 4})}};
+  EXPECT_THAT(shared_error_of([&] { check_equal(everyone(), tensors, {"step 5"}); }),
+              HasSubstr("float32 [5] on worker 1"));
+}
+
+}  // namespace
+}  // namespace ballast::test
