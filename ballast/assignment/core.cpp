@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "ballast/system/error.h"
+
 namespace ballast {
 
 void Core::clear(const std::vector<Units>& around, Units within) {
@@ -17,6 +19,9 @@ void Core::clear(const std::vector<Units>& around, Units within) {
 }
 
 void Core::make_room(int64_t for_pairs) {
+  if (for_pairs > std::numeric_limits<int32_t>::max()) {
+    fail("more than 2^31 pairs of tokens and experts are equally good");
+  }
   const auto wanted = static_cast<size_t>(for_pairs);
   if (expert.size() >= wanted) return;
   expert.resize(wanted);
@@ -26,7 +31,12 @@ void Core::make_room(int64_t for_pairs) {
   shifted.resize(wanted);
 }
 
-void Core::reserve(int64_t tokens, int64_t experts) {
+void Core::reserve(int64_t tokens, int64_t experts, int64_t pairs) {
+  expert.reserve(pairs);
+  deficit.reserve(pairs);
+  held.reserve(pairs);
+  origin.reserve(pairs);
+  shifted.reserve(pairs);
   prices.reserve(experts);
   settled.reserve(experts);
   begin.reserve(tokens + 1);

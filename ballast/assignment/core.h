@@ -39,7 +39,7 @@ struct Core {
     return deficit[k] + at[expert[k]] - prices[expert[k]];
   }
   void clear(const std::vector<Units>& around, Units within);
-  void reserve(int64_t tokens, int64_t experts);
+  void reserve(int64_t tokens, int64_t experts, int64_t pairs);
   void make_room(int64_t for_pairs);  // in the arrays over pairs, whose contents are kept
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -22,11 +23,13 @@ int64_t probe_row(int64_t i, int64_t probes, int64_t rows) {
 
 }  // namespace
 void CoreExtractor::begin(const ActiveProblem& problem, bool wide, size_t threads) {
-  threads_ = static_cast<int64_t>(threads == 0 ? num_cores() : threads);
+  threads_ = static_cast<int64_t>(threads == 0 ? num_cores() : std::min(threads, num_cores()));
   problem_ = &problem;
   const FixedPoint narrow = narrow_units(problem.largest_magnitude);
   wide_ = wide || problem.has_forbidden || !narrow.fits_float;
-  const FixedPoint units = wide_ ? wide_units(problem.largest_magnitude) : narrow;
+  const FixedPoint units =
+      wide_ ? wide_units(problem.largest_magnitude, problem.experts, problem.has_forbidden)
+            : narrow;
   units_per_score_ = units.per_score;
   highest_price_ = units.highest_price;
   scan_rows_ = scan_rows_with(scan_instruction_sets().front());
@@ -133,6 +136,33 @@ Units CoreExtractor::reach_for(const RowSample& rows, const std::vector<Units>& 
   return *middle + 1;
 }
 
+// With the best profit of each row at the other prices, the expert's share of rows decides.
+void CoreExtractor::price_idle(const RowSample& rows, std::span<const int32_t> idle,
+                               std::span<const double> shares, std::vector<Units>& prices) {
+  std::vector<Units>& best = row_values_;
+  best.resize(rows.count);
+  const auto units = [&](const float* row, int64_t e) {
+    return static_cast<Units>(std::max<double>(row[e] * units_per_score_, -1e17));
+  };
+  for (int64_t i = 0; i < rows.count; ++i) {
+    const float* row = problem_->row(i * rows.stride);
+    best[i] = std::numeric_limits<Units>::min() / 2;
+    for (int64_t e = 0; e < problem_->experts; ++e) {
+      if (problem_->bounds->upper[e] > 0) best[i] = std::max(best[i], units(row, e) - prices[e]);
+    }
+  }
+  for (const int32_t e : idle) {
+    gains_.resize(rows.count);
+    for (int64_t i = 0; i < rows.count; ++i) {
+      gains_[i] = units(problem_->row(i * rows.stride), e) - best[i];
+    }
+    const auto wanted = static_cast<int64_t>(shares[e] * static_cast<double>(rows.count));
+    const auto last = gains_.begin() + std::min(rows.count - 1, wanted);
+    std::nth_element(gains_.begin(), last, gains_.end(), std::greater<>());
+    prices[e] = std::min(prices[e], *last);
+  }
+}
+
 void CoreExtractor::extract(const RowSample& rows, const std::vector<Units>& prices, Units reach,
                             Core& core) {
   core.clear(prices, reach);
@@ -210,9 +240,9 @@ void CoreExtractor::harvest(const CandidateScan& scan, const RowSample& rows, in
 void CoreExtractor::reserve(int64_t pairs) {
   harvests_.resize(std::max<size_t>(harvests_.size(), threads_));
   for (Harvest& harvest : harvests_) {
-    harvest.expert.reserve(pairs);
-    harvest.deficit.reserve(pairs);
-    harvest.rows.reserve(problem_->tokens + kScanBlock);
+    harvest.expert.reserve(pairs / threads_);
+    harvest.deficit.reserve(pairs / threads_);
+    harvest.rows.reserve(problem_->tokens / threads_ + 2 * kScanBlock);
   }
 }
 
@@ -264,7 +294,9 @@ int32_t CoreExtractor::group_of_candidates(int32_t found, Core& core) {
   table_[slot] = group;
   hash_.push_back(hash);
   const int32_t first = core.pairs();
-  if (static_cast<int32_t>(core.expert.size()) < first + found) core.make_room(2 * first + found);
+  if (static_cast<int32_t>(core.expert.size()) < first + found) {
+    core.make_room(int64_t{2} * first + found);
+  }
   std::copy_n(expert_.begin(), found, core.expert.begin() + first);
   std::copy_n(wide_deficit_.begin(), found, core.deficit.begin() + first);
   core.begin.push_back(first + found);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "ballast/assignment/active_problem.h"
@@ -34,6 +35,10 @@ class CoreExtractor {
 
   // The reach within which half of the tokens have this many candidates or more.
   Units reach_for(const RowSample& rows, const std::vector<Units>& prices, int64_t candidates);
+
+  // Lowers the price of experts that hardly any row wants to where each would get its share.
+  void price_idle(const RowSample& rows, std::span<const int32_t> idle,
+                  std::span<const double> shares, std::vector<Units>& prices);
 
   // One pass over the rows. Afterwards best_expert() and group_of() describe each row of the
   // sample.
@@ -75,7 +80,7 @@ class CoreExtractor {
   std::vector<Units> wide_deficit_;
   std::vector<Harvest> harvests_;  // one a thread
   int64_t threads_ = 1;
-  std::vector<Units> gaps_;
+  std::vector<Units> gaps_, row_values_, gains_;
   std::vector<int32_t> best_expert_, group_of_;
   std::vector<int32_t> table_;  // groups by the hash of their candidates, -1: free
   std::vector<uint32_t> hash_;  // [groups]

@@ -193,6 +193,16 @@ int64_t CoreNewton::whole_imbalance(const Core& core, const SoftTargets& targets
   return imbalance;
 }
 
+std::span<const int32_t> CoreNewton::idle_experts(const SoftTargets& targets) {
+  idle_.clear();
+  for (size_t e = 0; e < load_.size(); ++e) {
+    if (targets.places[e] >= 2 && load_[e] < 0.1 * targets.places[e]) {
+      idle_.push_back(static_cast<int32_t>(e));
+    }
+  }
+  return idle_;
+}
+
 // Free tokens at expert e: limit / (1 + exp((price - level) / temperature)), at the level where
 // they add up. The curvature between experts is left out: it is of rank one and small.
 void CoreNewton::share_out_free(const SoftTargets& targets, const std::vector<Units>& prices) {

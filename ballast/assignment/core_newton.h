@@ -41,6 +41,9 @@ class CoreNewton {
   // After `measure`: the imbalance if each token went whole to its largest share.
   int64_t whole_imbalance(const Core& core, const SoftTargets& targets);
 
+  // After `measure`: experts with less than a tenth of their places, of two or more.
+  std::span<const int32_t> idle_experts(const SoftTargets& targets);
+
   // After `measure`: one step from the prices measured. Returns how far the model would have moved
   // the price that moves most, in temperatures; each price's step is cut off at 6.
   double step(std::vector<Units>& prices);
@@ -54,12 +57,13 @@ class CoreNewton {
   void solve_for_direction();
 
   float temperature_ = 1;
-  bool has_shares_ = false;                               // otherwise `load_` is of whole tokens
-  std::vector<float> moved_;                              // [E] prices - core.prices
-  std::vector<float> share_;                              // [pairs] before normalisation
-  std::vector<double> load_;                              // [E]
-  std::vector<double> free_load_;                         // [E] free tokens among them
-  std::vector<int64_t> whole_;                            // [E]
+  bool has_shares_ = false;        // otherwise `load_` is of whole tokens
+  std::vector<float> moved_;       // [E] prices - core.prices
+  std::vector<float> share_;       // [pairs] before normalisation
+  std::vector<double> load_;       // [E]
+  std::vector<double> free_load_;  // [E] free tokens among them
+  std::vector<int64_t> whole_;     // [E]
+  std::vector<int32_t> idle_;
   std::vector<float> hessian_;                            // [E, padded E]
   std::vector<float> excess_;                             // [E] load - target
   std::vector<float> direction_;                          // [E]

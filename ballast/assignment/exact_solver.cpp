@@ -29,10 +29,15 @@ void ExactSolver::find_free_tokens(const ActiveProblem& problem) {
 void ExactSolver::choose(const ActiveProblem& problem, std::span<const double> start_prices,
                          Choice& choice) {
   work_ = {};
+  const bool wide = std::exchange(wide_, false);  // for this call only, however it ends
   if (problem.tokens == 0) return;
+  constexpr int64_t kMostExperts = 16384;  // memory grows with their square
+  if (problem.experts > kMostExperts) {
+    fail("the exact solver takes up to {} experts, not {}", kMostExperts, problem.experts);
+  }
   find_free_tokens(problem);
-  descent_.begin(problem, {.wide = wide_, .threads = threads()}, work_);
-  if (wide_) {  // once more, from the prices that were not exact enough
+  descent_.begin(problem, {.wide = wide, .threads = threads()}, work_);
+  if (wide) {  // once more, from the prices that were not exact enough
     wide_start_.assign(choice.prices.begin(), choice.prices.end());
     start_prices = wide_start_;
   }
@@ -165,7 +170,6 @@ int32_t ExactSolver::best_candidate(const Core& core, int32_t group) const {
 // larger than all others.
 bool ExactSolver::accept(const ActiveProblem& problem, const Certificate& certificate) {
   constexpr double kEnough = 1e-9;
-  const bool was_wide = std::exchange(wide_, false);
   double magnitude = std::max<double>(problem.largest_magnitude, std::fabs(certificate.primal));
   if (certificate.gap <= kEnough * magnitude) return true;
   magnitude = 0;
@@ -178,7 +182,7 @@ bool ExactSolver::accept(const ActiveProblem& problem, const Certificate& certif
     magnitude += largest;
   }
   if (certificate.gap <= kEnough * magnitude) return true;
-  if (was_wide || work_.wide) throw std::logic_error("the exact solver did not reach the optimum");
+  if (work_.wide) throw std::logic_error("the exact solver did not reach the optimum");
   wide_ = true;
   return false;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -30,10 +32,12 @@ inline FixedPoint narrow_units(float largest_magnitude) {
   return units_of_bits(largest_magnitude, 29, (Units{1} << 30) + 1);
 }
 
-// |units| < 2^44, for scores of a very wide range and for forbidden pairs, around which prices can
-// differ by as much as a chain of experts adds up to.
-inline FixedPoint wide_units(float largest_magnitude) {
-  return units_of_bits(largest_magnitude, 44, Units{1} << 55);
+// For scores of a very wide range: |units| < 2^50. Around forbidden pairs prices can differ by as
+// much as a chain of all experts adds up to, which leaves fewer bits.
+inline FixedPoint wide_units(float largest_magnitude, int64_t experts, bool has_forbidden) {
+  if (!has_forbidden) return units_of_bits(largest_magnitude, 50, (Units{1} << 51) + 1);
+  const int chain = std::bit_width(static_cast<uint64_t>(experts));
+  return units_of_bits(largest_magnitude, std::min(44, 54 - chain), Units{1} << 56);
 }
 
 }  // namespace ballast

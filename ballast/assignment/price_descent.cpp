@@ -37,8 +37,7 @@ void PriceDescent::begin(const ActiveProblem& problem, const Setup& setup, Exact
   // Room for more candidates than there ever are, so that calls of one size allocate once.
   const int64_t pairs = most_usual_pairs(problem);
   for (Core& core : cores_) {
-    core.reserve(problem.tokens, problem.experts);
-    core.make_room(pairs);
+    core.reserve(problem.tokens, problem.experts, pairs);
   }
   extractor_.reserve(pairs);
   newton_.reserve(pairs);
@@ -96,7 +95,11 @@ bool PriceDescent::start_warm(std::span<const double> start_prices) {
   constexpr int64_t kCandidates = 4;
   extract(rows, kCandidates);
   set_targets(rows);
-  const SoftLoads loads = newton_.measure(core(), targets_, prices_, first_temperature_);
+  SoftLoads loads = newton_.measure(core(), targets_, prices_, first_temperature_);
+  if (price_idle_experts(rows)) {
+    extract(rows, kCandidates);
+    loads = newton_.measure(core(), targets_, prices_, first_temperature_);
+  }
   measured_rows_ = static_cast<double>(rows.count);
   last_temperature_ = first_temperature_;
   const double chance = chance_imbalance(rows, problem_->experts);
@@ -119,6 +122,16 @@ void PriceDescent::start_cold() {
   measured_rows_ = 0;
   snap_to_grid();
   for (size_t level = levels_.size() - 1; level > 0; --level) refine(levels_[level]);
+  if (levels_.size() > 1) price_idle_experts(levels_[1]);
+}
+
+// A price that is far too high is not felt by any token, so Newton's method brings it down slowly.
+bool PriceDescent::price_idle_experts(const RowSample& rows) {
+  const std::span<const int32_t> idle = newton_.idle_experts(targets_);
+  if (idle.empty()) return false;
+  extractor_.price_idle(rows, idle, shares_, prices_);
+  snap_to_grid();
+  return true;
 }
 
 void PriceDescent::refine(const RowSample& rows) {

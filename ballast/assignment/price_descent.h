@@ -65,6 +65,7 @@ class PriceDescent {
   void plan_levels();
   bool start_warm(std::span<const double> start_prices);
   void start_cold();
+  bool price_idle_experts(const RowSample& rows);
   void refine(const RowSample& rows);
   void extract(const RowSample& rows, int64_t candidates);
   void set_targets(const RowSample& rows);

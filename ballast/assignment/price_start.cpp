@@ -68,8 +68,9 @@ void PriceStart::read(const ActiveProblem& problem, const RowSample& rows, doubl
   for (int64_t i = 0; i < count_; ++i) {
     const float* row = problem.row(i * rows.stride);
     float* score = &scores_[i * padded_];
-    const auto scale = static_cast<float>(units_per_score);
-    for (int64_t e = 0; e < experts_; ++e) score[e] = std::max(row[e] * scale, kNone);
+    for (int64_t e = 0; e < experts_; ++e) {
+      score[e] = std::max(static_cast<float>(row[e] * units_per_score), kNone);
+    }
   }
   sum_.assign(padded_, 0.0F);
   squares_.assign(padded_, 0.0F);

@@ -27,6 +27,10 @@ void* operator new(size_t size) { return allocate(size, __STDCPP_DEFAULT_NEW_ALI
 void* operator new(size_t size, std::align_val_t alignment) {
   return allocate(size, static_cast<size_t>(alignment));
 }
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return allocate(size, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }

@@ -240,5 +240,37 @@ TEST(ExactSolver, NonFiniteScoresCanCountAsTheLowest) {
   EXPECT_THAT(error_of([&] { solve(made); }), HasSubstr("no score is finite"));
 }
 
+TEST(ExactSolver, OneHugeScoreDoesNotHideTheOthers) {
+  OwnedProblem made{.tokens = 20000,
+                    .experts = 8,
+                    .scores = std::vector<float>(20000 * 8),
+                    .bounds = equal_loads(20000, 8)};
+  RandomStream random(3, "huge");
+  for (float& score : made.scores) score = static_cast<float>(random.uniform());
+  made.scores[4321] = 1.7e13F;
+  expect_exact(made.problem(), solve(made), "one score of 1.7e13");
+}
+
+// Prices climb by 3.8 from each expert to the next, much farther than two scores differ.
+TEST(ExactSolver, ForbiddenPairsMayLeaveALongChain) {
+  constexpr int64_t kExperts = 1100;
+  OwnedProblem made{.tokens = kExperts,
+                    .experts = kExperts,
+                    .scores = std::vector<float>(kExperts * kExperts, -kInfinity),
+                    .non_finite = NonFinite::kForbid};
+  for (int64_t i = 0; i < kExperts; ++i) {
+    made.scores[i * kExperts + i] = -1.9F;
+    made.scores[i * kExperts + (i + 1) % kExperts] = i + 1 < kExperts ? 1.9F : -kInfinity;
+  }
+  const Assignment result = solve(made);
+  EXPECT_TRUE(result.certificate.valid);
+  EXPECT_NEAR(result.certificate.primal, -1.9 * kExperts, 1e-3);
+}
+
+TEST(ExactSolver, TooManyExpertsAreRefused) {
+  const OwnedProblem made = plain(1, 20000, std::vector<float>(20000));
+  EXPECT_THAT(error_of([&] { solve(made); }), HasSubstr("16384 experts"));
+}
+
 }  // namespace
 }  // namespace ballast::test
