@@ -5,16 +5,19 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <numeric>
 #include <optional>
+#include <random>
 #include <vector>
 
 #include "ballast/comm/tensor_text.h"
 #include "ballast/system/checksum.h"
+#include "ballast/system/file.h"
 
 namespace ballast {
 namespace {
@@ -164,6 +167,39 @@ void check_agreement(Communicator& group, std::span<const Fact> facts, Label lab
   if (std::ranges::count(hashes, hash) == std::ssize(hashes)) return;
   throw SharedError(fmt::format("the workers do not agree ({}); all must be started alike:{}",
                                 label.purpose, differences(gather(group, own, label))));
+}
+
+void check_same_folder(Communicator& group, const std::filesystem::path& folder, Label label) {
+  namespace fs = std::filesystem;
+  std::random_device random;  // a name that no file system remembers as missing
+  const std::string own = fmt::format(".ballast-{:08x}{:08x}-{}", random(), random(), ::getpid());
+  const std::string name = gather(group, own, label).front();
+  std::error_code error;
+  bool written = true;
+  if (group.rank() == 0) {
+    try {
+      write_text_atomically(folder / name, "written to see whether all workers see it\n");
+    } catch (const UserError&) {
+      written = false;
+    }
+  }
+  group.barrier(label);
+  const int64_t sees = group.rank() == 0 ? written : fs::exists(folder / name, error);
+  const auto all_see = gather(group, {&sees, 1}, label);
+  if (group.rank() == 0) fs::remove(folder / name, error);
+  if (all_see.front() == 0) {
+    throw SharedError(
+        fmt::format("worker 0 cannot write into {} ({})", folder.string(), label.purpose));
+  }
+  std::vector<int> blind;
+  for (int worker = 0; worker < group.size(); ++worker) {
+    if (all_see[static_cast<size_t>(worker)] == 0) blind.push_back(worker);
+  }
+  if (blind.empty()) return;
+  throw SharedError(fmt::format(
+      "{} {} not see what worker 0 writes into {} ({}). All workers need the same folder: give one "
+      "on a disk that all machines share",
+      workers_text(blind), blind.size() == 1 ? "does" : "do", folder.string(), label.purpose));
 }
 
 void check_equal(Communicator& group, std::span<const NamedTensor> tensors, Label label) {

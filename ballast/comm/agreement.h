@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <filesystem>
 #include <span>
 #include <string>
 
@@ -27,6 +28,10 @@ struct Fact {
 // Collective. SharedError: the workers' facts differ; names each fact, its values, and who has
 // them.
 void check_agreement(Communicator& group, std::span<const Fact> facts, Label label);
+
+// Collective. The folder, which is there on worker 0, is the same one for all: each sees a file
+// that worker 0 writes there for a moment. SharedError: who does not; worker 0 cannot write.
+void check_same_folder(Communicator& group, const std::filesystem::path& folder, Label label);
 
 struct NamedTensor {
   std::string name;

@@ -74,7 +74,7 @@ sockaddr_in socket_address(uint32_t network_order_ip, uint16_t port) {
   return address;
 }
 
-// The IPv4 addresses of this machine that others may reach, as text.
+// The IPv4 addresses of this machine that others may reach, as text; with no network, its own.
 std::vector<std::string> machine_addresses() {
   std::vector<std::string> found;
   ifaddrs* list = nullptr;
@@ -88,6 +88,7 @@ std::vector<std::string> machine_addresses() {
       found.emplace_back(text.data());
   }
   ::freeifaddrs(list);
+  if (found.empty()) found.emplace_back("127.0.0.1");
   return found;
 }
 

@@ -5,7 +5,9 @@
 
 namespace ballast::test {
 
-// All workers that run these tests, side by side; set by workers_main.cpp.
+// All workers that run these tests, side by side, and where their tensors are; set by
+// workers_main.cpp.
 Communicator& everyone();
+at::Device device();
 
 }  // namespace ballast::test

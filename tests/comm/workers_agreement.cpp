@@ -5,6 +5,7 @@
 
 #include "ballast/comm/agreement.h"
 #include "tests/comm/workers.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ballast::test {
 namespace {
@@ -67,7 +68,7 @@ TEST(WorkersAgreement, ATensorThatHasDriftedIsNamedWithItsWorker) {
   if (n == 1) return;
   at::manual_seed(4);
   std::vector<NamedTensor> tensors{{"layer.0.weight", at::randn({6})},
-                                   {"layer.1.weight", at::zeros({3, 4})},
+                                   {"layer.1.weight", at::zeros({3, 4}).to(device())},
                                    {"layer.2.weight", at::ones({2})}};
   if (rank == n - 1) {
     tensors[1].tensor[1][2] = 0.25;
@@ -88,6 +89,38 @@ TEST(WorkersAgreement, AnotherShapeIsToldBeforeAnythingIsCompared) {
   const std::vector<NamedTensor> tensors{{"w", at::zeros({rank == 1 ? 5 : 4})}};
   EXPECT_THAT(shared_error_of([&] { check_equal(everyone(), tensors, {"step 5"}); }),
               HasSubstr("float32 [5] on worker 1"));
+}
+
+TEST(WorkersAgreement, AFolderThatAllSeePassesAndIsLeftAsItWas) {
+  TemporaryFolder folder;
+  Tensor path = at::zeros({500}, at::kByte);
+  const std::string own = folder.path();
+  std::copy(own.begin(), own.end(), path.data_ptr<uint8_t>());
+  everyone().broadcast(path, 0, {"test"});
+  const std::string of_first = reinterpret_cast<const char*>(path.data_ptr<uint8_t>());
+  EXPECT_EQ(shared_error_of([&] { check_same_folder(everyone(), of_first, {"run"}); }), "no error");
+  EXPECT_TRUE(std::filesystem::is_empty(of_first));
+  everyone().barrier({"test"});
+}
+
+TEST(WorkersAgreement, AFolderOfOnesOwnIsRefused) {
+  if (everyone().size() == 1) return;
+  const TemporaryFolder folder;  // another one on each
+  const std::string message = [&] {
+    try {
+      check_same_folder(everyone(), folder.path(), {"run"});
+    } catch (const SharedError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  }();
+  EXPECT_THAT(message, HasSubstr("not see what worker 0 writes into"));
+  EXPECT_THAT(message, HasSubstr(everyone().size() == 2 ? "worker 1 does" : "workers 1, 2"));
+}
+
+TEST(WorkersAgreement, AFolderThatIsNotThereIsRefused) {
+  EXPECT_THAT(shared_error_of([] { check_same_folder(everyone(), "/nowhere/run", {"run"}); }),
+              HasSubstr("worker 0 cannot write into /nowhere/run"));
 }
 
 }  // namespace

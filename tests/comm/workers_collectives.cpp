@@ -23,20 +23,20 @@ int64_t value(int rank, int64_t i) { return (rank * 7 + i * 3) % 11 - (i % 2 == 
 Tensor values(int rank, int64_t count, at::ScalarType type) {
   Tensor x = at::empty({count}, at::kLong);
   for (int64_t i = 0; i < count; ++i) x.data_ptr<int64_t>()[i] = value(rank, i);
-  return x.to(type);
+  return x.to(device(), type);
 }
 
 // Whether all bits are as expected.
 testing::AssertionResult same(const Tensor& x, const Tensor& expected) {
-  if (at::equal(x.cpu(), expected.view(x.sizes()))) return testing::AssertionSuccess();
+  if (at::equal(x.cpu(), expected.cpu().view(x.sizes()))) return testing::AssertionSuccess();
   return testing::AssertionFailure() << "worker " << everyone().rank() << " has\n"
                                      << x.view({-1}) << "\ninstead of\n"
                                      << expected.view({-1});
 }
 
 Tensor sum_of_all(int64_t count, at::ScalarType type) {
-  Tensor sum = at::zeros({count}, at::kLong);
-  for (int rank = 0; rank < everyone().size(); ++rank) sum += values(rank, count, at::kLong);
+  Tensor sum = values(0, count, at::kLong);
+  for (int rank = 1; rank < everyone().size(); ++rank) sum += values(rank, count, at::kLong);
   return sum.to(type);
 }
 
@@ -62,7 +62,7 @@ TEST(Workers, AllReduceGivesTheSumOrMaximumToAll) {
 
 TEST(Workers, ASumOfRoundedNumbersHasTheSameBitsOnAllAndEveryTime) {
   at::manual_seed(100 + everyone().rank());
-  const Tensor own = at::randn({10'007});
+  const Tensor own = at::randn({10'007}).to(device());
   Tensor first;
   for (int time = 0; time < 5; ++time) {
     Tensor sum = own.clone();
@@ -77,7 +77,7 @@ TEST(Workers, ASumOfRoundedNumbersHasTheSameBitsOnAllAndEveryTime) {
 
 TEST(Workers, HalfPrecisionIsSummedInSinglePrecision) {
   // 256 + 1 is 256 in bfloat16: only a sum in float32 sees all the ones.
-  Tensor x = at::full({3}, everyone().rank() == 0 ? 256 : 1, at::kBFloat16);
+  Tensor x = at::full({3}, everyone().rank() == 0 ? 256 : 1, at::kBFloat16).to(device());
   everyone().all_reduce(x, Reduction::kSum, {"test"});
   const Tensor expected = at::full({3}, 256 + everyone().size() - 1, at::kFloat).to(at::kBFloat16);
   EXPECT_TRUE(same(x, expected));
@@ -121,11 +121,11 @@ TEST(Workers, AllGatherPutsAllBehindEachOther) {
     for (const int64_t count : {0, 1, 6, 2500}) {
       std::vector<Tensor> parts;
       for (int r = 0; r < n; ++r) parts.push_back(values(r, count, type));
-      Tensor out = at::zeros({n, count}, type);
+      Tensor out = at::zeros({n, count}, type).to(device());
       everyone().all_gather(out, values(rank, count, type), {"test"});
       EXPECT_TRUE(same(out, at::cat(parts))) << type;
 
-      Tensor in_place = at::zeros({n, count}, type);
+      Tensor in_place = at::zeros({n, count}, type).to(device());
       in_place[rank].copy_(values(rank, count, type));
       everyone().all_gather(in_place, in_place[rank], {"test"});
       EXPECT_TRUE(same(in_place, at::cat(parts))) << type << ", in place";
@@ -166,9 +166,13 @@ void expect_exchange(Counts counts, int64_t width, at::ScalarType type) {
   }
   EXPECT_EQ(everyone().exchange_rows(send, {"test"}), receive);
   const auto tensor = [&](const std::vector<int64_t>& rows) {
-    return at::tensor(rows, at::kLong).view({-1, 1}).expand({-1, width}).to(type).contiguous();
+    return at::tensor(rows, at::kLong)
+        .view({-1, 1})
+        .expand({-1, width})
+        .to(device(), type)
+        .contiguous();
   };
-  Tensor out = at::full({std::ssize(expected), width}, -1, type);
+  Tensor out = at::full({std::ssize(expected), width}, -1, type).to(device());
   everyone().all_to_all_uneven(out, tensor(sent), send, receive, {"test", 3});
   EXPECT_TRUE(same(out, tensor(expected))) << type << " width " << width;
 }
@@ -192,7 +196,7 @@ TEST(Workers, AllToAllOfEqualBlocksTransposesThem) {
       std::vector<Tensor> expected;
       for (int r = 0; r < n; ++r)
         expected.push_back(values(r, n * count, type).slice(0, rank * count, (rank + 1) * count));
-      Tensor out = at::zeros({n * count}, type);
+      Tensor out = at::zeros({n * count}, type).to(device());
       everyone().all_to_all(out, values(rank, n * count, type), {"test"});
       EXPECT_TRUE(same(out, at::cat(expected))) << type << " " << count;
     }
@@ -216,8 +220,8 @@ TEST(Workers, CallsThatHaveBegunEndInAnyOrderOfWaits) {
   for (int i = 0; i < 12; ++i) {
     sums.push_back(values(rank + i * n, 2000, at::kFloat));
     pending.push_back(everyone().begin_all_reduce(sums.back(), Reduction::kSum, {"test", i}));
-    in.push_back(at::full({n, 50}, rank * 100 + i, at::kInt));
-    out.push_back(at::empty({n, 50}, at::kInt));
+    in.push_back(at::full({n, 50}, rank * 100 + i, at::kInt).to(device()));
+    out.push_back(at::empty({n, 50}, at::kInt).to(device()));
     pending.push_back(everyone().begin_all_to_all(out.back(), in.back(), {"test", i}));
   }
   for (size_t i = pending.size(); i-- > 0;) pending[i].wait();
@@ -226,7 +230,7 @@ TEST(Workers, CallsThatHaveBegunEndInAnyOrderOfWaits) {
     one.wait();  // again is free
   }
   for (int i = 0; i < 12; ++i) {
-    Tensor expected = at::zeros({2000});
+    Tensor expected = at::zeros({2000}).to(device());
     for (int r = 0; r < n; ++r) expected += values(r + i * n, 2000, at::kFloat);
     EXPECT_TRUE(same(sums[i], expected));
     for (int r = 0; r < n; ++r) EXPECT_TRUE(out[i][r].eq(r * 100 + i).all().item<bool>());
@@ -236,9 +240,10 @@ TEST(Workers, CallsThatHaveBegunEndInAnyOrderOfWaits) {
 TEST(Workers, ACallThatNobodyWaitsForHarmsNothing) {
   for (int i = 0; i < 20; ++i) {
     // The tensor is ours no more, and goes when the call has ended.
-    (void)everyone().begin_all_reduce(at::ones({50'000}), Reduction::kSum, {"forgotten"});
+    (void)everyone().begin_all_reduce(at::ones({50'000}).to(device()), Reduction::kSum,
+                                      {"forgotten"});
   }
-  Tensor x = at::ones({3});
+  Tensor x = at::ones({3}).to(device());
   everyone().all_reduce(x, Reduction::kSum, {"test"});
   EXPECT_TRUE(same(x, at::full({3}, everyone().size(), at::kFloat)));
 }

@@ -15,7 +15,7 @@ using at::Tensor;
 
 Tensor random_of(int seed, at::IntArrayRef shape) {
   at::manual_seed(seed);
-  return at::randn(shape, at::kDouble);
+  return at::randn(shape, at::kDouble).to(device());
 }
 
 // A loss over all workers: each takes a nonlinear function of what it has received.

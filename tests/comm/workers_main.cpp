@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tests of several workers: each runs all of them, in the same order. workers_test.cpp starts
-// this under mpirun.  workers_tests mpi|single [gtest's options]
+// this under mpirun.  workers_tests [single|mpi|cuda] [gtest's options]
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -9,34 +9,48 @@
 #include <string_view>
 
 #include "ballast/comm/world.h"
+#include "ballast/kernels/cuda_plugin.h"
+#include "ballast/system/error.h"
 #include "tests/comm/workers.h"
 
 namespace ballast::test {
 namespace {
 
-std::unique_ptr<World>& world() {
-  static std::unique_ptr<World> opened;
-  return opened;
+struct Setting {
+  std::unique_ptr<World> world;
+  at::Device device = at::kCPU;
+};
+
+Setting& setting() {
+  static Setting setting;
+  return setting;
 }
 
 }  // namespace
 
-Communicator& everyone() { return world()->everyone(); }
+Communicator& everyone() { return setting().world->everyone(); }
+at::Device device() { return setting().device; }
 
 int run(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  const bool single = argc > 1 && std::string_view(argv[1]) == "single";
+  const std::string_view kind = argc > 1 ? argv[1] : "single";
+  if (kind == "cuda") {
+    const CudaPlugin plugin = load_cuda_plugin();
+    if (!plugin.loaded) fail("{}", plugin.reason);
+    setting().device = at::Device(at::kCUDA, 0);
+  }
   // A worker that fails a test may leave the others in a collective: they give up soon.
-  world() = open_world({single ? WorldKind::kSingle : WorldKind::kMpi, 60});
+  auto& world = setting().world;
+  world = open_world({kind == "single" ? WorldKind::kSingle : WorldKind::kMpi, 60});
   const int code = RUN_ALL_TESTS();
   if (code != 0) {
     fmt::print(stderr, "worker {} failed\n", everyone().rank());
-    world()->abort(code);
+    world->abort(code);
     return code;
   }
   fmt::print(stderr, "worker {} of {}: {} tests passed\n", everyone().rank(), everyone().size(),
              testing::UnitTest::GetInstance()->successful_test_count());
-  world()->close();
+  world->close();
   return 0;
 }
 
