@@ -185,83 +185,80 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
   const auto count = static_cast<double>(rows.count);
   const bool curvature_is_known =
       measured_rows_ > 0 && measured_rows_ < count && targets_.free == 0;
-  // A second core of the same rows goes on where the first was left.
-  float temperature = first_temperature_;
+  const double enough = is_last ? 0 : 0.6 * chance_imbalance(rows, problem_->experts);
+  state_ = {.rows = count, .temperature = first_temperature_};
   if (count == measured_rows_ && extractor_.grid() == 1) {
-    temperature = std::min(temperature, 4 * last_temperature_);
+    // A second core of the same rows goes on where the first was left.
+    state_.temperature = std::min(state_.temperature, 4 * last_temperature_);
   }
-  least_imbalance_ = std::numeric_limits<int64_t>::max();
-  stalled_ = 0;
   imbalance_ = 0;
-  double cooler = 1;
-  double comparable_dual = std::numeric_limits<double>::max();
-  double previous = std::numeric_limits<double>::max();
-  int futile = 0;
-  int given_up = 0;
-  int shortened = 0;
   constexpr int kMostSteps = 60;
   for (int i = 0; i < kMostSteps; ++i) {
     // The first step on all tokens is a large one: whole tokens and a sample's curvature will do.
     const bool coarse = i == 0 && curvature_is_known;
     const SoftLoads loads =
         coarse ? newton_.measure_whole(core(), targets_, static_cast<float>(count / measured_rows_))
-               : newton_.measure(cores_[depth_], targets_, prices_, temperature);
+               : newton_.measure(cores_[depth_], targets_, prices_, state_.temperature);
     measured_rows_ = count;
-    last_temperature_ = temperature;
-    const double enough = is_last ? 0 : 0.6 * chance_imbalance(rows, problem_->experts);
-    if (loads.imbalance < enough || (is_last && is_enough(loads, cooler < 0.6))) return true;
-    // Finer than prices need be, or can.
-    if (8 * temperature < static_cast<float>(extractor_.grid()) || (temperature <= 1 && i > 0)) {
+    last_temperature_ = state_.temperature;
+    if (loads.imbalance < enough || (is_last && is_enough(loads))) return true;
+    const bool finer_than_grid = 8 * state_.temperature < static_cast<float>(extractor_.grid());
+    if (finer_than_grid || (state_.temperature <= 1 && i > 0)) {
       imbalance_ = newton_.whole_imbalance(cores_[depth_], targets_);
       return true;
     }
     ++work_->newton_steps;
-    const bool went_up = loads.dual > comparable_dual;  // the last step was too long
-    if (went_up && shortened < 3) {
+    const bool went_up = loads.dual > state_.comparable_dual;  // the last step was too long
+    if (went_up && state_.shortened < 3) {
       shorten_step();
-      ++shortened;
+      ++state_.shortened;
       continue;
     }
-    shortened = 0;
+    state_.shortened = 0;
     if (!step_within_reach() && !coarse) return false;  // a coarse step may just be too long
-    // What is out of balance at this temperature would be more so at a lower one.
-    const double least = loads.imbalance > 0.1 * count    ? 1
-                         : loads.imbalance > 0.04 * count ? 0.5
-                                                          : 0.25;
-    cooler = coarse ? 0.5 : std::clamp(0.5 * moved_, least, 1.0);
-    // Steps that lead nowhere at this temperature may at another; if not, exchanges will.
-    futile = targets_.free > 0 && loads.imbalance > 0.8 * previous ? futile + 1 : 0;
-    previous = loads.imbalance;
-    if (futile >= 3 || went_up) {
-      if (++given_up > 1) return true;
-      cooler = 0.4;
-      futile = 0;
-    }
-    temperature = std::max(1.0F, temperature * static_cast<float>(cooler));
-    if (is_last) narrow_down(temperature);
-    // The dual can be compared at one temperature; logarithms in it are good to four digits.
-    const bool comparable = cooler == 1 && targets_.free == 0 && !coarse;
-    comparable_dual = comparable ? loads.dual + 1e-4 * count * static_cast<double>(temperature)
-                                 : std::numeric_limits<double>::max();
+    if (!cool_down(loads, coarse, went_up)) return true;
+    if (is_last) narrow_down(state_.temperature);
   }
   return true;
 }
 
+// False: nothing leads on at this temperature or another.
+bool PriceDescent::cool_down(const SoftLoads& loads, bool coarse, bool stuck) {
+  // What is out of balance at this temperature would be more so at a lower one.
+  const double share = loads.imbalance / state_.rows;
+  const double least = share > 0.1 ? 1 : share > 0.04 ? 0.5 : 0.25;
+  state_.cooler = coarse ? 0.5 : std::clamp(0.5 * moved_, least, 1.0);
+  const bool futile = targets_.free > 0 && loads.imbalance > 0.8 * state_.imbalance;
+  state_.futile = futile ? state_.futile + 1 : 0;
+  state_.imbalance = loads.imbalance;
+  if (state_.futile >= 3 || stuck) {
+    if (++state_.given_up > 1) return false;
+    state_.cooler = 0.4;
+    state_.futile = 0;
+  }
+  state_.temperature = std::max(1.0F, state_.temperature * static_cast<float>(state_.cooler));
+  // The dual can be compared at one temperature; logarithms in it are good to four digits.
+  const bool comparable = state_.cooler == 1 && targets_.free == 0 && !coarse;
+  state_.comparable_dual = comparable ? loads.dual + 1e-4 * state_.rows * state_.temperature
+                                      : std::numeric_limits<double>::max();
+  return true;
+}
+
 // On all tokens: until exchanges can do the rest, or nothing gets better.
-bool PriceDescent::is_enough(const SoftLoads& loads, bool has_cooled) {
+bool PriceDescent::is_enough(const SoftLoads& loads) {
   const auto count = static_cast<double>(all().count);
   if (loads.imbalance > 0.03 * count) return false;
   imbalance_ = newton_.whole_imbalance(cores_[depth_], targets_);
   if (imbalance_ <= std::max(0.2 * static_cast<double>(problem_->experts), 0.001 * count)) {
     return true;
   }
-  if (imbalance_ < 0.8 * static_cast<double>(least_imbalance_)) {
-    stalled_ = 0;
-  } else if (has_cooled || loads.imbalance < 0.01 * count) {
-    ++stalled_;
+  if (static_cast<double>(imbalance_) < 0.8 * static_cast<double>(state_.least_imbalance)) {
+    state_.stalled = 0;
+  } else if (state_.cooler < 0.6 || loads.imbalance < 0.01 * count) {
+    ++state_.stalled;
   }
-  least_imbalance_ = std::min(least_imbalance_, imbalance_);
-  return stalled_ >= 2;
+  state_.least_imbalance = std::min(state_.least_imbalance, imbalance_);
+  return state_.stalled >= 2;
 }
 
 // A Newton step, cut where two prices would move apart farther than the core is exact. False then.

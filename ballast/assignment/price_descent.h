@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -70,7 +71,8 @@ class PriceDescent {
   void extract(const RowSample& rows, int64_t candidates);
   void set_targets(const RowSample& rows);
   bool descend(const RowSample& rows, bool is_last);
-  bool is_enough(const SoftLoads& loads, bool has_cooled);
+  bool cool_down(const SoftLoads& loads, bool coarse, bool stuck);
+  bool is_enough(const SoftLoads& loads);
   bool step_within_reach();
   void shorten_step();
   void narrow_down(float temperature);
@@ -92,8 +94,16 @@ class PriceDescent {
   float last_temperature_ = 1;
   double moved_ = 0;  // by the last step, in temperatures
   int64_t imbalance_ = 0;
-  int64_t least_imbalance_ = 0;
-  int stalled_ = 0;
+  struct Descent {  // where the one in work stands
+    double rows = 0;
+    float temperature = 1;
+    double cooler = 1;  // by which factor the temperature fell last
+    double comparable_dual = std::numeric_limits<double>::max();
+    double imbalance = std::numeric_limits<double>::max();
+    int futile = 0, given_up = 0, shortened = 0, stalled = 0;
+    int64_t least_imbalance = std::numeric_limits<int64_t>::max();
+  };
+  Descent state_;
 };
 
 }  // namespace ballast
