@@ -18,14 +18,25 @@ struct Annealing {
   int goal;  // imbalance that is good enough
 };
 
-__device__ inline void normalise_prices(Block& b) {
-  __syncthreads();
-  double low = 1e300;
-  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) low = fmin(low, b.price[e]);
-  low = -block_max(-low, b.sum_scratch);
-  const double limit = b.forbid ? 1e3 : 2;
-  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-    b.price[e] = fmin(b.price[e] - low, limit);
+// Adds to the prices, whose lowest becomes 0. Every warp has the same `change`; one writes.
+template <class M>
+__device__ inline void change_prices(Block& b, const Spread<M>& change, double factor) {
+  constexpr int kEach = Spread<M>::kEach;
+  if (threadIdx.x < 32) {
+    double price[kEach], low = 1e300;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int e = threadIdx.x + 32 * i;
+      price[i] = e < b.experts ? b.price[e] + factor * static_cast<double>(change.at[i]) : 1e300;
+      low = fmin(low, price[i]);
+    }
+    low = lanes_min(low, 32);
+    const double limit = b.forbid != 0 ? 1e3 : 2;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int e = threadIdx.x + 32 * i;
+      if (e < b.experts) b.price[e] = fmin(price[i] - low, limit);
+    }
   }
   __syncthreads();
 }
@@ -37,58 +48,58 @@ __device__ inline float soft_load(const Block& b, int e) {
   return load;
 }
 
+template <class M>
 __device__ inline void sinkhorn_step(Block& b, double tau) {
-  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
+  Spread<M> change;
+  change.set(b.experts, [&](int e) {
     const float load = fmaxf(soft_load(b, e), 1e-3f);
-    const float want = fmaxf(static_cast<float>(b.upper[e]), 0.5f);
-    b.price[e] += tau * logf(load / want);
-  }
-  normalise_prices(b);
+    return logf(load / fmaxf(static_cast<float>(b.upper[e]), 0.5f));
+  });
+  change_prices<M>(b, change, tau);
 }
 
+template <class M>
 __device__ inline int newton_step(Block& b, Team& team, const int* matrix, double tau) {
+  constexpr int kEach = Spread<M>::kEach;
   Hessian hessian;
   hessian.open(b, matrix);
-  float trace = 0;
-  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-    float diagonal = fmaxf(b.vector[kLoad][e] - b.vector[kSquare][e], 0);
-    if (b.padding > 0) diagonal += b.vector[kPadding][e];
-    if (b.empty > 0) diagonal += b.vector[kSlope][e];
-    b.vector[kDiagonal][e] = diagonal;
-    b.vector[kResidual][e] = soft_load(b, e) - static_cast<float>(b.upper[e]);
-    trace += diagonal;
-  }
-  trace = block_sum(trace, b.float_scratch);
-  const float damping = 1e-3f * trace / b.experts + 1e-6f;
-  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-    b.vector[kDiagonal][e] += damping;
-    b.bias[e] = 1 / b.vector[kDiagonal][e];
-  }
-  __syncthreads();
-  const int iterations = conjugate_gradients(b, team, hessian);
-  __syncthreads();
+  Rest<M> rest;
+  Spread<M> residual, answer;
+  rest.classes = b.padding > 0 || b.empty > 0;
+  rest.tokens = static_cast<float>(b.padding);
+  rest.padding.set(b.experts, [&](int e) { return rest.classes ? b.vector[kPadding][e] : 0.0f; });
+  rest.slope.set(b.experts, [&](int e) { return rest.classes ? b.vector[kSlope][e] : 0.0f; });
+  rest.slopes = rest.classes ? lanes_sum(rest.slope.sum(), 32) : 0.0f;
+  rest.diagonal.set(b.experts,
+                    [&](int e) { return fmaxf(b.vector[kLoad][e] - b.vector[kSquare][e], 0); });
+  residual.set(b.experts, [&](int e) { return soft_load(b, e) - static_cast<float>(b.upper[e]); });
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) rest.diagonal.at[i] += rest.padding.at[i] + rest.slope.at[i];
+  const float damping = 1e-3f * lanes_sum(rest.diagonal.sum(), 32) / b.experts + 1e-6f;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) rest.diagonal.at[i] += damping;
+  const int iterations = conjugate_gradients<M>(b, team, hessian, rest, residual, answer);
   float largest = 0;
-  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-    largest = fmaxf(largest, fabsf(b.vector[kAnswer][e]));
-  }
-  largest = block_max(largest, b.float_scratch);
-  const double step = largest > 6 ? tau * 6 / largest : tau;
-  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-    b.price[e] += step * b.vector[kAnswer][e];
-  }
-  normalise_prices(b);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) largest = fmaxf(largest, fabsf(answer.at[i]));
+  largest = lanes_max(largest, 32);
+  change_prices<M>(b, answer, largest > 6 ? tau * 6 / largest : tau);
   return iterations;
 }
 
 // What the sums of a pass say. True: good enough, or no better in sight.
+template <class M>
 __device__ inline bool judge(Block& b, Annealing& a, bool newton, double& soft) {
   float spill = 0, over = 0, under = 0;
-  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
+  __syncthreads();
+  for (int e = threadIdx.x % 32; e < b.experts; e += 32) {
     spill += fmaxf(0, soft_load(b, e) - static_cast<float>(b.upper[e]));
     over += static_cast<float>(max(0, b.hard[e] - b.upper[e]));
     under += static_cast<float>(max(0, b.lower[e] - b.hard[e]));
   }
-  block_sums(spill, over, under, b.float_scratch);
+  spill = lanes_sum(spill, 32);
+  over = lanes_sum(over, 32);
+  under = lanes_sum(under, 32);
   soft = spill / static_cast<float>(b.counted + b.padding);
   const int hard = max(static_cast<int>(over), static_cast<int>(under) - b.padding);
   if (hard < a.best_hard) {
@@ -116,8 +127,9 @@ __device__ inline void cool(Block& b, Annealing& a, double soft) {
 template <class M>
 __device__ void anneal(Block& b, Team& team, Annealing a) {
   int conjugate = 0, sinkhorns = 0, newtons = 0;
-  uint64_t clock = nanoseconds();
+  uint64_t clock = b.arguments->trace == nullptr ? 0 : nanoseconds();
   auto lap = [&](int what) {
+    if (b.arguments->trace == nullptr) return;
     const uint64_t now = nanoseconds();
     trace_add(b, team.rank, kTraceDetail + what, now - clock);
     clock = now;
@@ -135,12 +147,12 @@ __device__ void anneal(Block& b, Team& team, Annealing a) {
     lap(3);
     collect_sums(b, team, sums, newton);
     double soft = 0;
-    const bool enough = judge(b, a, newton, soft);
+    const bool enough = judge<M>(b, a, newton, soft);
     lap(4);
     if (enough) break;
     if (!newton || soft > 0.25) {
       ++sinkhorns;
-      sinkhorn_step(b, a.tau);
+      sinkhorn_step<M>(b, a.tau);
       lap(5);
       --a.sinkhorn_left;
       if (a.sinkhorn_left > 0) {
@@ -150,7 +162,7 @@ __device__ void anneal(Block& b, Team& team, Annealing a) {
       }
     } else {
       ++newtons;
-      conjugate += newton_step(b, team, matrix, a.tau);
+      conjugate += newton_step<M>(b, team, matrix, a.tau);
       cool(b, a, soft);
       lap(6);
     }

@@ -43,11 +43,6 @@ struct Core {
   }
 };
 
-template <typename T>
-__device__ inline T fresh(const T* at) {
-  return *static_cast<const volatile T*>(at);
-}
-
 // Experts reached through a crowd, one sweep. A warp's work.
 template <typename Cost>
 __device__ inline bool relax_crowd(const Core<Cost>& core, int group) {
@@ -55,7 +50,7 @@ __device__ inline bool relax_crowd(const Core<Cost>& core, int group) {
   Cost near = core.kFar;
   for (int k = first; k < last; k += 32) {
     if (core.held[k] <= 0) continue;
-    const Cost d = fresh(&core.distance[core.expert(k)]);
+    const Cost d = core.distance[core.expert(k)];
     if (d < core.kFar) near = min(near, d - core.cost[k]);
   }
   near = lanes_min(near, 32);
@@ -64,7 +59,7 @@ __device__ inline bool relax_crowd(const Core<Cost>& core, int group) {
   for (int k = first; k < last; k += 32) {
     const Cost d = near + core.cost[k];
     const int e = core.expert(k);
-    if (d < fresh(&core.distance[e]) && core.open(group, k)) {
+    if (d < core.distance[e] && core.open(group, k)) {
       atomicMin(&core.distance[e], d);
       changed = true;
     }
@@ -80,21 +75,32 @@ __device__ inline int find_distances(const Core<Cost>& core) {
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) {
     core.distance[e] = core.surplus[e] > 0 ? 0 : core.kFar;
   }
+  // Each thread keeps its first pairs in registers: [held] with an end at kCrowd does nothing.
+  constexpr int kKept = 8;
+  unsigned kept[kKept];
+  Cost price[kKept];
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    const int k = threadIdx.x + i * blockDim.x;
+    kept[i] = k < core.pairs ? core.ends[k] : kCrowd;
+    price[i] = k < core.pairs ? core.cost[k] : 0;
+  }
+  auto relax = [&](unsigned ends, Cost cost) {
+    const unsigned from = ends & 0xffffu, to = ends >> 16;
+    if (from == kCrowd) return false;
+    const Cost sum = core.distance[from] + cost;
+    if (sum >= core.kFar || sum >= core.distance[to]) return false;
+    atomicMin(&core.distance[to], sum);
+    return true;
+  };
   __syncthreads();
   for (int sweep = 1; sweep <= core.experts + 2; ++sweep) {
     bool changed = false;
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) changed |= relax(kept[i], price[i]);
 #pragma unroll 4
-    for (int k = threadIdx.x; k < core.pairs; k += blockDim.x) {
-      const unsigned ends = core.ends[k];
-      const unsigned from = ends & 0xffffu;
-      if (from == kCrowd) continue;
-      const Cost d = fresh(&core.distance[from]);
-      if (d >= core.kFar) continue;
-      const Cost sum = d + core.cost[k];
-      if (sum < fresh(&core.distance[ends >> 16])) {
-        atomicMin(&core.distance[ends >> 16], sum);
-        changed = true;
-      }
+    for (int k = threadIdx.x + kKept * blockDim.x; k < core.pairs; k += blockDim.x) {
+      changed |= relax(core.ends[k], core.cost[k]);
     }
     __syncwarp();
     for (int i = warp; i < core.crowds; i += warps) {

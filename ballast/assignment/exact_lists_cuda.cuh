@@ -6,6 +6,8 @@
 // Every block writes the lists of its tokens in the window to its region of device memory.
 namespace ballast::exact_cuda {
 
+constexpr int kLeastCrowd = 8;  // tokens with one list that are worth treating as one
+
 __device__ inline void clear_table(Block& b, const Team& team) {
   const int threads = team.size * blockDim.x, size = b.arguments->shape.table;
   for (int i = team.rank * blockDim.x + threadIdx.x; i < size; i += threads) {
@@ -72,15 +74,15 @@ __device__ inline unsigned own_list(Block& b, const Window& window, int entry, i
   first = token;
   if (window.merge && entry >= 0) {
     const int slot = b.work.entry_first[entry];
-    first = b.rows.tokens - __ldcg(&b.work.table_first[slot]);
     const int count = __ldcg(&b.work.table_count[slot]);
-    alone = count == 1;
-    if (lane == 0) b.work.entry_count[entry] = count;
+    alone = count < kLeastCrowd;
+    if (!alone) first = b.rows.tokens - __ldcg(&b.work.table_first[slot]);
+    if (lane == 0) b.work.entry_count[entry] = alone ? 1 : count;
   }
   const int own = token >= 0 ? b.work.place[1 - b.place][token] : -1;
   const unsigned few = shortened<M>(b, in, token, lane, own);
   if (window.shorten && alone) in = few;
-  return first == token && mix(token, 1) <= window.sample ? in : 0;
+  return first == token && mix(token, window.salt) <= window.sample ? in : 0;
 }
 
 // Starts of the lists, by running sums over the entries; a list that does not fit is left out.

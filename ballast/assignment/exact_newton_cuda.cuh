@@ -46,28 +46,29 @@ __device__ inline void spread_classes(Block& b, double tau) {
   __syncthreads();
 }
 
-// vector[kProduct] = Hessian * vector[kDirection]. `held`: this thread's part of a small Hessian.
+// vector[kProduct] = minus the Hessian beside its diagonal, times vector[kDirection].
 struct Hessian {
   static constexpr int kHeld = 32;
   static constexpr int kSplit = 4;
-  float held[kHeld];
+  float held[kHeld];  // this thread's part of a small matrix
   const int* matrix;
   float unit;
   bool local;
   int parity;
 
   __device__ void open(const Block& b, const int* entries) {
+    const int experts = b.experts;
     matrix = entries;
     unit = 1.0f / static_cast<float>(1u << b.curve_bits);
     parity = 0;
-    local = b.experts <= kHeld * kSplit && b.experts * kSplit <= static_cast<int>(blockDim.x);
+    local = experts <= kHeld * kSplit && experts * kSplit <= static_cast<int>(blockDim.x);
     if (!local) return;
     const int row = threadIdx.x / kSplit, part = threadIdx.x % kSplit;
 #pragma unroll
     for (int j = 0; j < kHeld; ++j) {
-      const int column = part + j * kSplit;
-      held[j] = row < b.experts && column < b.experts
-                    ? static_cast<float>(__ldcg(&matrix[row * b.experts + column])) * unit
+      const int column = 4 * (part + j / 4 * kSplit) + j % 4;
+      held[j] = row < experts && column < experts
+                    ? static_cast<float>(__ldcg(&matrix[row * experts + column])) * unit
                     : 0;
     }
   }
@@ -75,91 +76,155 @@ struct Hessian {
   // Ends with all threads in step.
   __device__ void apply(Block& b, Team& team) {
     const float* direction = b.vector[kDirection];
+    float* product = b.vector[kProduct];
+    const int experts = b.experts;
     if (local) {
       const int row = threadIdx.x / kSplit, part = threadIdx.x % kSplit;
-      float sum = 0;
+      float sum = 0, more = 0;
+      if (row < experts) {
 #pragma unroll
-      for (int j = 0; j < kHeld; ++j) {
-        const int column = part + j * kSplit;
-        if (column < b.experts) sum = fmaf(held[j], direction[column], sum);
+        for (int j = 0; j < kHeld; j += 4) {
+          const int column = 4 * (part + j / 4 * kSplit);
+          if (column >= experts) break;  // what lies between experts and the next four is 0
+          const float4 d = *reinterpret_cast<const float4*>(direction + column);
+          sum = fmaf(held[j], d.x, fmaf(held[j + 1], d.y, sum));
+          more = fmaf(held[j + 2], d.z, fmaf(held[j + 3], d.w, more));
+        }
       }
-      sum = lanes_sum(sum, kSplit);
-      if (part == 0 && row < b.experts) b.vector[kProduct][row] = -sum;
+      sum = lanes_sum(sum + more, kSplit);
+      if (part == 0 && row < experts) product[row] = -sum;
     } else {
-      float* shared = b.work.product + parity * b.experts;
+      float* shared = b.work.product + parity * experts;
       parity ^= 1;
       const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
-      for (int row = team.rank * warps + threadIdx.x / 32; row < b.experts;
+      for (int row = team.rank * warps + threadIdx.x / 32; row < experts;
            row += team.size * warps) {
         float sum = 0;
-        const int* entries = matrix + static_cast<size_t>(row) * b.experts;
-        for (int c = lane; c < b.experts; c += 32) {
+        const int* entries = matrix + static_cast<size_t>(row) * experts;
+#pragma unroll 4
+        for (int c = lane; c < experts; c += 32) {
           sum = fmaf(static_cast<float>(__ldcg(&entries[c])) * unit, direction[c], sum);
         }
         sum = lanes_sum(sum, 32);
         if (lane == 0) shared[row] = -sum;
       }
       team.meet();
-      for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-        b.vector[kProduct][e] = __ldcg(&shared[e]);
-      }
+      for (int e = threadIdx.x; e < experts; e += blockDim.x) product[e] = __ldcg(&shared[e]);
     }
     __syncthreads();
-    float padding = 0, empty = 0, slope = 0;
-    if (b.padding > 0 || b.empty > 0) {
-      for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-        padding = fmaf(b.vector[kPadding][e], direction[e], padding);
-        empty = fmaf(b.vector[kSlope][e], direction[e], empty);
-        slope += b.vector[kSlope][e];
-      }
-      block_sums(padding, empty, slope, b.float_scratch);
-      padding /= fmaxf(static_cast<float>(b.padding), 1);
-      empty = slope > 1e-6f ? empty / slope : 0;
+  }
+};
+
+// Vectors of E that every warp has whole, a part in each lane: sums over them need no other warp.
+template <class M>
+struct Spread {
+  static constexpr int kEach = M::kWidth < 32 ? 1 : M::kWidth / 32;
+  float at[kEach];
+
+  template <typename From>
+  __device__ void set(int experts, From from) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int e = threadIdx.x % 32 + 32 * i;
+      at[i] = e < experts ? from(e) : 0.0f;
     }
-    for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-      float w = b.vector[kProduct][e] + b.vector[kDiagonal][e] * direction[e];
-      if (b.padding > 0) w -= b.vector[kPadding][e] * padding;
-      if (b.empty > 0) w -= b.vector[kSlope][e] * empty;
-      b.vector[kProduct][e] = w;
+  }
+  template <typename To>
+  __device__ void give(int experts, To to) const {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int e = threadIdx.x % 32 + 32 * i;
+      if (e < experts) to(e, at[i]);
+    }
+  }
+  __device__ float times(const Spread& other) const {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) sum = fmaf(at[i], other.at[i], sum);
+    return sum;
+  }
+  __device__ float sum() const {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) sum += at[i];
+    return sum;
+  }
+};
+
+// The rest of the Hessian: its diagonal, padding and empty places.
+template <class M>
+struct Rest {
+  Spread<M> diagonal, padding, slope;
+  float tokens, slopes;
+  bool classes;
+
+  __device__ void add(const Spread<M>& direction, Spread<M>& product) const {
+    float pull = 0, push = 0;
+    if (classes) {
+      pull = lanes_sum(padding.times(direction), 32) / fmaxf(tokens, 1);
+      push = lanes_sum(slope.times(direction), 32);
+      push = slopes > 1e-6f ? push / slopes : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < Spread<M>::kEach; ++i) {
+      product.at[i] = fmaf(diagonal.at[i], direction.at[i], product.at[i]);
+      if (classes) product.at[i] -= padding.at[i] * pull + slope.at[i] * push;
     }
   }
 };
 
-// Solves Hessian * vector[kAnswer] = vector[kResidual] roughly; the inverse diagonal is in b.bias.
-// One reduction an iteration, since that is what takes time.
-__device__ inline int conjugate_gradients(Block& b, Team& team, Hessian& hessian) {
-  float *u = b.vector[kDirection], *r = b.vector[kResidual], *p = b.vector[kSearch];
-  float *s = b.vector[kImage], *x = b.vector[kAnswer], *w = b.vector[kProduct];
-  float last = 0, step = 0, start = 0;
-  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-    u[e] = r[e] * b.bias[e];
-    p[e] = s[e] = x[e] = 0;
+// Solves Hessian * answer = r roughly. The first warp has the vectors; the others multiply.
+template <class M>
+__device__ inline int conjugate_gradients(Block& b, Team& team, Hessian& hessian,
+                                          const Rest<M>& rest, Spread<M>& r, Spread<M>& x) {
+  constexpr int kEach = Spread<M>::kEach;
+  const bool leads = threadIdx.x < 32;
+  float* direction = b.vector[kDirection];
+  const float* product = b.vector[kProduct];
+  Spread<M> u, p, s, w, inverse;
+  float last = 1, step = 1, start = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    inverse.at[i] = __fdividef(1, rest.diagonal.at[i]);
+    u.at[i] = r.at[i] * inverse.at[i];
+    p.at[i] = s.at[i] = x.at[i] = 0;
+  }
+  if (threadIdx.x == 0) b.flag = 1;
+  if (threadIdx.x < 4 && b.experts % 4 != 0 && threadIdx.x >= b.experts % 4) {
+    direction[b.experts / 4 * 4 + threadIdx.x] = 0;  // read, and multiplied by 0
+  }
+  int iteration = 0;
+  for (; iteration < 30; ++iteration) {
+    if (leads) u.give(b.experts, [&](int e, float value) { direction[e] = value; });
+    __syncthreads();
+    if (b.flag == 0) break;
+    hessian.apply(b, team);
+    if (!leads) continue;
+    w.set(b.experts, [&](int e) { return product[e]; });
+    rest.add(u, w);
+    float power = r.times(u), bend = w.times(u);
+    power = lanes_sum(power, 32);
+    bend = lanes_sum(bend, 32);
+    if (iteration == 0) start = power;
+    const float beta = iteration == 0 ? 0 : __fdividef(power, last);
+    const float divisor = iteration == 0 ? bend : bend - __fdividef(beta * power, step);
+    if (!(power > 1e-4f * start) || !(divisor > 0) || !(power < 1e30f)) {
+      if (threadIdx.x == 0) b.flag = 0;
+      continue;
+    }
+    step = __fdividef(power, divisor);
+    last = power;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      p.at[i] = fmaf(beta, p.at[i], u.at[i]);
+      s.at[i] = fmaf(beta, s.at[i], w.at[i]);
+      x.at[i] = fmaf(step, p.at[i], x.at[i]);
+      r.at[i] = fmaf(-step, s.at[i], r.at[i]);
+      u.at[i] = r.at[i] * inverse.at[i];
+    }
   }
   __syncthreads();
-  for (int iteration = 0; iteration < 30; ++iteration) {
-    hessian.apply(b, team);
-    float power = 0, bend = 0, none = 0;
-    for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-      power = fmaf(r[e], u[e], power);
-      bend = fmaf(w[e], u[e], bend);
-    }
-    block_sums(power, bend, none, b.float_scratch);
-    if (iteration == 0) start = power;
-    const float beta = iteration == 0 ? 0 : power / last;
-    const float divisor = iteration == 0 ? bend : bend - beta * power / step;
-    if (!(power > 1e-4f * start) || !(divisor > 0) || !(power < 1e30f)) return iteration;
-    step = power / divisor;
-    last = power;
-    for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-      p[e] = fmaf(beta, p[e], u[e]);
-      s[e] = fmaf(beta, s[e], w[e]);
-      x[e] = fmaf(step, p[e], x[e]);
-      r[e] = fmaf(-step, s[e], r[e]);
-      u[e] = r[e] * b.bias[e];
-    }
-    __syncthreads();
-  }
-  return 30;
+  return iteration;
 }
 
 }  // namespace ballast::exact_cuda

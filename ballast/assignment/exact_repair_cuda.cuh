@@ -326,6 +326,7 @@ __device__ inline void repair(Block& b, const Team& team, const int* loads, cons
   if (threadIdx.x == 0) {
     b.work.verdict->balanced = balanced ? 1 : 0;
     b.work.verdict->moved = moved;
+    b.work.verdict->large = core.cost == reinterpret_cast<Cost*>(b.work.core_slack) ? 1 : 0;
     b.work.verdict->stuck = complete && !balanced ? 1 : 0;
   }
 }

@@ -55,7 +55,12 @@ __device__ inline Window next_window(Block& b, const Round& r, int round, int im
   const int most = max(b.counted / 4, min(b.counted, 8 * b.experts));
   double want = fmin(8.0 * max(imbalance, b.experts), static_cast<double>(most));
   float least = 0;
-  if (round > 0 && r.verdict.overflow == 0) {
+  if (round > 0 && r.verdict.large != 0 && r.verdict.moved > 0 && r.verdict.overflow == 0) {
+    want = 1;
+    least = r.window.reach / 2;
+  } else if (round > 0 && round < kWholeFrom && r.window.shorten && r.verdict.moved > 0) {
+    want = 1;  // once more with other tokens
+  } else if (round > 0 && r.verdict.overflow == 0) {
     want = fmax(want, r.window.members * 1.5 + 1);
     least = r.window.reach * (r.verdict.balanced != 0 ? 2 : r.verdict.moved > 0 ? 4 : 16);
     least = fmaxf(least, smallest);
@@ -79,8 +84,11 @@ __device__ void repair_round(Block& b, Team& team, Round& r, int round) {
   if (window.merge) {
     enter_table<N, M>(b, window, count, &r.sums.counts[kLists]);
     team.meet();
-    thin_window(window, static_cast<int>(__ldcg(&r.sums.counts[kLists])), round < kWholeFrom,
-                r.verdict.overflow != 0);
+    window.salt = round + 1;
+    if (round < kWholeFrom) {
+      thin_window(window, static_cast<int>(__ldcg(&r.sums.counts[kLists])),
+                  max(2 * imbalance, 4 * b.experts));
+    }
   }
   write_lists<N, M>(b, team, window, count, round);
   team.meet();
@@ -100,6 +108,7 @@ __device__ void repair_round(Block& b, Team& team, Round& r, int round) {
   r.verdict.balanced = verdict->balanced;
   r.verdict.moved = verdict->moved;
   r.verdict.stuck = verdict->stuck;
+  r.verdict.large = verdict->large;
   r.verdict.overflow = verdict->overflow == round + 1 ? 1 : 0;
   if (r.verdict.overflow != 0 && window.reach > 0) r.ceiling = window.reach / 8;
   r.violations = static_cast<int>(__ldcg(&r.sums.counts[kViolations]));

@@ -112,6 +112,7 @@ __device__ void soft_pass(Block& b, double tau, int* hessian) {
   }
   __syncthreads();
   const float a = static_cast<float>(b.soft_scale) * factor;
+  int* hard = b.hard;
   float bias[M::kValues], soft[M::kValues], square[M::kValues];
 #pragma unroll
   for (int i = 0; i < M::kValues; ++i) {
@@ -137,9 +138,9 @@ __device__ void soft_pass(Block& b, double tau, int* hessian) {
       sum += value[i];
     }
     sum = lanes_sum(sum, M::kLanes);
-    const float inverse = token >= 0 ? 1 / sum : 0;
+    const float inverse = token >= 0 ? __fdividef(1, sum) : 0;
     if (token >= 0 && static_cast<int>(threadIdx.x % 32) == chosen_lane(tied, token)) {
-      atomicAdd(&b.hard[M::expert(lane, at)], 1);
+      atomicAdd(&hard[M::expert(lane, at)], 1);
     }
 #pragma unroll
     for (int i = 0; i < M::kValues; ++i) {

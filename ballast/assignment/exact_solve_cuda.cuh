@@ -6,9 +6,9 @@
 // The whole solver, as the blocks of a team run it.
 namespace ballast::exact_cuda {
 
-constexpr int kMaxRounds = 64;
+constexpr int kMaxRounds = 200;
 constexpr size_t kMostStaged = 131072;  // bytes of scores that a block keeps in shared memory
-constexpr int kWholeFrom = 4;           // rounds from here on leave nothing of a window out
+constexpr int kWholeFrom = 12;          // rounds from here on leave nothing of a window out
 
 // Sum over blocks of what they left in work.parts, in their order.
 __device__ inline double sum_parts(Block& b, const Team& team, int part) {

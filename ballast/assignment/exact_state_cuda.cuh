@@ -37,6 +37,7 @@ struct Head {
 struct Verdict {
   int balanced;  // all loads keep to their bounds
   int moved;     // tokens have changed their experts
+  int large;     // the window did not fit into shared memory
   int stuck;     // no room can be reached in the window, however high the prices
   int overflow;  // 1 + the last round in which lists were left out for want of memory
 };

@@ -8,7 +8,7 @@
 namespace ballast::exact_cuda {
 
 constexpr double kRounder = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
-constexpr int kShortList = 16;                   // experts in a token's list, where shortened
+constexpr int kShortList = 6;                    // experts in a token's list, where shortened
 
 enum Count { kViolations, kLists, kSlackSum, kNorm };
 enum Part { kPartPrimal, kPartSlack };
@@ -137,6 +137,8 @@ __device__ void exact_pass(Block& b, const Team& team, bool first) {
   const int* old = b.work.place[b.place];
   int* place = b.work.place[1 - b.place];
   const double scale = b.exact_scale;
+  float* gaps = b.work.gap;
+  int *hard = b.hard, *bins = b.bins;
   Tally tally;
   __syncthreads();
   for_rows<M>(b.rows, [&](int token, int lane, const float(&score)[M::kValues]) {
@@ -175,9 +177,9 @@ __device__ void exact_pass(Block& b, const Team& team, bool first) {
     if (token >= 0 && lane == 0) {
       const float gap = N::gap(top, second);
       place[token] = expert;
-      b.work.gap[token] = gap;
-      atomicAdd(&b.hard[expert], 1);
-      atomicAdd(&b.bins[bin_of(gap)], 1);
+      gaps[token] = gap;
+      atomicAdd(&hard[expert], 1);
+      atomicAdd(&bins[bin_of(gap)], 1);
     }
   });
   __syncthreads();
@@ -197,6 +199,7 @@ struct Window {
   int members;      // tokens with such a gap
   int want;         // tokens that were asked for
   unsigned sample;  // of them, those with a hash up to this
+  int salt;         // of the hash
   bool merge;       // tokens with equal lists share one
   bool shorten;     // lists of one token are cut to kShortList
 };
@@ -244,11 +247,10 @@ __device__ inline Window plan_window(Block& b, const Sums& sums, int want, float
 
 // Leaves part of a window out if it has too many different lists. Only where it is for moves at no
 // cost: prices may rise only by what is near to nothing that was left out.
-__device__ inline void thin_window(Window& window, int lists, bool allowed, bool crowded) {
-  if (!allowed || window.reach > 0) return;
-  if (lists <= 2 * window.want + 512 && !crowded) return;
+__device__ inline void thin_window(Window& window, int lists, int enough) {
+  if (window.reach > 0 || lists <= 2 * enough) return;
   window.shorten = true;
-  const double share = fmin(1.0, 2.0 * window.want / max(1, lists));
+  const double share = fmin(1.0, static_cast<double>(enough) / max(1, lists));
   window.sample = static_cast<unsigned>(4294967295.0 * share);
 }
 
