@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ballast/assignment/half_float.h"
 #include "ballast/assignment/row_blocks.h"
 #include "ballast/system/error.h"
 #include "ballast/system/vector_clones.h"
@@ -15,18 +16,6 @@ namespace ballast {
 namespace {
 
 constexpr uint32_t kInfinityBits = 0x7f800000;
-
-float from_bfloat16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
-
-float from_float16(uint16_t bits) {
-  const uint32_t sign = uint32_t{bits & 0x8000U} << 16;
-  const uint32_t magnitude = uint32_t{bits & 0x7fffU} << 13;
-  // 2^112 moves the exponent from fp16's bias to fp32's, denormals included.
-  const float finite = std::bit_cast<float>(magnitude) * 0x1p112F;
-  const bool is_finite = (bits & 0x7c00U) != 0x7c00U;
-  const uint32_t value = is_finite ? std::bit_cast<uint32_t>(finite) : magnitude | kInfinityBits;
-  return std::bit_cast<float>(value | sign);
-}
 
 struct Row {
   const void* data;

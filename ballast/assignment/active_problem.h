@@ -34,9 +34,8 @@ struct Choice {
 // the caller's memory already is that.
 class ActiveRows {
  public:
-  // UserError: a score that problem.non_finite refuses, with its token and expert.
-  // REQUIRES: check_shape(problem) passed. The result refers to the scores, to `bounds`, which
-  // apply, and to this object.
+  // The result refers to the scores, `bounds` (those that apply) and this object. REQUIRES:
+  // check_shape passed. UserError: a score that problem.non_finite refuses, by token and expert.
   ActiveProblem read(const AssignmentProblem& problem, const LoadBounds& bounds, size_t threads);
 
   // Token of each row; empty when all tokens have one.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ballast/assignment/lanes.h"
 #include "ballast/system/parallel.h"
 #include "ballast/system/vector_clones.h"
 
@@ -28,8 +29,6 @@ void transpose(const ActiveProblem& problem, int64_t first, float scale, float* 
     }
   }
 }
-
-constexpr int64_t kLanes = 16;
 
 // Lowest and largest finite score, by vector lane.
 BALLAST_VECTOR_CLONES
@@ -172,7 +171,9 @@ bool AuctionSolver::run_round() {
 }
 
 void AuctionSolver::choose(const ActiveProblem& problem, std::span<const double>, Choice& choice) {
-  top_.resize(threads() == 0 ? num_cores() : threads());
+  // Each has memory of its own, so no more than can be at work.
+  const size_t parts = std::min(threads() == 0 ? num_cores() : threads(), num_cores());
+  top_.resize(std::clamp<size_t>(problem.experts, 1, parts));
   open(problem);
   for (bool done = tokens_ == 0; !done && rounds_ < kMostRounds; ++rounds_) done = run_round();
   set_prices(choice);

@@ -10,9 +10,8 @@
 
 namespace ballast {
 
-// The auction of the BASE layers paper: experts bid for as many tokens as they may have, a hundred
-// rounds at most, and what then has no bidder is given away greedily. Not optimal, always valid.
-// Without ties, and with equal loads that divide evenly, it goes as the paper's own does.
+// The BASE paper's auction (the same without ties where E divides T): experts bid for tokens, a
+// hundred rounds at most, and the rest is given away greedily. Not optimal, always valid.
 class AuctionSolver : public AssignmentSolver {
  public:
   static constexpr int kMostRounds = 100;

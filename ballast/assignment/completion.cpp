@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "ballast/system/error.h"
-
 namespace ballast {
 namespace {
 
@@ -89,9 +87,7 @@ void Completion::place_rows() {
         wanted_[e] = loads_[e] < problem_->bounds->upper[e] ? 1 : 0;
       }
       int32_t taker = -1;
-      if (!move_along_chain(move.expert, taker)) {
-        fail("no assignment keeps to the load bounds without a forbidden pair (score -inf)");
-      }
+      if (!move_along_chain(move.expert, taker)) fail_infeasible();
       --loads_[move.expert];
       ++loads_[taker];
     }
@@ -152,9 +148,7 @@ void Completion::fill_lower_bounds() {
     }
     int32_t giver = -1;
     int32_t taker = -1;
-    if (!move_along_chain(giver, taker)) {
-      fail("no assignment keeps to the load bounds without a forbidden pair (score -inf)");
-    }
+    if (!move_along_chain(giver, taker)) fail_infeasible();
     --loads_[giver];
     ++loads_[taker];
   }

@@ -12,10 +12,8 @@ namespace ballast {
 // Makes a part of an assignment a whole and valid one, greedily. Keeps its memory between calls.
 class Completion {
  public:
-  // Gives each row without an expert (-1) the best one with room by score - price, those with most
-  // to lose first, then moves rows until lower bounds hold; where forbidden pairs are in the way,
-  // along chains of rows. REQUIRES: no load above its upper bound, no forbidden pair in use.
-  // UserError: no valid assignment exists.
+  // Places rows without an expert (-1) by score - price, then moves rows until lower bounds hold.
+  // REQUIRES: upper bounds hold, no forbidden pair in use. UserError: no valid assignment exists.
   void complete(const ActiveProblem& problem, std::span<const double> prices,
                 std::span<int32_t> expert_of_row);
 

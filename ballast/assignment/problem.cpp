@@ -14,6 +14,8 @@ ScoreMatrix score_matrix(const float* data, int64_t tokens, int64_t experts) {
 }
 
 LoadBounds equal_loads(int64_t tokens, int64_t experts) {
+  if (experts < 1) fail("loads of {} experts; at least one is needed", experts);
+  if (tokens < 0) fail("loads of a negative number of tokens: {}", tokens);
   const auto floor = static_cast<int32_t>(tokens / experts);
   const int32_t ceil = floor + (tokens % experts != 0 ? 1 : 0);
   return {.lower = std::vector<int32_t>(experts, floor),
@@ -71,6 +73,10 @@ void check_shape(const AssignmentProblem& problem) {
   if (!problem.counted.empty() && problem.counted.size() != static_cast<size_t>(scores.tokens)) {
     fail("a mask of {} tokens, but scores of {}", problem.counted.size(), scores.tokens);
   }
+}
+
+void fail_infeasible() {
+  fail("no assignment keeps to the load bounds without a forbidden pair (score -inf)");
 }
 
 }  // namespace ballast

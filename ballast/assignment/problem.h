@@ -30,9 +30,11 @@ struct LoadBounds {
 };
 
 // The paper's constraint: every expert gets T / E tokens; when E does not divide T, floor or ceil.
+// UserError: no expert, or negative tokens.
 LoadBounds equal_loads(int64_t tokens, int64_t experts);
 
-// Expert e gets at most capacities[e] tokens. UserError: a negative capacity, or too few for `tokens`.
+// Expert e gets at most capacities[e] tokens. UserError: a negative capacity, or too few for
+// `tokens`.
 LoadBounds at_most(std::span<const int64_t> capacities, int64_t tokens);
 
 // What a NaN or an infinity among the scores means. kLowest: the lowest finite score of the matrix
@@ -51,5 +53,8 @@ struct AssignmentProblem {
 // looks at the scores.
 void check_shape(const AssignmentProblem& problem);
 void check_bounds(const LoadBounds& bounds, int64_t tokens, int64_t experts);
+
+// UserError for bounds that only a forbidden pair could meet.
+[[noreturn]] void fail_infeasible();
 
 }  // namespace ballast

@@ -2,11 +2,12 @@
 #include "ballast/assignment/sinkhorn.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
+#include "ballast/assignment/lanes.h"
+#include "ballast/assignment/plain_math.h"
 #include "ballast/assignment/row_blocks.h"
 #include "ballast/system/vector_clones.h"
 
@@ -22,42 +23,13 @@ constexpr double kFirstTemperature = 2;
 constexpr double kFall = 0.8254041852680184;  // 24 times: a hundredth of the first
 constexpr int kFallingPasses = 24;
 
-// e^-x for x >= 0 within 2e-7 of it; above 87 the value there. A plain loop over it vectorises, and
-// it has no rounding that depends on the processor.
-inline float decay(float x) {
-  // Compared as integers, which orders them the same and cannot trap.
-  const int32_t bits = std::min(std::bit_cast<int32_t>(x), std::bit_cast<int32_t>(87.0F));
-  const float power = -std::bit_cast<float>(bits);
-  const float shifted = power * 1.44269504F + 12582912.0F;  // 1.5 * 2^23: rounds to an integer
-  const float whole = shifted - 12582912.0F;
-  const float rest = (power - whole * 0.693359375F) + whole * 2.12194440e-4F;
-  float series = 1.0F / 720;
-  series = series * rest + 1.0F / 120;
-  series = series * rest + 1.0F / 24;
-  series = series * rest + 1.0F / 6;
-  series = series * rest + 0.5F;
-  series = series * rest + 1.0F;
-  series = series * rest + 1.0F;
-  const int32_t exponent = std::bit_cast<int32_t>(shifted) << 23;
-  return std::bit_cast<float>(std::bit_cast<int32_t>(series) + exponent);
+double log_of(int64_t load) {
+  return load == 0 ? -kInfinity : plain_log(static_cast<double>(load));
 }
 
-// The C library's logarithm may differ by processor in the last bit.
-double natural_log(double x) {
-  if (x == 0) return -kInfinity;
-  int exponent = 0;
-  double mantissa = std::frexp(x, &exponent);
-  if (mantissa < 0.7) {
-    mantissa *= 2;
-    --exponent;
-  }
-  const double z = (mantissa - 1) / (mantissa + 1);
-  double series = 0;
-  for (int odd = 21; odd >= 1; odd -= 2) series = series * (z * z) + 1.0 / odd;
-  return 2 * z * series + exponent * 0.6931471805599453;
+BALLAST_INLINE int64_t padded_to_lanes(int64_t experts) {
+  return (experts + kLanes - 1) / kLanes * kLanes;
 }
-
-constexpr int64_t kLanes = 8;  // of sums and maxima, so that they vectorise
 
 struct Worth {
   float scale;
@@ -65,40 +37,27 @@ struct Worth {
   float operator()(const float* row, int64_t e) const { return row[e] * scale - price[e]; }
 };
 
-inline float largest_of(const float* values, int64_t size) {
-  float largest[kLanes];
-  std::fill_n(largest, kLanes, kForbidden);
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      largest[lane] = values[i + lane] > largest[lane] ? values[i + lane] : largest[lane];
-    }
-  }
-  for (; i < size; ++i) largest[0] = std::max(largest[0], values[i]);
-  return *std::max_element(largest, largest + kLanes);
-}
-
-inline float sum_of(const float* values, int64_t size) {
-  float sums[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += values[i + lane];
-  }
-  for (; i < size; ++i) sums[0] += values[i];
-  return std::accumulate(sums, sums + kLanes, 0.0F);
-}
-
 // Weights of one row's experts, relative to the largest. Returns 1 / their sum; 0: all forbidden.
+// `weights` has room for whole vectors; a weight is never quite 0, not even a forbidden pair's.
 BALLAST_VECTOR_CLONES
 float weigh_row(const float* __restrict__ row, int64_t experts, const Worth& worth,
-                float inverse_temperature, float* __restrict__ weights) {
+                float bits_per_worth, float* __restrict__ weights) {
+  const int64_t padded = padded_to_lanes(experts);
   for (int64_t e = 0; e < experts; ++e) weights[e] = worth(row, e);
-  const float largest = largest_of(weights, experts);
-  if (largest == kForbidden) return 0;
-  for (int64_t e = 0; e < experts; ++e) {
-    weights[e] = decay((largest - weights[e]) * inverse_temperature);
+  for (int64_t e = experts; e < padded; ++e) weights[e] = kForbidden;
+  Floats largest = load_lanes(weights);
+  for (int64_t e = kLanes; e < padded; e += kLanes) {
+    largest = larger(largest, load_lanes(weights + e));
   }
-  return 1 / sum_of(weights, experts);
+  const float best = largest_of(largest);
+  if (best == kForbidden) return 0;
+  Floats sum = {};
+  for (int64_t e = 0; e < padded; e += kLanes) {
+    const Floats weight = exp2_of((load_lanes(weights + e) - best) * bits_per_worth);
+    store_lanes(weight, weights + e);
+    sum += weight;
+  }
+  return 1 / sum_of(sum);
 }
 
 BALLAST_VECTOR_CLONES
@@ -142,7 +101,7 @@ void SinkhornSolver::open(const ActiveProblem& problem) {
   rounded_price_.resize(experts);
   load_.resize(experts);
   block_load_.resize(static_cast<size_t>(num_row_blocks(problem)) * experts);
-  weights_.resize(block_load_.size());
+  weights_.resize(static_cast<size_t>(num_row_blocks(problem) * padded_to_lanes(problem.experts)));
   log_least_.resize(experts);
   log_most_.resize(experts);
   const LoadBounds& bounds = *problem.bounds;
@@ -151,8 +110,8 @@ void SinkhornSolver::open(const ActiveProblem& problem) {
   for (size_t e = 0; e < experts; ++e) {
     const int64_t most = bounds.upper[e];
     const int64_t least = all_full ? most : std::max<int64_t>(0, bounds.lower[e] - problem.padding);
-    log_most_[e] = natural_log(static_cast<double>(most));
-    log_least_[e] = natural_log(static_cast<double>(least));
+    log_most_[e] = log_of(most);
+    log_least_[e] = log_of(least);
     if (most == 0) price_[e] = kInfinity;
   }
 }
@@ -162,13 +121,13 @@ void SinkhornSolver::add_shares(const ActiveProblem& problem, double temperature
   const int64_t experts = problem.experts;
   std::copy(price_.begin(), price_.end(), rounded_price_.begin());
   const Worth worth{.scale = scale_, .price = rounded_price_.data()};
-  const auto inverse_temperature = static_cast<float>(1 / temperature);
+  const auto bits_per_worth = static_cast<float>(1.4426950408889634 / temperature);
   for_row_blocks(problem, threads(), [&](int64_t begin, int64_t end) {
     double* loads = &block_load_[begin / kRowsPerBlock * experts];
-    float* weights = &weights_[begin / kRowsPerBlock * experts];
+    float* weights = &weights_[begin / kRowsPerBlock * padded_to_lanes(experts)];
     std::fill_n(loads, experts, 0.0);
     for (int64_t t = begin; t < end; ++t) {
-      const float factor = weigh_row(problem.row(t), experts, worth, inverse_temperature, weights);
+      const float factor = weigh_row(problem.row(t), experts, worth, bits_per_worth, weights);
       if (factor != 0) add_weights(weights, factor, experts, loads);
     }
   });
@@ -181,7 +140,7 @@ void SinkhornSolver::add_shares(const ActiveProblem& problem, double temperature
 void SinkhornSolver::change_prices(double temperature) {
   for (size_t e = 0; e < price_.size(); ++e) {
     if (price_[e] == kInfinity) continue;
-    const double free = natural_log(std::max(load_[e], 1e-30)) + price_[e] / temperature;
+    const double free = plain_log(std::max(load_[e], 1e-30)) + price_[e] / temperature;
     price_[e] = temperature * (free - std::clamp(free, log_least_[e], log_most_[e]));
   }
 }

@@ -33,7 +33,7 @@ class SinkhornSolver : public AssignmentSolver {
   std::vector<double> log_least_, log_most_;  // [E] logarithms of bounds, without padding's part
   std::vector<double> load_;                  // [E] sums of the plan's shares
   std::vector<double> block_load_;            // [blocks, E]
-  std::vector<float> weights_;                // [blocks, E]
+  std::vector<float> weights_;                // [blocks, E], whole vectors
   std::vector<float> spread_;                 // [T]
   std::vector<float> margin_;                 // [T] best minus second best worth
   std::vector<int32_t> rows_;                 // [T] by expert

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "ballast/assignment/lanes.h"
 #include "ballast/system/vector_clones.h"
 
 namespace ballast {
@@ -13,7 +14,6 @@ namespace {
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 
 // A block is one vector lane of kDepth vectors in a row, so that maxima need no shuffling.
-constexpr int64_t kLanes = 16;
 constexpr int64_t kDepth = 16;
 constexpr int64_t kGroup = kLanes * kDepth;
 

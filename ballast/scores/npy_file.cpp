@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <cmath>
 #include <cstring>
 
+#include "ballast/assignment/half_float.h"
 #include "ballast/system/error.h"
 
 namespace ballast {
@@ -75,13 +75,6 @@ class HeaderReader {
 
   std::string_view rest_;
 };
-
-double half_value(uint16_t bits) {
-  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  const double sign = (bits & 0x8000) != 0 ? -1 : 1;
-  if (exponent == 31) return fraction == 0 ? sign * INFINITY : NAN;
-  return sign * std::ldexp(exponent == 0 ? fraction : fraction + 1024, std::max(exponent, 1) - 25);
-}
 
 template <typename Source>
 void convert(std::span<const std::byte> bytes, std::vector<double>& numbers) {
@@ -228,7 +221,7 @@ std::vector<double> NpyFile::numbers() const {
       for (size_t i = 0; i < numbers.size(); ++i) {
         uint16_t bits = 0;
         std::memcpy(&bits, &in[2 * i], 2);
-        numbers[i] = half_value(bits);
+        numbers[i] = from_float16(bits);
       }
   } else if (kind_ == 'i') {
     if (size == 8)

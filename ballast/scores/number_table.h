@@ -14,9 +14,8 @@ struct NumberTable {
   std::vector<double> values;  // [rows, columns]
 };
 
-// Reads a table of numbers from text, a row a line, separated by commas, semicolons, or tabs and
-// spaces. A first line without any number is taken for titles; empty lines and those that start
-// with # are passed over; nan and inf are numbers. UserError names file, line and column.
+// A table from text, a row a line, separated by commas, semicolons, or tabs and spaces. Titles on
+// the first line, empty lines and those with # are passed over. UserError names line and column.
 NumberTable read_number_table(const fs::path& path);
 
 }  // namespace ballast

@@ -20,11 +20,8 @@ struct StoredScores {
 
 StoredScores store_scores(std::vector<float> scores, int64_t tokens, int64_t experts);
 
-// Scores [T, E] from a file, by the end of its name:
-//   .npy          any order and byte order; fp16 and fp32 as they are, other numbers as fp32
-//   .safetensors  its only tensor of two dimensions, or FILE:NAME; F16, BF16, F32, F64
-//   .csv, .txt    see number_table.h
-// UserError: anything that is not that, with the place; numbers too large for fp32.
+// Scores [T, E] from .npy, .safetensors (its only matrix, or FILE:NAME), .csv or .txt; fp16, bf16
+// and fp32 as they are, others as fp32. UserError: anything else, with the place; beyond fp32.
 StoredScores read_scores(const std::string& where);
 
 // Numbers of one dimension (a column or a row will do) from a .npy, .csv or .txt file.

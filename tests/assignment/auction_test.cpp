@@ -160,6 +160,13 @@ TEST(Auction, DependsNeitherOnThreadsNorOnEarlierCalls) {
   EXPECT_EQ(again.prices, alone.prices);
 }
 
+TEST(Auction, TakesNoMoreThreadsThanThereAreCores) {
+  const std::vector<float> scores = gauss(256 * 8, 3);
+  const AssignmentProblem problem = problem_of(scores, 8);
+  const Assignment many = solve(problem, std::numeric_limits<size_t>::max());
+  EXPECT_EQ(many.expert_of_token, solve(problem).expert_of_token);
+}
+
 TEST(Auction, IsNearTheOptimumOnGaussianScoresAndKnowsIt) {
   const std::vector<float> scores = gauss(2048 * 128, 1);
   const Assignment result = solve(problem_of(scores, 128));

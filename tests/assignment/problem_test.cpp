@@ -27,6 +27,12 @@ TEST(LoadBounds, EqualLoadsAreFloorOrCeil) {
   EXPECT_EQ(equal_loads(0, 3).upper, Loads(3, 0));
 }
 
+TEST(LoadBounds, EqualLoadsOfNoExpertsAreRefused) {
+  EXPECT_THAT(error_of([] { equal_loads(4, 0); }), HasSubstr("loads of 0 experts"));
+  EXPECT_THAT(error_of([] { equal_loads(0, -1); }), HasSubstr("loads of -1 experts"));
+  EXPECT_THAT(error_of([] { equal_loads(-3, 2); }), HasSubstr("negative number of tokens: -3"));
+}
+
 TEST(LoadBounds, CapacitiesThatJustFitMustBeFilled) {
   const LoadBounds exact = capacities({3, 0, 2}, 5);
   EXPECT_EQ(exact.lower, (Loads{3, 0, 2}));
