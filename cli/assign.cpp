@@ -14,6 +14,7 @@
 #include "ballast/scores/score_kinds.h"
 #include "ballast/system/error.h"
 #include "cli/assignment_run.h"
+#include "cli/at_least.h"
 #include "cli/commands.h"
 
 namespace ballast::cli {
@@ -43,6 +44,11 @@ Solvers
   sinkhorn   soft assignment, then rounding: within the shares, short by about as much
   greedy     each token its best expert: the shares are not kept (valid: no)
 
+Time
+  Of solving alone, without reading and writing files. The first call on the CPU also gets memory
+  from the system, often several times as long as the solving: --repeat 9 solves nine times more
+  and tells their median, which is what a program that keeps its solver waits for.
+
 Examples
   ballast assign --scores scores.npy --out experts.npy
   ballast assign --scores model.safetensors:router.scores --capacities 100,100,80,200 --json
@@ -53,15 +59,15 @@ Examples
 
 JSON keys (--json): tokens, experts, solver, device, valid (shares kept, nothing forbidden used),
   primal (sum of the chosen scores), dual (no valid assignment exceeds it), gap (dual - primal),
-  relative_gap (of the sum over tokens of the largest |score|), milliseconds (solving alone),
-  smallest_load, largest_load, replaced_scores.)";
+  relative_gap (of the sum over tokens of the largest |score|), milliseconds (solving alone;
+  see Time), smallest_load, largest_load, replaced_scores, repeats.)";
 
 struct Options {
   std::string scores, kind, solver = "exact", device = "cpu", capacities, mask;
   std::string non_finite = "reject", start_prices, prices_out, out;
   int64_t tokens = 0, experts = 0;
   uint64_t seed = 0, batch = 0;
-  size_t threads = 0;
+  size_t threads = 0, repeat = 0;
   bool json = false;
 };
 
@@ -93,17 +99,27 @@ StoredScores scores_of(const CLI::App& command, const Options& options) {
 }
 
 std::vector<int64_t> parse_capacities(const std::string& text) {
-  if (text.find_first_not_of("0123456789,- +") != std::string::npos)
+  if (text.find_first_not_of("0123456789,- +") != std::string::npos) {
+    if (!fs::exists(text))
+      fail(
+          "--capacities: \"{}\" is not a list of whole numbers, such as 10,10,20, and there is no "
+          "such file",
+          text);
     return read_whole_numbers(text);
+  }
   std::vector<int64_t> capacities;
-  for (const std::string& word : CLI::detail::split(text, ',')) {
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = text.find(',', begin);
+    const std::string word = text.substr(begin, end == std::string::npos ? end : end - begin);
     const std::string digits = CLI::detail::trim_copy(word);
     int64_t capacity = 0;
-    const auto [end, error] =
+    const auto [rest, error] =
         std::from_chars(digits.data(), digits.data() + digits.size(), capacity);
-    if (error != std::errc() || end != digits.data() + digits.size())
-      fail("--capacities: \"{}\" is not a whole number; want a list such as 10,10,20, or a file",
-           word);
+    if (error != std::errc() || rest != digits.data() + digits.size())
+      fail(
+          "--capacities \"{}\": \"{}\" is not a whole number; want a list such as 10,10,20, or a "
+          "file",
+          text, word);
     capacities.push_back(capacity);
   }
   return capacities;
@@ -161,13 +177,31 @@ struct Outcome {
   int32_t smallest_load = 0, largest_load = 0;
 };
 
+// Reads the scores before they are solved, so that one that is refused is named with its file.
+double checked_magnitude(const Options& options, const AssignmentProblem& problem) {
+  try {
+    return magnitude_of(problem);
+  } catch (const UserError& error) {
+    fail("{}: {}{}", options.scores, error.what(),
+         problem.non_finite == NonFinite::kLowest
+             ? ""
+             : "; --non-finite lowest takes NaN and inf as the lowest score, --non-finite forbid "
+               "-inf alone, as a pair that must not be");
+  }
+}
+
 Outcome solve(const Options& options, const Input& input) {
   Outcome outcome;
+  const double magnitude = checked_magnitude(options, input.problem);
   const auto run =
       make_assignment_run(parse_solver_kind(options.solver), options.device, options.threads);
   run->load(input.problem);
   outcome.milliseconds = run->solve(input.start_prices, outcome.assignment);
-  const double magnitude = magnitude_of(input.problem);
+  std::vector<double> again;
+  for (size_t i = 0; i < options.repeat; ++i)
+    again.push_back(run->solve(input.start_prices, outcome.assignment));
+  std::ranges::sort(again);
+  if (!again.empty()) outcome.milliseconds = again[again.size() / 2];
   if (magnitude > 0) outcome.relative_gap = outcome.assignment.certificate.gap / magnitude;
   const auto [least, most] = std::ranges::minmax(outcome.assignment.loads);
   outcome.smallest_load = least;
@@ -189,7 +223,8 @@ void print_json(const Options& options, const Input& input, const Outcome& outco
                     {"milliseconds", outcome.milliseconds},
                     {"smallest_load", outcome.smallest_load},
                     {"largest_load", outcome.largest_load},
-                    {"replaced_scores", outcome.assignment.replaced_scores}};
+                    {"replaced_scores", outcome.assignment.replaced_scores},
+                    {"repeats", options.repeat}};
   fmt::print("{}\n", object.dump());
 }
 
@@ -205,8 +240,11 @@ std::string verdict(const Outcome& outcome) {
 void print_summary(const Options& options, const Input& input, const Outcome& outcome) {
   const Certificate& certificate = outcome.assignment.certificate;
   const ScoreMatrix& matrix = input.problem.scores;
-  fmt::print("{} tokens, {} experts, solver {} on {}: {:.3f} ms\n\n", matrix.tokens, matrix.experts,
-             options.solver, options.device, outcome.milliseconds);
+  fmt::print("{} tokens, {} experts, solver {} on {}: {:.3f} ms{}\n\n", matrix.tokens,
+             matrix.experts, options.solver, options.device, outcome.milliseconds,
+             options.repeat > 0         ? fmt::format(" (median of {} calls)", options.repeat)
+             : options.device == "cuda" ? ""
+                                        : " (a first call)");
   fmt::print("sum of scores  {:.9g}\n", certificate.primal);
   fmt::print("upper bound    {:.9g}\n", certificate.dual);
   if (certificate.valid) fmt::print("gap            {}\n", verdict(outcome));
@@ -225,6 +263,12 @@ void print_summary(const Options& options, const Input& input, const Outcome& ou
 int run(const CLI::App& command, const Options& options) {
   for (const std::string& path : {options.out, options.prices_out})
     if (!path.empty()) check_numbers_path(path);
+  const auto whole = [](const std::string& path) {
+    return fs::weakly_canonical(fs::absolute(path));
+  };
+  if (!options.out.empty() && !options.prices_out.empty() &&
+      whole(options.out) == whole(options.prices_out))
+    fail("--out and --prices-out name the same file, {}", options.out);
   const auto input = read_input(command, options);
   const Outcome outcome = solve(options, *input);
   if (!options.out.empty()) write_numbers(options.out, outcome.assignment.expert_of_token);
@@ -237,17 +281,17 @@ void add_input_options(CLI::App& command, Options& o) {
   command.add_option("--scores", o.scores, "scores [tokens, experts]")->type_name("FILE");
   command.add_option("--kind", o.kind, "generate scores of this kind")->type_name("NAME");
   command.add_option("--tokens", o.tokens, "tokens to generate")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(0))
       ->type_name("T");
   command.add_option("--experts", o.experts, "experts to generate")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least(1))
       ->type_name("E");
   command.add_option("--seed", o.seed, "of the generated scores")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(0))
       ->capture_default_str()
       ->type_name("S");
   command.add_option("--batch", o.batch, "other tokens of the same kind and experts")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(0))
       ->capture_default_str()
       ->type_name("N");
   command.add_option("--capacities", o.capacities, "most tokens of each expert")
@@ -269,8 +313,12 @@ void add_solver_options(CLI::App& command, Options& o) {
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str()
       ->type_name("NAME");
-  command.add_option("--threads", o.threads, "of the CPU; 0: all cores")
-      ->check(CLI::NonNegativeNumber)
+  command.add_option("--threads", o.threads, "of the CPU, at most its cores; 0: all")
+      ->check(at_least(0))
+      ->capture_default_str()
+      ->type_name("N");
+  command.add_option("--repeat", o.repeat, "solve N times more, and tell their median time")
+      ->check(at_least(0))
       ->capture_default_str()
       ->type_name("N");
   command.add_option("--start-prices", o.start_prices, "prices of like scores, for a faster start")

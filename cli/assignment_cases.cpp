@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ballast/assignment/solver.h"
+#include "ballast/system/error.h"
 #include "ballast/system/random.h"
 
 namespace ballast::cli {
@@ -23,6 +24,21 @@ ScoreMatrix every_second(ScoreMatrix matrix, int64_t first) {
   matrix.tokens = (matrix.tokens - first + 1) / 2;
   matrix.token_stride *= 2;
   return matrix;
+}
+
+// Reads all that will be measured, so that a bad file is known before others took their time.
+void check_measurable(const AssignmentCase& made) {
+  if (made.problem.scores.tokens < 2)
+    fail("{} holds {} tokens; want at least 2, since its odd rows are measured alone as well",
+         made.scores, made.problem.scores.tokens);
+  try {
+    ActiveRows().read(made.problem, made.problem.bounds, 0);
+  } catch (const UserError& error) {
+    fail(
+        "{}: {}; only finite scores are measured (`ballast assign --non-finite lowest` can solve "
+        "such a file)",
+        made.scores, error.what());
+  }
 }
 
 double standard_deviation(const std::vector<double>& values) {
@@ -67,6 +83,7 @@ std::vector<CaseMaker> file_cases(const std::string& path) {
     made.like = problem_of(every_second(made.memory[0].matrix, 0));
     return made;
   };
+  check_measurable(whole());
   return {whole, halves};
 }
 

@@ -29,7 +29,8 @@ using CaseMaker = std::function<AssignmentCase()>;
 // Generated scores; `like` are another batch of the same kind.
 CaseMaker generated_case(ScoreKind kind, int64_t tokens, int64_t experts, uint64_t seed);
 
-// A file's scores whole, and its odd rows, which have its even rows for `like`.
+// A file's scores whole, and its odd rows, which have its even rows for `like`. UserError, at once:
+// a file that cannot be read, with fewer than two tokens, or with scores that are not finite.
 std::vector<CaseMaker> file_cases(const std::string& path);
 
 // Start prices for `case`, made from the optimal prices of the scores that are like it.

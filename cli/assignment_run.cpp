@@ -31,18 +31,20 @@ class CpuRun final : public AssignmentRun {
 
 }  // namespace
 
+size_t usable_threads(size_t wanted) {
+  return wanted == 0 ? num_cores() : std::min(wanted, num_cores());
+}
+
 std::unique_ptr<AssignmentRun> make_assignment_run(SolverKind kind, const std::string& device,
                                                    size_t threads) {
   if (device == "cuda") return make_gpu_assignment_run(kind);
-  return std::make_unique<CpuRun>(kind, threads == 0 ? num_cores() : threads);
+  return std::make_unique<CpuRun>(kind, usable_threads(threads));
 }
 
 double magnitude_of(const AssignmentProblem& problem) {
-  AssignmentProblem forgiving = problem;
-  if (forgiving.non_finite == NonFinite::kReject) forgiving.non_finite = NonFinite::kForbid;
   const LoadBounds bounds;  // only rows are read
   ActiveRows rows;
-  const ActiveProblem active = rows.read(forgiving, bounds, 1);
+  const ActiveProblem active = rows.read(problem, bounds, 1);
   double sum = 0;
   for (int64_t t = 0; t < active.tokens; ++t) {
     float largest = 0;

@@ -22,11 +22,15 @@ class AssignmentRun {
   virtual double solve(std::span<const double> start_prices, Assignment& result) = 0;
 };
 
-// `device`: "cpu" or "cuda". `threads`: of the CPU; 0: all cores. UserError: no such device here.
+// How many threads are used where `wanted` are: at most the cores; 0: all of them.
+size_t usable_threads(size_t wanted);
+
+// `device`: "cpu" or "cuda". `threads`: as usable_threads takes it. UserError: no such device here.
 std::unique_ptr<AssignmentRun> make_assignment_run(SolverKind kind, const std::string& device,
                                                    size_t threads);
 
 // What gaps are compared with: the sum over counted tokens of max_e |s_te|, of finite scores.
+// UserError: a score that problem.non_finite refuses, as AssignmentSolver::solve says it.
 double magnitude_of(const AssignmentProblem& problem);
 
 }  // namespace ballast::cli

@@ -12,10 +12,11 @@
 #include "ballast/assignment/solver.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
-#include "ballast/system/parallel.h"
 #include "ballast/system/progress.h"
+#include "ballast/system/stop_signal.h"
 #include "cli/assignment_cases.h"
 #include "cli/assignment_run.h"
+#include "cli/at_least.h"
 #include "cli/commands.h"
 #include "cli/scipy_peer.h"
 
@@ -112,7 +113,8 @@ struct Contender {
   }
 };
 
-std::vector<Measured> measure(const Options& options, const AssignmentCase& made) {
+std::vector<Measured> measure(const Options& options, const AssignmentCase& made,
+                              const StopSignal& stop) {
   const std::vector<PriceStart> starts = price_starts(made);
   const double magnitude = magnitude_of(made.problem);
   std::vector<Contender> contenders;
@@ -126,8 +128,10 @@ std::vector<Measured> measure(const Options& options, const AssignmentCase& made
     contenders.push_back(std::move(contender));
   }
   for (size_t round = 0; round <= options.repeats; ++round) {
-    for (Contender& contender : contenders)
+    for (Contender& contender : contenders) {
+      if (stop.requested()) fail("stopped before the end");
       if (contender.spent <= kEnough) contender.take_turn(magnitude, round);
+    }
   }
   std::vector<Measured> all;
   for (Contender& contender : contenders)
@@ -135,12 +139,13 @@ std::vector<Measured> measure(const Options& options, const AssignmentCase& made
   return all;
 }
 
-// Its gap is by the bound that `other` has proved.
-Measured measure_scipy(ScipyPeer& scipy, const AssignmentCase& made, const Measured& other) {
+// Its gap is by the best bound that others have proved.
+Measured measure_scipy(ScipyPeer& scipy, const AssignmentCase& made,
+                       const std::vector<Measured>& others) {
   const ScipyPeer::Answer answer = scipy.solve(made.problem);
   Measured found{.solver = "scipy", .start = "cold", .milliseconds = {answer.milliseconds}};
-  found.dual = other.dual;
-  found.gap = other.dual - answer.primal;
+  found.dual = std::ranges::min_element(others, {}, &Measured::dual)->dual;
+  found.gap = found.dual - answer.primal;
   const double magnitude = magnitude_of(made.problem);
   if (magnitude > 0) found.relative_gap = found.gap / magnitude;
   return found;
@@ -236,7 +241,11 @@ std::vector<CaseMaker> cases_of(const Options& options) {
 }
 
 int run(const Options& options) {
-  for (const std::string& name : options.solvers) parse_solver_kind(name);
+  for (const std::string& name : options.solvers) {
+    parse_solver_kind(name);
+    if (std::ranges::count(options.solvers, name) > 1) fail("--solvers names {} twice", name);
+  }
+  const StopSignal stop;
   const std::vector<CaseMaker> makers = cases_of(options);
   const auto scipy = options.no_scipy ? nullptr : ScipyPeer::find(options.python);
   Json cases = Json::array();
@@ -250,9 +259,9 @@ int run(const Options& options) {
     const AssignmentCase made = make();
     progress.note(fmt::format("{} {},{}", made.scores, made.problem.scores.tokens,
                               made.problem.scores.experts));
-    std::vector<Measured> results = measure(options, made);
+    std::vector<Measured> results = measure(options, made, stop);
     if (scipy && made.problem.scores.tokens <= kMostForScipy)
-      results.push_back(measure_scipy(*scipy, made, results.front()));
+      results.push_back(measure_scipy(*scipy, made, results));
     cases.push_back(to_json(made, results));
     std::string lines = table(made, results);
     lines.pop_back();
@@ -261,11 +270,12 @@ int run(const Options& options) {
   }
   if (options.json) {
     const Json out = {{"device", options.device},
-                      {"threads", options.threads == 0 ? num_cores() : options.threads},
+                      {"threads", usable_threads(options.threads)},
                       {"repeats", options.repeats},
                       {"scipy", scipy ? Json(scipy->version()) : Json()},
                       {"cases", cases}};
     fmt::print("{}\n", out.dump(2));
+    std::fflush(stdout);  // as a whole, while a signal can wait
   }
   return 0;
 }
@@ -293,16 +303,16 @@ void add_bench_assignment(CLI::App& bench, Action& chosen) {
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str()
       ->type_name("NAME");
-  command->add_option("--threads", options->threads, "of the CPU; 0: all cores")
-      ->check(CLI::NonNegativeNumber)
+  command->add_option("--threads", options->threads, "of the CPU, at most its cores; 0: all")
+      ->check(at_least(0))
       ->capture_default_str()
       ->type_name("N");
   command->add_option("--repeats", options->repeats, "turns each solver takes")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least(1))
       ->capture_default_str()
       ->type_name("N");
   command->add_option("--seed", options->seed, "of the generated scores")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(0))
       ->capture_default_str()
       ->type_name("S");
   command->add_option("--python", options->python, "a Python with scipy")->type_name("PATH");

@@ -18,7 +18,8 @@ using nlohmann::json;
 // Tokens without a place of their own share go to rows that score nothing anywhere but in the last
 // column of an expert, which is the one that may stay empty.
 constexpr const char* kProgram = R"(
-import json, sys, time
+import json, signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program that asks decides what Ctrl-C means
 try:
     import numpy, scipy
     from scipy.optimize import linear_sum_assignment

@@ -60,6 +60,10 @@ class Assign(unittest.TestCase):
         self.assertEqual((found["valid"], found["primal"], found["dual"], found["gap"]), (True, 13, 13, 0))
         self.assertEqual((found["smallest_load"], found["largest_load"], found["replaced_scores"]), (2, 2, 0))
         self.assertGreater(found["milliseconds"], 0)
+        self.assertEqual(found["repeats"], 0)
+        again = self.answer("--scores", self.save(self.scores), "--repeat", 5)
+        self.assertEqual((again["primal"], again["repeats"]), (13, 5))
+        self.assertGreater(again["milliseconds"], 0)
 
     def test_experts_are_written_for_numpy_and_as_text(self):
         path = self.save(self.scores)
@@ -129,7 +133,9 @@ class Assign(unittest.TestCase):
         path = self.save(self.scores)
         for capacities, words in [("1,2", "room for 3"), ("2,-1", "negative"), ("1,2,3", "names 3 experts"),
                                   ("4", "names 1 experts"), ("2,,2", "not a whole number"), ("", "not a whole number"),
-                                  ("2,2.5", "2,2.5"), ("missing.csv", "missing.csv"),
+                                  ("4,", "not a whole number"), (",4", "not a whole number"),
+                                  ("2,2.5", "2,2.5"), ("missing.csv", "no such file"),
+                                  ("1e3,4", "\"1e3,4\" is not a list of whole numbers"),
                                   ("99999999999999999999,2", "not a whole number")]:
             self.assertIn(words, self.refused("--scores", path, "--capacities", capacities))
 
@@ -150,8 +156,10 @@ class Assign(unittest.TestCase):
         scores = self.scores.copy()
         scores[2, 1] = numpy.nan
         path = self.save(scores)
-        self.assertIn("token 2 for expert 1", self.refused("--scores", path))
-        self.assertIn("token 2 for expert 1", self.refused("--scores", path, "--non-finite", "forbid"))
+        for policy in ["reject", "forbid"]:
+            message = self.refused("--scores", path, "--non-finite", policy)
+            self.assertIn(f"{path}: the score of token 2 for expert 1 is not a number", message)
+            self.assertIn("--non-finite lowest", message)
         found = self.answer("--scores", path, "--non-finite", "lowest")
         self.assertEqual((found["replaced_scores"], found["valid"]), (1, True))
         scores[2, 1] = -numpy.inf
@@ -175,13 +183,17 @@ class Assign(unittest.TestCase):
         found = [self.experts("--kind", "cluster", "--tokens", 3000, "--experts", 16, "--threads", n) for n in [1, 3, 0]]
         self.assertEqual(found[0], found[1])
         self.assertEqual(found[0], found[2])
+        for solver in ["exact", "auction", "sinkhorn", "greedy"]:
+            many = self.answer("--kind", "gauss", "--tokens", 9000, "--experts", 128, "--solver", solver, "--threads", 10**15)
+            self.assertEqual(many["tokens"], 9000)
 
     def test_what_people_see(self):
         code, out, err = run(*GENERATED, "--out", self.out)
         self.assertEqual((code, err), (0, ""))
-        for words in ["60 tokens, 4 experts", "solver exact on cpu", "sum of scores", "nothing is better", "yes",
+        for words in ["60 tokens, 4 experts", "solver exact on cpu", "ms (a first call)", "sum of scores", "nothing is better", "yes",
                       "15 to 15", f"written to {self.out}"]:
             self.assertIn(words, out)
+        self.assertIn("(median of 3 calls)", run(*GENERATED, "--repeat", 3)[1])
         self.assertIn("no: some experts", run(*GENERATED, "--solver", "greedy")[1])
         self.assertIn("could be gained", run("--kind", "cluster", "--tokens", 500, "--experts", 16, "--solver", "auction")[1])
 
@@ -200,19 +212,23 @@ class Assign(unittest.TestCase):
                 (["--kind", "gauss", "--tokens", "4"], "--tokens and --experts"),
                 (["--scores", path, "--seed", "1"], "--seed is for --kind"),
                 (["--kind", "gaussian", "--tokens", "4", "--experts", "2"], "near-duplicates"),
-                (["--kind", "gauss", "--tokens", "-4", "--experts", "2"], "--tokens"),
-                (["--kind", "gauss", "--tokens", "4", "--experts", "0"], "--experts"),
+                (["--kind", "gauss", "--tokens", "-4", "--experts", "2"], "--tokens: \"-4\" is not a whole number of at least 0"),
+                (["--kind", "gauss", "--tokens", "4", "--experts", "0"], "--experts: \"0\" is not a whole number of at least 1"),
                 (["--kind", "gauss", "--tokens", "4.5", "--experts", "2"], "--tokens"),
                 (["--kind", "gauss", "--tokens", str(2**60), "--experts", "2"], "more than this machine can hold"),
                 ([*GENERATED, "--solver", "best"], "sinkhorn"),
                 ([*GENERATED, "--device", "tpu"], "--device"),
                 ([*GENERATED, "--non-finite", "ignore"], "--non-finite"),
                 ([*GENERATED, "--threads", "-1"], "--threads"),
+                ([*GENERATED, "--repeat", "-1"], "--repeat"),
                 ([*GENERATED, "--seed", "x"], "--seed"),
                 ([*GENERATED, "--seed", "-1"], "--seed"),
                 ([*GENERATED, "--out", "experts.bin"], ".npy or .csv"),
                 ([*GENERATED, "--prices-out", "prices"], ".npy or .csv"),
                 ([*GENERATED, "--out", self.folder / "none" / "experts.npy"], "none"),
+                ([*GENERATED, "--out", self.folder / "a.csv", "--prices-out", self.folder / "." / "b" / ".." / "a.csv"],
+                 "the same file"),
+                ([*GENERATED, "--out", "both.csv", "--prices-out", "./both.csv"], "the same file"),
                 ([*GENERATED, "--colour"], "--colour"),
                 ([*GENERATED, "more"], "more")]:
             with self.subTest(arguments=arguments):

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -70,6 +71,45 @@ class BenchAssignment(unittest.TestCase):
             self.assertLessEqual(abs(scipy[0]["relative_gap"]), 1e-9)
             self.assertGreater(case["scipy_over_exact"], 0)
 
+    def test_scipys_gap_is_by_the_best_bound(self):
+        for others in [["greedy", "exact"], ["greedy", "auction"]]:
+            found = self.measured("--kinds", "gauss", "--sizes", "64,4", "--solvers", *others, "--repeats", 1,
+                                  "--python", sys.executable)
+            results = {(r["solver"], r["start"]): r["relative_gap"] for r in found["cases"][0]["results"]}
+            # An optimum is at least as near to a bound as the result that proved it, up to rounding.
+            self.assertLessEqual(results["scipy", "cold"], results[others[-1], "cold"] + 1e-12)
+
+    def test_bad_files_are_refused_before_anything_is_measured(self):
+        with tempfile.TemporaryDirectory() as folder:
+            good, bad = os.path.join(folder, "good.npy"), os.path.join(folder, "bad.npy")
+            scores = numpy.random.default_rng(1).normal(size=(64, 4)).astype(numpy.float32)
+            numpy.save(good, scores)
+            broken = scores.copy()
+            broken[37, 2] = numpy.nan
+            for values, words in [(None, "bad.npy"), (numpy.ones(3), "two dimensions"), (scores[:0], "holds 0 tokens"),
+                                  (scores[:1], "holds 1 tokens; want at least 2"),
+                                  (broken, f"{bad}: the score of token 37 for expert 2 is not a number")]:
+                if values is not None:
+                    numpy.save(bad, values)
+                code, out, err = run("--scores", good, bad, "--solvers", "greedy", "--repeats", 1, "--no-scipy")
+                self.assertEqual((code, out), (2, ""), err)
+                self.assertIn(words, err)
+            self.assertIn("--non-finite", err)
+
+    def test_ctrl_c_leaves_nothing_on_stdout(self):
+        process = subprocess.Popen([BALLAST, "bench", "assignment", "--json", "--repeats", "1000000", "--python", sys.executable],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        self.assertIn(b"cold ms", process.stderr.readline())
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the Python beside it as well
+        out, err = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out), (2, b""), err)
+        self.assertIn(b"stopped before the end", err)
+        self.assertNotIn(b"Traceback", err)
+
+    def test_threads_are_at_most_the_cores(self):
+        size = ["--kinds", "gauss", "--sizes", "64,4", "--repeats", 1, "--no-scipy"]
+        self.assertEqual(self.measured(*size, "--threads", 10**6)["threads"], self.measured(*size, "--threads", 0)["threads"])
+
     def test_what_people_see(self):
         code, out, _ = run("--kinds", "gauss", "--sizes", "64,4", "--repeats", 1, "--no-scipy")
         self.assertEqual(code, 0)
@@ -84,7 +124,9 @@ class BenchAssignment(unittest.TestCase):
     def test_mistakes(self):
         for arguments, words in [(["--kinds", "gaus"], "gaus"), (["--sizes", "64"], "TOKENS,EXPERTS"),
                                  (["--sizes", "64,0"], "TOKENS,EXPERTS"), (["--sizes", "64,4,2"], "TOKENS,EXPERTS"),
-                                 (["--solvers", "best"], "best"), (["--repeats", "0"], "--repeats"),
+                                 (["--solvers", "best"], "best"),
+                                 (["--solvers", "exact", "auction", "exact"], "exact twice"),
+                                 (["--seed", "-1"], "--seed: \"-1\" is not a whole number of at least 0"), (["--repeats", "0"], "--repeats"),
                                  (["--scores", "missing.npy"], "missing.npy"), (["--device", "tpu"], "--device"),
                                  (["--python", "/bin/false", "--kinds", "gauss", "--sizes", "8,2"], "/bin/false")]:
             with self.subTest(arguments=arguments):

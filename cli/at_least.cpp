@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/at_least.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string>
+
+namespace ballast::cli {
+
+CLI::Validator at_least(int least) {
+  const auto check = [least](const std::string& text) -> std::string {
+    double value = 0;
+    const bool is_number = CLI::detail::lexical_cast(text, value);
+    if (is_number && value >= least && value == std::floor(value)) return "";
+    return fmt::format("\"{}\" is not a whole number of at least {}", text, least);
+  };
+  return CLI::Validator(check, "");
+}
+
+}  // namespace ballast::cli

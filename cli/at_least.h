@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace ballast::cli {
+
+// Checks that an option is a whole number of at least `least`; what is wrong is said in words.
+CLI::Validator at_least(int least);
+
+}  // namespace ballast::cli
