@@ -101,6 +101,13 @@ void Pending::wait() {
 
 bool Pending::done() { return operation_ == nullptr || operation_->done(); }
 
+std::string Communicator::Call::text() const {
+  std::string text = describe(name, label);
+  if (from != nullptr) text += " of " + tensor_text(*from);
+  if (to != nullptr) text += " to " + tensor_text(*to);
+  return text;
+}
+
 Communicator::Communicator(int rank, int size, std::string name)
     : rank_(rank), size_(size), name_(std::move(name)) {}
 
@@ -108,7 +115,7 @@ Pending Communicator::begin_all_reduce(const Tensor& values, Reduction reduction
   const Checks check(*this, "all_reduce", label);
   check.tensor(values, "tensor");
   check.reducible(values);
-  return start_all_reduce({"all_reduce", label, tensor_text(values)}, values, reduction);
+  return start_all_reduce({"all_reduce", label, &values}, values, reduction);
 }
 
 Pending Communicator::begin_reduce_scatter(const Tensor& output, const Tensor& input,
@@ -119,8 +126,7 @@ Pending Communicator::begin_reduce_scatter(const Tensor& output, const Tensor& i
   check.require(input.numel() == output.numel() * size_,
                 "the input {} should have {} times as many elements as the output {}",
                 tensor_text(input), size_, tensor_text(output));
-  return start_reduce_scatter({"reduce_scatter", label, tensor_text(input, output)}, output, input,
-                              reduction);
+  return start_reduce_scatter({"reduce_scatter", label, &input, &output}, output, input, reduction);
 }
 
 Pending Communicator::begin_all_gather(const Tensor& output, const Tensor& input, Label label) {
@@ -130,7 +136,7 @@ Pending Communicator::begin_all_gather(const Tensor& output, const Tensor& input
                 "the output {} should have {} times as many elements as the input {}",
                 tensor_text(output), size_, tensor_text(input));
   check.apart(output, input, rank_ * input.numel());
-  return start_all_gather({"all_gather", label, tensor_text(input, output)}, output, input,
+  return start_all_gather({"all_gather", label, &input, &output}, output, input,
                           {input.numel(), std::vector<int64_t>(size_, 1)});
 }
 
@@ -145,8 +151,7 @@ Pending Communicator::begin_all_gather_uneven(const Tensor& output, const Tensor
       tensor_text(output));
   check.apart(output, input,
               unit * std::accumulate(rows.begin(), rows.begin() + rank_, int64_t{0}));
-  return start_all_gather({"all_gather", label, tensor_text(input, output)}, output, input,
-                          {unit, rows});
+  return start_all_gather({"all_gather", label, &input, &output}, output, input, {unit, rows});
 }
 
 Pending Communicator::begin_all_to_all(const Tensor& output, const Tensor& input, Label label) {
@@ -157,8 +162,7 @@ Pending Communicator::begin_all_to_all(const Tensor& output, const Tensor& input
                 tensor_text(input), tensor_text(output), size_);
   check.apart(output, input);
   const Blocks blocks{input.numel() / size_, std::vector<int64_t>(size_, 1)};
-  return start_all_to_all({"all_to_all", label, tensor_text(input, output)}, output, input, blocks,
-                          blocks);
+  return start_all_to_all({"all_to_all", label, &input, &output}, output, input, blocks, blocks);
 }
 
 Pending Communicator::begin_all_to_all_uneven(const Tensor& output, const Tensor& input,
@@ -174,18 +178,18 @@ Pending Communicator::begin_all_to_all_uneven(const Tensor& output, const Tensor
                 "{} rows are for this worker itself, and it receives {} from itself", send[rank_],
                 receive[rank_]);
   check.apart(output, input);
-  return start_all_to_all({"all_to_all", label, tensor_text(input, output)}, output, input,
-                          {unit, send}, {unit, receive});
+  return start_all_to_all({"all_to_all", label, &input, &output}, output, input, {unit, send},
+                          {unit, receive});
 }
 
 Pending Communicator::begin_broadcast(const Tensor& values, int root, Label label) {
   const Checks check(*this, "broadcast", label);
   check.tensor(values, "tensor");
   check.require(root >= 0 && root < size_, "there is no worker {} to broadcast from", root);
-  return start_broadcast({"broadcast", label, tensor_text(values)}, values, root);
+  return start_broadcast({"broadcast", label, &values}, values, root);
 }
 
-Pending Communicator::begin_barrier(Label label) { return start_barrier({"barrier", label, ""}); }
+Pending Communicator::begin_barrier(Label label) { return start_barrier({"barrier", label}); }
 
 void Communicator::all_reduce(const Tensor& values, Reduction reduction, Label label) {
   begin_all_reduce(values, reduction, label).wait();

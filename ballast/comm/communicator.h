@@ -113,11 +113,14 @@ class Communicator {
  protected:
   Communicator(int rank, int size, std::string name);
 
-  // A call as messages tell it.
+  // A call as messages tell it. Refers to the caller's tensors: for the start_... alone.
   struct Call {
     const char* name;  // "all_to_all"
     Label label;
-    std::string sizes;  // "float32 [96, 32] to float32 [80, 32]"
+    const at::Tensor* from = nullptr;  // null: none
+    const at::Tensor* to = nullptr;    // null: in place
+    // "all_to_all (experts, layer 6) of float32 [96, 32] to float32 [80, 32]"
+    std::string text() const;
   };
   // Blocks of `unit` elements, counts[r] of them for worker r.
   struct Blocks {
@@ -126,15 +129,16 @@ class Communicator {
   };
 
   // The engine's part; all arguments have been checked.
-  virtual Pending start_all_reduce(Call call, const at::Tensor& values, Reduction reduction) = 0;
-  virtual Pending start_reduce_scatter(Call call, const at::Tensor& output, const at::Tensor& input,
-                                       Reduction reduction) = 0;
-  virtual Pending start_all_gather(Call call, const at::Tensor& output, const at::Tensor& input,
-                                   Blocks blocks) = 0;
-  virtual Pending start_all_to_all(Call call, const at::Tensor& output, const at::Tensor& input,
-                                   Blocks send, Blocks receive) = 0;
-  virtual Pending start_broadcast(Call call, const at::Tensor& values, int root) = 0;
-  virtual Pending start_barrier(Call call) = 0;
+  virtual Pending start_all_reduce(const Call& call, const at::Tensor& values,
+                                   Reduction reduction) = 0;
+  virtual Pending start_reduce_scatter(const Call& call, const at::Tensor& output,
+                                       const at::Tensor& input, Reduction reduction) = 0;
+  virtual Pending start_all_gather(const Call& call, const at::Tensor& output,
+                                   const at::Tensor& input, Blocks blocks) = 0;
+  virtual Pending start_all_to_all(const Call& call, const at::Tensor& output,
+                                   const at::Tensor& input, Blocks send, Blocks receive) = 0;
+  virtual Pending start_broadcast(const Call& call, const at::Tensor& values, int root) = 0;
+  virtual Pending start_barrier(const Call& call) = 0;
 
  private:
   const int rank_, size_;

@@ -62,17 +62,26 @@ bool overlap(const Tensor& a, const Tensor& b) {
   return address(a) < address(b) + b.nbytes() && address(b) < address(a) + a.nbytes();
 }
 
-std::vector<int> narrowed(const std::vector<int64_t>& counts, const std::string& call) {
+void check_countable(const std::vector<int64_t>& counts, const std::string& call) {
   const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   if (total > kMaxCount)
     fail("{}: {} rows are more than MPI can count ({})", call, total, kMaxCount);
-  return {counts.begin(), counts.end()};
+}
+
+std::vector<int> counted(const std::vector<int64_t>& blocks, const BlockType& type) {
+  std::vector<int> counts;
+  for (const int64_t number : blocks) counts.push_back(type.count(number));
+  return counts;
 }
 
 std::vector<int> starts(const std::vector<int>& counts) {
   std::vector<int> starts(counts.size());
   std::exclusive_scan(counts.begin(), counts.end(), starts.begin(), 0);
   return starts;
+}
+
+int64_t block_bytes(int64_t elements, const Tensor& x) {
+  return elements * static_cast<int64_t>(x.itemsize());
 }
 
 bool all_equal(const std::vector<int64_t>& counts) {
@@ -105,8 +114,7 @@ MpiTransfer MpiCommunicator::transfer(const Call& call) {
   MpiTransfer transfer;
   transfer.group = group_;
   transfer.call = {group_->id, ++calls_};
-  transfer.text = describe(call.name, call.label);
-  if (!call.sizes.empty()) transfer.text += " of " + call.sizes;
+  transfer.text = call.text();
   return transfer;
 }
 
@@ -120,14 +128,15 @@ Pending MpiCommunicator::begin(MpiTransfer transfer, Issue issue) {
   return Pending(std::make_unique<MpiOperation>(runtime_, std::move(begun)));
 }
 
-Pending MpiCommunicator::start_all_reduce(Call call, const Tensor& values, Reduction reduction) {
+Pending MpiCommunicator::start_all_reduce(const Call& call, const Tensor& values,
+                                          Reduction reduction) {
   const at::NoGradGuard no_grad;
   MpiTransfer started = transfer(call);
   const Tensor work = on_host(widened(values));
   started.kept = {work, values};
   if (!work.is_same(values)) started.finish = [work, values] { values.copy_(work, true); };
-  const MPI_Op operation = operation_of(reduction, work.scalar_type());
   auto begun = runtime_->begin(std::move(started), [&](MpiTransfer& t) {
+    const MPI_Op operation = operation_of(reduction, work.scalar_type());
     int64_t done = 0;
     do {  // in pieces that MPI can count; one piece where there is nothing, so that all call alike
       const int64_t count = std::min(work.numel() - done, kMaxCount);
@@ -143,8 +152,8 @@ Pending MpiCommunicator::start_all_reduce(Call call, const Tensor& values, Reduc
   return Pending(std::make_unique<MpiOperation>(runtime_, std::move(begun)));
 }
 
-Pending MpiCommunicator::start_reduce_scatter(Call call, const Tensor& output, const Tensor& input,
-                                              Reduction reduction) {
+Pending MpiCommunicator::start_reduce_scatter(const Call& call, const Tensor& output,
+                                              const Tensor& input, Reduction reduction) {
   const at::NoGradGuard no_grad;
   MpiTransfer started = transfer(call);
   if (output.numel() > kMaxCount)
@@ -162,18 +171,19 @@ Pending MpiCommunicator::start_reduce_scatter(Call call, const Tensor& output, c
   });
 }
 
-Pending MpiCommunicator::start_all_gather(Call call, const Tensor& output, const Tensor& input,
-                                          Blocks blocks) {
+Pending MpiCommunicator::start_all_gather(const Call& call, const Tensor& output,
+                                          const Tensor& input, Blocks blocks) {
   const at::NoGradGuard no_grad;
   MpiTransfer started = transfer(call);
   const Tensor in = on_host(input), out = output.is_cpu() ? output : host_like(output);
   started.kept = {in, out, input, output};
   if (!out.is_same(output)) started.finish = [out, output] { output.copy_(out, true); };
-  std::vector<int> counts = narrowed(blocks.counts, started.text);
-  started.counts = {counts, starts(counts)};
-  const int own = counts[rank()];
+  check_countable(blocks.counts, started.text);
   return begin(std::move(started), [&](MpiTransfer& t, MPI_Request* request) {
-    const BlockType type(blocks.unit * static_cast<int64_t>(in.itemsize()));
+    const BlockType type(block_bytes(blocks.unit, in), static_cast<int64_t>(out.nbytes()));
+    const std::vector<int> counts = counted(blocks.counts, type);
+    t.counts = {counts, starts(counts)};
+    const int own = counts[rank()];
     const void* from = overlap(in, out) ? MPI_IN_PLACE : address(in);
     if (all_equal(blocks.counts))
       return MPI_Iallgather(from, own, type, address(out), own, type, comm_, request);
@@ -182,25 +192,27 @@ Pending MpiCommunicator::start_all_gather(Call call, const Tensor& output, const
   });
 }
 
-Pending MpiCommunicator::start_all_to_all(Call call, const Tensor& output, const Tensor& input,
-                                          Blocks send, Blocks receive) {
+Pending MpiCommunicator::start_all_to_all(const Call& call, const Tensor& output,
+                                          const Tensor& input, Blocks send, Blocks receive) {
   const at::NoGradGuard no_grad;
   MpiTransfer started = transfer(call);
   const Tensor in = on_host(input), out = output.is_cpu() ? output : host_like(output);
   started.kept = {in, out, input, output};
   if (!out.is_same(output)) started.finish = [out, output] { output.copy_(out, true); };
-  const std::vector<int> sent = narrowed(send.counts, started.text),
-                         received = narrowed(receive.counts, started.text);
-  started.counts = {sent, starts(sent), received, starts(received)};
+  check_countable(send.counts, started.text);
+  check_countable(receive.counts, started.text);
   return begin(std::move(started), [&](MpiTransfer& t, MPI_Request* request) {
-    const BlockType type(send.unit * static_cast<int64_t>(in.itemsize()));
+    const BlockType type(block_bytes(send.unit, in),
+                         static_cast<int64_t>(std::max(in.nbytes(), out.nbytes())));
+    const auto sent = counted(send.counts, type), received = counted(receive.counts, type);
+    t.counts = {sent, starts(sent), received, starts(received)};
     // The uneven call for even counts too: who sends unevenly cannot know whether others do.
     return MPI_Ialltoallv(address(in), t.counts[0].data(), t.counts[1].data(), type, address(out),
                           t.counts[2].data(), t.counts[3].data(), type, comm_, request);
   });
 }
 
-Pending MpiCommunicator::start_broadcast(Call call, const Tensor& values, int root) {
+Pending MpiCommunicator::start_broadcast(const Call& call, const Tensor& values, int root) {
   const at::NoGradGuard no_grad;
   MpiTransfer started = transfer(call);
   const Tensor work = on_host(values);
@@ -208,12 +220,13 @@ Pending MpiCommunicator::start_broadcast(Call call, const Tensor& values, int ro
   if (!work.is_same(values) && root != rank())
     started.finish = [work, values] { values.copy_(work, true); };
   return begin(std::move(started), [&](MpiTransfer&, MPI_Request* request) {
-    const BlockType type(static_cast<int64_t>(work.nbytes()));
-    return MPI_Ibcast(address(work), 1, type, root, comm_, request);
+    const auto bytes = static_cast<int64_t>(work.nbytes());
+    const BlockType type(bytes, bytes);
+    return MPI_Ibcast(address(work), type.count(1), type, root, comm_, request);
   });
 }
 
-Pending MpiCommunicator::start_barrier(Call call) {
+Pending MpiCommunicator::start_barrier(const Call& call) {
   return begin(transfer(call),
                [&](MpiTransfer&, MPI_Request* request) { return MPI_Ibarrier(comm_, request); });
 }

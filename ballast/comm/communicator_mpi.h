@@ -18,15 +18,16 @@ class MpiCommunicator : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override;
 
  protected:
-  Pending start_all_reduce(Call call, const at::Tensor& values, Reduction reduction) override;
-  Pending start_reduce_scatter(Call call, const at::Tensor& output, const at::Tensor& input,
+  Pending start_all_reduce(const Call& call, const at::Tensor& values,
+                           Reduction reduction) override;
+  Pending start_reduce_scatter(const Call& call, const at::Tensor& output, const at::Tensor& input,
                                Reduction reduction) override;
-  Pending start_all_gather(Call call, const at::Tensor& output, const at::Tensor& input,
+  Pending start_all_gather(const Call& call, const at::Tensor& output, const at::Tensor& input,
                            Blocks blocks) override;
-  Pending start_all_to_all(Call call, const at::Tensor& output, const at::Tensor& input,
+  Pending start_all_to_all(const Call& call, const at::Tensor& output, const at::Tensor& input,
                            Blocks send, Blocks receive) override;
-  Pending start_broadcast(Call call, const at::Tensor& values, int root) override;
-  Pending start_barrier(Call call) override;
+  Pending start_broadcast(const Call& call, const at::Tensor& values, int root) override;
+  Pending start_barrier(const Call& call) override;
 
  private:
   MpiTransfer transfer(const Call& call);

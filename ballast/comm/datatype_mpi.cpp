@@ -28,26 +28,27 @@ MPI_Op make_operation(MPI_User_function* function) {
 
 }  // namespace
 
-BlockType::BlockType(int64_t bytes) {
+BlockType::BlockType(int64_t block_bytes, int64_t all_bytes) {
   constexpr int64_t kPiece = int64_t{1} << 30;
-  int code = MPI_SUCCESS;
-  if (bytes <= std::numeric_limits<int>::max()) {
-    code = MPI_Type_contiguous(static_cast<int>(bytes), MPI_BYTE, &type_);
-  } else {
-    MPI_Datatype piece = MPI_DATATYPE_NULL;
-    MpiRuntime::check(MPI_Type_contiguous(static_cast<int>(kPiece), MPI_BYTE, &piece), "a type");
-    const std::array<int, 2> lengths{static_cast<int>(bytes / kPiece),
-                                     static_cast<int>(bytes % kPiece)};
-    const std::array<MPI_Aint, 2> places{0, bytes / kPiece * kPiece};
-    const std::array<MPI_Datatype, 2> types{piece, MPI_BYTE};
-    code = MPI_Type_create_struct(2, lengths.data(), places.data(), types.data(), &type_);
-    MPI_Type_free(&piece);
+  if (all_bytes <= std::numeric_limits<int>::max()) {
+    elements_ = block_bytes;
+    return;
   }
-  MpiRuntime::check(code, "a type");
+  MPI_Datatype piece = MPI_DATATYPE_NULL;
+  MpiRuntime::check(MPI_Type_contiguous(static_cast<int>(kPiece), MPI_BYTE, &piece), "a type");
+  const std::array<int, 2> lengths{static_cast<int>(block_bytes / kPiece),
+                                   static_cast<int>(block_bytes % kPiece)};
+  const std::array<MPI_Aint, 2> places{0, block_bytes / kPiece * kPiece};
+  const std::array<MPI_Datatype, 2> types{piece, MPI_BYTE};
+  MpiRuntime::check(MPI_Type_create_struct(2, lengths.data(), places.data(), types.data(), &type_),
+                    "a type");
+  MPI_Type_free(&piece);
   MpiRuntime::check(MPI_Type_commit(&type_), "a type");
 }
 
-BlockType::~BlockType() { MPI_Type_free(&type_); }
+BlockType::~BlockType() {
+  if (type_ != MPI_BYTE) MPI_Type_free(&type_);
+}
 
 MPI_Datatype element_type(at::ScalarType type) {
   switch (type) {

@@ -10,19 +10,23 @@
 
 namespace ballast {
 
-// MPI counts in int: so a whole row or block, of any number of bytes, is one element of its own
-// type. May be destroyed as soon as a call that uses it has begun.
+// How rows or blocks of some number of bytes are counted: MPI counts in int. Where all bytes of a
+// call fit, as bytes, which it copies fastest; else a block is one element of a type of its own.
+// May be destroyed as soon as a call that uses it has begun.
 class BlockType {
  public:
-  explicit BlockType(int64_t bytes);
+  BlockType(int64_t block_bytes, int64_t all_bytes);
   ~BlockType();
   BlockType(const BlockType&) = delete;
   BlockType& operator=(const BlockType&) = delete;
 
   operator MPI_Datatype() const { return type_; }
+  // MPI's count of so many blocks.
+  int count(int64_t blocks) const { return static_cast<int>(blocks * elements_); }
 
  private:
-  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+  MPI_Datatype type_ = MPI_BYTE;
+  int64_t elements_ = 1;  // of a block
 };
 
 // float64, float32, int64, int32 or uint8.

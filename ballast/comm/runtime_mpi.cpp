@@ -61,7 +61,7 @@ std::vector<std::string> gather_texts(const std::string& own, int size) {
 // Lets others compute while this worker waits: first it gives way, then it sleeps for a twentieth
 // of the time it has waited, half a millisecond at most.
 void rest(double waited) {
-  constexpr double kYieldSeconds = 0.5e-3, kShare = 0.05, kLongest = 0.5e-3;
+  constexpr double kYieldSeconds = 20e-3, kShare = 0.05, kLongest = 0.5e-3;
   if (waited < kYieldSeconds) {
     ::sched_yield();
   } else {

@@ -20,20 +20,21 @@ class SingleCommunicator : public Communicator {
   }
 
  protected:
-  Pending start_all_reduce(Call, const Tensor&, Reduction) override { return {}; }
-  Pending start_reduce_scatter(Call, const Tensor& output, const Tensor& input,
+  Pending start_all_reduce(const Call&, const Tensor&, Reduction) override { return {}; }
+  Pending start_reduce_scatter(const Call&, const Tensor& output, const Tensor& input,
                                Reduction) override {
     return copy(output, input);
   }
-  Pending start_all_gather(Call, const Tensor& output, const Tensor& input, Blocks) override {
-    return copy(output, input);
-  }
-  Pending start_all_to_all(Call, const Tensor& output, const Tensor& input, Blocks,
+  Pending start_all_gather(const Call&, const Tensor& output, const Tensor& input,
                            Blocks) override {
     return copy(output, input);
   }
-  Pending start_broadcast(Call, const Tensor&, int) override { return {}; }
-  Pending start_barrier(Call) override { return {}; }
+  Pending start_all_to_all(const Call&, const Tensor& output, const Tensor& input, Blocks,
+                           Blocks) override {
+    return copy(output, input);
+  }
+  Pending start_broadcast(const Call&, const Tensor&, int) override { return {}; }
+  Pending start_barrier(const Call&) override { return {}; }
 
  private:
   // Shapes may differ where the number of elements does not.

@@ -37,8 +37,4 @@ std::string tensor_text(const at::Tensor& x) {
   return x.is_cpu() ? text : text + " on " + x.device().str();
 }
 
-std::string tensor_text(const at::Tensor& from, const at::Tensor& to) {
-  return tensor_text(from) + " to " + tensor_text(to);
-}
-
 }  // namespace ballast

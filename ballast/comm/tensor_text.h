@@ -10,7 +10,4 @@ namespace ballast {
 // "float32 [96, 32]", "bfloat16 [4] on cuda:0"
 std::string tensor_text(const at::Tensor& x);
 
-// "float32 [96, 32] to float32 [80, 32]"
-std::string tensor_text(const at::Tensor& from, const at::Tensor& to);
-
 }  // namespace ballast
