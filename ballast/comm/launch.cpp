@@ -191,22 +191,23 @@ std::optional<WorkerFailure> first_note(int notebook) {
   return failure;
 }
 
-LaunchResult result_of(int status, std::optional<WorkerFailure> failed) {
+// `note` is what a worker wrote, `seen` what mpirun's own messages say.
+LaunchResult result_of(int status, std::optional<WorkerFailure> note,
+                       std::optional<WorkerFailure> seen) {
   LaunchResult result;
   if (WIFSIGNALED(status)) {
     result.code = 128 + WTERMSIG(status);
     result.reason = fmt::format("mpirun was ended by signal {}", WTERMSIG(status));
     return result;
   }
-  result.code = WEXITSTATUS(status);
+  // An mpirun that was told to go on without a worker gives 0.
+  result.code = WEXITSTATUS(status) == 0 && note ? note->code : WEXITSTATUS(status);
   if (result.code == 0) return result;
-  result.failed = std::move(failed);
-  if (result.failed) {
-    result.reason = result.failed->text + ", and mpirun ended all workers";
-  } else {
-    result.reason =
-        fmt::format("mpirun ended with code {}; its own message stands above", result.code);
-  }
+  result.failed = note ? std::move(note) : std::move(seen);
+  result.reason =
+      result.failed
+          ? result.failed->text + ", and mpirun ended all workers"
+          : fmt::format("mpirun ended with code {}; its own message stands above", result.code);
   return result;
 }
 
@@ -263,8 +264,7 @@ LaunchResult run_workers(const LaunchOptions& options) {
   int status = 0;
   while (::waitpid(mpirun, &status, 0) < 0 && errno == EINTR) {
   }
-  const auto note = first_note(notebook.fd);
-  return result_of(status, note ? note : output.failure());
+  return result_of(status, first_note(notebook.fd), output.failure());
 }
 
 }  // namespace ballast

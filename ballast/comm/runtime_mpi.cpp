@@ -145,15 +145,8 @@ void MpiRuntime::wait(MpiTransfer& transfer) {
   constexpr double kLookEvery = 2;  // seconds between looks for a worker that has ended
   constexpr double kLongestTurn = 0.25;
   if (test(transfer)) return;
-  struct Waiting {
-    explicit Waiting(std::optional<Arrivals>& arrivals) : arrivals(arrivals) { tell(true); }
-    ~Waiting() { tell(false); }
-    void tell(bool waiting) {
-      if (arrivals) arrivals->waits(waiting);
-    }
-    std::optional<Arrivals>& arrivals;
-  } const waiting(arrivals_);
-
+  // Still said of a worker that gives up, since it does nothing else.
+  if (arrivals_) arrivals_->waits(true);
   double waited = 0, next_look = kLookEvery;
   int times_gone = 0;
   for (Clock::time_point last = Clock::now(); !test(transfer);) {
@@ -169,6 +162,7 @@ void MpiRuntime::wait(MpiTransfer& transfer) {
     times_gone = is_gone(transfer) ? times_gone + 1 : 0;
     if (times_gone == 2) give_up(transfer, waited, "a worker has ended");
   }
+  if (arrivals_) arrivals_->waits(false);
 }
 
 bool MpiRuntime::is_gone(const MpiTransfer& transfer) const {

@@ -117,6 +117,14 @@ TEST(Launch, AKilledWorkerEndsAllAndIsNamed) {
   EXPECT_THAT(outcome.errors, Not(HasSubstr("mpirun noticed"))) << "our own line says it";
 }
 
+TEST(Launch, AKilledWorkerIsFoundMissingWhereMpirunDoesNotEndTheOthers) {
+  const Environment go_on("OMPI_MCA_orte_enable_recovery", "1");
+  const Outcome outcome = launch({3, {kScenario, "killed", "1", "120"}});  // long before that
+  EXPECT_NE(outcome.result.code, 0);
+  EXPECT_THAT(outcome.errors, HasSubstr("worker 1 has ended"));
+  EXPECT_THAT(outcome.errors, HasSubstr("all_to_all (experts, layer 6)"));
+}
+
 TEST(Launch, ACrashedWorkerIsNamed) {
   const Outcome outcome = scenario("crashed");
   EXPECT_EQ(outcome.result.code, 128 + SIGFPE);
