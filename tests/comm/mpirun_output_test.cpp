@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/comm/mpirun_output.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+
+namespace ballast {
+namespace {
+
+const std::string kRule(74, '-');
+
+// What is shown of `text`, line by line.
+std::string shown(MpirunOutput& output, const std::string& text) {
+  std::string result;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (const auto kept = output.take(line)) result += *kept + "\n";
+  }
+  return result;
+}
+
+TEST(MpirunOutput, AWorkerEndedByASignalIsNamed) {
+  MpirunOutput output;
+  EXPECT_EQ(
+      shown(output, kRule +
+                        "\nmpirun noticed that process rank 11 with PID 0 on node gpu-7 exited "
+                        "on signal 11 (Segmentation fault).\n" +
+                        kRule + "\n"),
+      "");
+  ASSERT_TRUE(output.failure());
+  EXPECT_EQ(output.failure()->worker, 11);
+  EXPECT_EQ(output.failure()->signal, 11);
+  EXPECT_EQ(output.failure()->text,
+            "worker 11 was ended by signal 11 (Segmentation fault) on gpu-7");
+}
+
+TEST(MpirunOutput, AnExitCodeIsThatOfTheWorkerNamedBefore) {
+  MpirunOutput output;
+  EXPECT_EQ(
+      shown(output, "ballast: the disk is full\n" + kRule +
+                        "\nmpirun detected that one or more processes exited with non-zero status, "
+                        "thus causing\nthe job to be terminated. The first process to do so was:\n"
+                        "  Process name: [[9000,1],3]\n  Exit code:    2\n" +
+                        kRule + "\n"),
+      "ballast: the disk is full\n");
+  ASSERT_TRUE(output.failure());
+  EXPECT_EQ(output.failure()->worker, 3);
+  EXPECT_EQ(output.failure()->code, 2);
+}
+
+TEST(MpirunOutput, TheFirstFailureCounts) {
+  MpirunOutput output;
+  shown(output,
+        "MPI_ABORT was invoked on rank 5 in communicator MPI_COMM_WORLD\nwith errorcode 2.\n"
+        "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 15 "
+        "(Terminated).\n");
+  ASSERT_TRUE(output.failure());
+  EXPECT_EQ(output.failure()->worker, 5);
+  EXPECT_EQ(output.failure()->code, 2);
+}
+
+TEST(MpirunOutput, AWorkersMessageWithinMpirunsOwnIsKept) {
+  MpirunOutput output;
+  EXPECT_EQ(shown(output, kRule +
+                              "\nmpirun has exited due to process rank 1 with PID 0 on\nnode vm "
+                              "exiting improperly. There are three reasons this could occur:\n"
+                              "ballast: worker 0 gave up\n1. this process did not call \"init\"\n" +
+                              kRule + "\nafter it\n"),
+            "ballast: worker 0 gave up\nafter it\n");
+  ASSERT_TRUE(output.failure());
+  EXPECT_EQ(output.failure()->worker, 1);
+}
+
+TEST(MpirunOutput, TagsBecomeNamesAndTaggedLinesAreNeverTakenForMpiruns) {
+  MpirunOutput output;
+  EXPECT_EQ(shown(output,
+                  "[1,12]<stderr>:step 3\n[1,0]<stdout>:\n"
+                  "[1,2]<stderr>: MPI_ABORT was invoked on rank 7 in communicator X\n"),
+            "worker 12: step 3\nworker 0: \n"
+            "worker 2: MPI_ABORT was invoked on rank 7 in communicator X\n");
+  EXPECT_FALSE(output.failure());
+}
+
+TEST(MpirunOutput, WhatItDoesNotKnowIsShown) {
+  MpirunOutput output;
+  const std::string text = "There are not enough slots available\n\nstep 1 loss 3.2\n-----\n";
+  EXPECT_EQ(shown(output, text), text);
+  EXPECT_FALSE(output.failure());
+}
+
+}  // namespace
+}  // namespace ballast
