@@ -34,6 +34,19 @@ double best_profit(const float* row, const double* prices, int64_t experts) {
 
 }  // namespace
 
+double magnitude_of(const ActiveProblem& problem) {
+  double sum = 0;
+  for (int64_t t = 0; t < problem.tokens; ++t) {
+    const float* row = problem.row(t);
+    float largest = 0;
+    for (int64_t e = 0; e < problem.experts; ++e) {
+      if (std::isfinite(row[e])) largest = std::max(largest, std::fabs(row[e]));
+    }
+    sum += largest;
+  }
+  return sum;
+}
+
 bool Certifier::prepare_scan(const ActiveProblem& problem, const Choice& choice) {
   const FixedPoint units = narrow_units(problem.largest_magnitude);
   if (problem.has_forbidden || !units.fits_float) return false;

@@ -18,6 +18,9 @@ struct Certificate {
   double gap = 0;      // dual - primal: a valid result is at most this far from the optimum
 };
 
+// The sum over rows of the largest finite |score|: what gaps are compared with.
+double magnitude_of(const ActiveProblem& problem);
+
 // What an assignment and prices are worth, whatever made them: by weak duality no valid assignment
 // exceeds sum_t max_e (s_te - p_e) + value_of_loads(p).
 class Certifier {

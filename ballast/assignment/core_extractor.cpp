@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 
+#include "ballast/assignment/row_blocks.h"
 #include "ballast/system/error.h"
 #include "ballast/system/parallel.h"
 
@@ -179,7 +180,6 @@ void CoreExtractor::extract(const RowSample& rows, const std::vector<Units>& pri
 // Rows are divided among threads; what each found is put together in the rows' order.
 void CoreExtractor::extract_plainly(const RowSample& rows, Units reach, Core& core) {
   const CandidateScan scan = narrow_scan(reach);
-  constexpr int64_t kWorthAThread = int64_t{1} << 20;
   const int64_t useful = rows.count * problem_->experts / kWorthAThread;
   const auto shares = static_cast<size_t>(std::clamp<int64_t>(useful, 1, threads_));
   if (harvests_.size() < shares) harvests_.resize(shares);

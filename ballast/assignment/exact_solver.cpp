@@ -55,7 +55,7 @@ void ExactSolver::choose(const ActiveProblem& problem, std::span<const double> s
     if (stayed || has_all_pairs || i >= kPatience) {
       balanced = exchange(problem, has_all_pairs);
       if (!balanced && has_all_pairs) {
-        fail("no assignment keeps to the load bounds without a forbidden pair");
+        fail_infeasible();
       }
     }
     const int64_t more = stayed ? 4 : i > 0 ? 2 : 1;
@@ -172,15 +172,7 @@ bool ExactSolver::accept(const ActiveProblem& problem, const Certificate& certif
   constexpr double kEnough = 1e-9;
   double magnitude = std::max<double>(problem.largest_magnitude, std::fabs(certificate.primal));
   if (certificate.gap <= kEnough * magnitude) return true;
-  magnitude = 0;
-  for (int64_t t = 0; t < problem.tokens; ++t) {
-    float largest = 0;
-    for (int64_t e = 0; e < problem.experts; ++e) {
-      if (std::isfinite(problem.row(t)[e]))
-        largest = std::max(largest, std::fabs(problem.row(t)[e]));
-    }
-    magnitude += largest;
-  }
+  magnitude = magnitude_of(problem);
   if (certificate.gap <= kEnough * magnitude) return true;
   if (work_.wide) throw std::logic_error("the exact solver did not reach the optimum");
   wide_ = true;

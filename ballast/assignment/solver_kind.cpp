@@ -32,10 +32,14 @@ std::string_view solver_name(SolverKind kind) { return kNames[static_cast<size_t
 
 std::unique_ptr<AssignmentSolver> make_solver(SolverKind kind, size_t threads) {
   switch (kind) {
-    case SolverKind::kExact: return std::make_unique<ExactSolver>(threads);
-    case SolverKind::kAuction: return std::make_unique<AuctionSolver>(threads);
-    case SolverKind::kGreedy: return std::make_unique<GreedySolver>(threads);
-    case SolverKind::kSinkhorn: return std::make_unique<SinkhornSolver>(threads);
+    case SolverKind::kExact:
+      return std::make_unique<ExactSolver>(threads);
+    case SolverKind::kAuction:
+      return std::make_unique<AuctionSolver>(threads);
+    case SolverKind::kGreedy:
+      return std::make_unique<GreedySolver>(threads);
+    case SolverKind::kSinkhorn:
+      return std::make_unique<SinkhornSolver>(threads);
   }
   fail("unknown solver {}", static_cast<int>(kind));
 }
