@@ -22,6 +22,7 @@ struct Annealing {
 template <class M>
 __device__ inline void change_prices(Block& b, const Spread<M>& change, double factor) {
   constexpr int kEach = Spread<M>::kEach;
+  __syncthreads();  // others may still read the old prices
   if (threadIdx.x < 32) {
     double price[kEach], low = 1e300;
 #pragma unroll
@@ -59,7 +60,7 @@ __device__ inline void sinkhorn_step(Block& b, double tau) {
 }
 
 template <class M>
-__device__ inline int newton_step(Block& b, Team& team, const int* matrix, double tau) {
+__noinline__ __device__ int newton_step(Block& b, Team& team, const int* matrix, double tau) {
   constexpr int kEach = Spread<M>::kEach;
   Hessian hessian;
   hessian.open(b, matrix);

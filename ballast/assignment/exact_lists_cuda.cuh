@@ -19,7 +19,8 @@ __device__ inline void clear_table(Block& b, const Team& team) {
 
 // Enters the lists' hashes into the team's table, which keeps the first token of each.
 template <class N, class M>
-__device__ void enter_table(Block& b, const Window& window, int count, long long* lists) {
+__noinline__ __device__ void enter_table(Block& b, const Window& window, int count,
+                                         long long* lists) {
   const unsigned mask = b.arguments->shape.table - 1;
   typename N::Worth price[M::kValues];
   load_prices<N, M>(b, price);
@@ -114,8 +115,8 @@ __device__ inline void place_lists(Block& b, int rank, int count, int round) {
 }
 
 template <class N, class M>
-__device__ void write_lists(Block& b, const Team& team, const Window& window, int count,
-                            int round) {
+__noinline__ __device__ void write_lists(Block& b, const Team& team, const Window& window,
+                                         int count, int round) {
   typename N::Worth price[M::kValues];
   load_prices<N, M>(b, price);
   for_entries<M>(b, count, [&](int entry, int token, int lane) {

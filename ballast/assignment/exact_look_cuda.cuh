@@ -62,7 +62,7 @@ struct Seen {
 // One pass: what is not finite, the range of scores, padding, and the loads at the start prices.
 // Fills the stage.
 template <class M>
-__device__ void first_look(Block& b, const double* start) {
+__noinline__ __device__ void first_look(Block& b, const double* start) {
   const Rows& rows = b.rows;
   const NonFinite rule = b.arguments->problems.non_finite;
   float price[M::kValues];
@@ -125,25 +125,29 @@ __device__ void first_look(Block& b, const double* start) {
 }
 
 // From here on rows are read from the stage, if there is one, with what is not finite replaced.
+// Without one, rows that need mending are read the slow way.
 template <class M>
 __device__ void use_stage(Block& b) {
-  if (b.rows.stage == nullptr) return;
+  Rows& rows = b.rows;
   __syncthreads();
-  if (threadIdx.x == 0) {
-    b.rows.base = b.rows.stage;
-    b.rows.origin = b.rows.first;
-    b.rows.pitch = M::kWidth * (b.rows.type == ScoreType::kFloat32 ? 4 : 2);
+  if (rows.stage == nullptr) {
+    if (threadIdx.x == 0 && rows.mend != 0) rows.base = nullptr;
+    __syncthreads();
+    return;
+  }
+  if (rows.mend != 0) {
+    for_rows<M>(rows, [&](int token, int lane, float(&)[M::kValues]) {
+      if (token < 0) return;
+      const Scores<M> row = read_slowly<M>(rows, token, lane);
+      stage_row<M>(rows, token, lane, row.value);
+    });
   }
   __syncthreads();
-  if (b.rows.mend == 0) return;
-  for_rows<M>(b.rows, [&](int token, int lane, float(&value)[M::kValues]) {
-    if (token < 0) return;
-#pragma unroll
-    for (int i = 0; i < M::kValues; ++i) {
-      if (M::expert(lane, i) < b.rows.experts) value[i] = mended(b.rows, value[i]);
-    }
-    stage_row<M>(b.rows, token, lane, value);
-  });
+  if (threadIdx.x == 0) {
+    rows.base = rows.stage;
+    rows.origin = rows.first;
+    rows.pitch = M::kWidth * (rows.type == ScoreType::kFloat32 ? 4 : 2);
+  }
   __syncthreads();
 }
 

@@ -7,7 +7,7 @@
 namespace ballast::exact_cuda {
 
 // Padding and empty places at b.price, spread at temperature tau. One warp's work.
-__device__ inline void spread_classes(Block& b, double tau) {
+static __noinline__ __device__ void spread_classes(Block& b, double tau) {
   const int lane = threadIdx.x;
   if (lane < 32) {
     double low = 1e300, high = -1e300;
@@ -64,12 +64,26 @@ struct Hessian {
     local = experts <= kHeld * kSplit && experts * kSplit <= static_cast<int>(blockDim.x);
     if (!local) return;
     const int row = threadIdx.x / kSplit, part = threadIdx.x % kSplit;
+    const bool fours = experts % 4 == 0;
 #pragma unroll
-    for (int j = 0; j < kHeld; ++j) {
-      const int column = 4 * (part + j / 4 * kSplit) + j % 4;
-      held[j] = row < experts && column < experts
-                    ? static_cast<float>(__ldcg(&matrix[row * experts + column])) * unit
-                    : 0;
+    for (int j = 0; j < kHeld; j += 4) {
+      const int column = 4 * (part + j / 4 * kSplit);
+      int4 four = make_int4(0, 0, 0, 0);
+      if (row < experts && column < experts) {
+        const int* from = &matrix[row * experts + column];
+        if (fours) {
+          four = __ldcg(reinterpret_cast<const int4*>(from));
+        } else {
+          four.x = __ldcg(from);
+          if (column + 1 < experts) four.y = __ldcg(from + 1);
+          if (column + 2 < experts) four.z = __ldcg(from + 2);
+          if (column + 3 < experts) four.w = __ldcg(from + 3);
+        }
+      }
+      held[j] = static_cast<float>(four.x) * unit;
+      held[j + 1] = static_cast<float>(four.y) * unit;
+      held[j + 2] = static_cast<float>(four.z) * unit;
+      held[j + 3] = static_cast<float>(four.w) * unit;
     }
   }
 
@@ -85,8 +99,8 @@ struct Hessian {
 #pragma unroll
         for (int j = 0; j < kHeld; j += 4) {
           const int column = 4 * (part + j / 4 * kSplit);
-          if (column >= experts) break;  // what lies between experts and the next four is 0
-          const float4 d = *reinterpret_cast<const float4*>(direction + column);
+          float4 d = make_float4(0, 0, 0, 0);  // what lies between experts and the next four is 0
+          if (column < experts) d = *reinterpret_cast<const float4*>(direction + column);
           sum = fmaf(held[j], d.x, fmaf(held[j + 1], d.y, sum));
           more = fmaf(held[j + 2], d.z, fmaf(held[j + 3], d.w, more));
         }

@@ -295,8 +295,8 @@ __device__ inline int surplus_of(const Core<Cost>& core, Block& b) {
 
 // All of it, for the first block of a team. `loads`: counted tokens at each expert.
 template <class N>
-__device__ inline void repair(Block& b, const Team& team, const int* loads, const Window& window,
-                              int round) {
+__noinline__ __device__ void repair(Block& b, const Team& team, const int* loads,
+                                    const Window& window, int round) {
   char* arena = b.arena;
   Gather gather;
   gather.blocks = team.size;

@@ -56,6 +56,23 @@ __device__ inline void read_fours(const Rows& rows, int token, int lane,
   }
 }
 
+template <class M>
+struct Scores {
+  float value[M::kValues];
+};
+
+// The slow way: any strides, and what is not finite replaced. Apart, to keep loops small.
+template <class M>
+__noinline__ __device__ Scores<M> read_slowly(const Rows& rows, int token, int lane) {
+  Scores<M> row;
+  for (int i = 0; i < M::kValues; ++i) {
+    const int expert = M::expert(lane, i);
+    row.value[i] = minus_infinity();
+    if (expert < rows.experts) row.value[i] = mended(rows, raw_score(rows, token, expert));
+  }
+  return row;
+}
+
 // The scores of one token that a thread has, with what is not finite replaced. -inf: no expert, or
 // a token below 0.
 template <class M>
@@ -63,22 +80,12 @@ __device__ inline void read_row(const Rows& rows, int token, int lane, float (&v
   if (token < 0) {
 #pragma unroll
     for (int i = 0; i < M::kValues; ++i) value[i] = minus_infinity();
-    return;
-  }
-  if (rows.base != nullptr) {
+  } else if (rows.base != nullptr) {
     read_fours<M>(rows, token, lane, value);
   } else {
+    const Scores<M> row = read_slowly<M>(rows, token, lane);
 #pragma unroll
-    for (int i = 0; i < M::kValues; ++i) {
-      const int expert = M::expert(lane, i);
-      value[i] = expert < rows.experts ? raw_score(rows, token, expert) : minus_infinity();
-    }
-  }
-  if (rows.mend != 0 && (rows.stage == nullptr || rows.base != rows.stage)) {
-#pragma unroll
-    for (int i = 0; i < M::kValues; ++i) {
-      if (M::expert(lane, i) < rows.experts) value[i] = mended(rows, value[i]);
-    }
+    for (int i = 0; i < M::kValues; ++i) value[i] = row.value[i];
   }
 }
 
@@ -119,20 +126,18 @@ __device__ inline void for_rows(const Rows& rows, Body body) {
   const int warp = threadIdx.x / 32, step = blockDim.x / 32 * M::kTogether;
   const int last = rows.last;
   float next[M::kValues];
-  int base = rows.first + warp * M::kTogether;
-  auto live = [&](int token) { return token < last && is_counted(rows, token) ? token : -1; };
-  int token = base < last ? live(base + slot) : -1;
-  if (base < last) read_row<M>(rows, token, lane, next);
-  for (; base < last; base += step) {
+  int token = -1;
+  for (int base = rows.first + warp * M::kTogether - step; base < last; base += step) {
     float value[M::kValues];
 #pragma unroll
     for (int i = 0; i < M::kValues; ++i) value[i] = next[i];
     const int now = token;
     if (base + step < last) {
-      token = live(base + step + slot);
+      token = base + step + slot;
+      if (token >= last || !is_counted(rows, token)) token = -1;
       read_row<M>(rows, token, lane, next);
     }
-    body(now, lane, value);
+    if (base >= rows.first) body(now, lane, value);
   }
 }
 

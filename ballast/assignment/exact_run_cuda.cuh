@@ -45,6 +45,7 @@ struct Round {
   Sums sums;
   Window window;
   float ceiling;  // no window may reach this far
+  int imbalance;  // before the round
   int violations;
   Verdict verdict;
 };
@@ -60,9 +61,11 @@ __device__ inline Window next_window(Block& b, const Round& r, int round, int im
     least = r.window.reach / 2;
   } else if (round > 0 && round < kWholeFrom && r.window.shorten && r.verdict.moved > 0) {
     want = 1;  // once more with other tokens
+  } else if (round > 0 && r.verdict.balanced == 0 && 2 * r.verdict.moved > r.imbalance) {
+    least = r.window.reach;  // most of it went: the same again about the new prices
   } else if (round > 0 && r.verdict.overflow == 0) {
     want = fmax(want, r.window.members * 1.5 + 1);
-    least = r.window.reach * (r.verdict.balanced != 0 ? 2 : r.verdict.moved > 0 ? 4 : 16);
+    least = r.window.reach * (r.verdict.balanced != 0 ? 2 : r.verdict.moved > 0 ? 2 : 16);
     least = fmaxf(least, smallest);
   }
   if (b.counted == 0) least = r.ceiling;
@@ -104,6 +107,7 @@ __device__ void repair_round(Block& b, Team& team, Round& r, int round) {
   exact_pass<N, M>(b, team, false);
   r.sums = finish_pass(b, team);
   r.window = window;
+  r.imbalance = imbalance;
   const volatile Verdict* verdict = b.work.verdict;
   r.verdict.balanced = verdict->balanced;
   r.verdict.moved = verdict->moved;

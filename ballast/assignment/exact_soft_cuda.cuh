@@ -103,7 +103,7 @@ __device__ inline void add_fixed(const Block& b, float (&sum)[M::kValues], int* 
 
 // One pass at b.price. `hessian` may be null. Leaves this block's sums in b.soft, square and hard.
 template <class M>
-__device__ void soft_pass(Block& b, double tau, int* hessian) {
+__noinline__ __device__ void soft_pass(Block& b, double tau, int* hessian) {
   const Rows& rows = b.rows;
   const float factor = 1.44269504f / static_cast<float>(tau);
   for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {

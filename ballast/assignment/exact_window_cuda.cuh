@@ -128,7 +128,7 @@ __device__ inline void add_tally(Block& b, const Team& team, const Sums& sums, T
 // One pass at b.price: every token keeps its expert where that is best, and else takes a best one.
 // The new assignment is the other of work.place. Sums: loads, gaps, tokens that had to change.
 template <class N, class M>
-__device__ void exact_pass(Block& b, const Team& team, bool first) {
+__noinline__ __device__ void exact_pass(Block& b, const Team& team, bool first) {
   using Worth = typename N::Worth;
   for (int e = threadIdx.x; e < b.experts; e += blockDim.x) b.hard[e] = 0;
   for (int i = threadIdx.x; i < kBins; i += blockDim.x) b.bins[i] = 0;
