@@ -15,6 +15,7 @@
 
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/world.h"
+#include "tests/comm/leaks_of_mpi.h"
 
 namespace ballast::test {
 namespace {

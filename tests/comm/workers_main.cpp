@@ -11,6 +11,7 @@
 #include "ballast/comm/world.h"
 #include "ballast/kernels/cuda_plugin.h"
 #include "ballast/system/error.h"
+#include "tests/comm/leaks_of_mpi.h"
 #include "tests/comm/workers.h"
 
 namespace ballast::test {
