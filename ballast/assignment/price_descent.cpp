@@ -96,6 +96,9 @@ bool PriceDescent::start_warm(std::span<const double> start_prices) {
   extract(rows, kCandidates);
   set_targets(rows);
   SoftLoads loads = newton_.measure(core(), targets_, prices_, first_temperature_);
+  // A few prices that are far off are mended; many are no start at all.
+  const auto mendable = static_cast<size_t>(std::max<int64_t>(4, problem_->experts / 32));
+  if (newton_.idle_experts(targets_).size() > mendable) return false;
   if (price_idle_experts(rows)) {
     extract(rows, kCandidates);
     loads = newton_.measure(core(), targets_, prices_, first_temperature_);
