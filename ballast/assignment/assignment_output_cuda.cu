@@ -3,6 +3,7 @@
 #include <string>
 
 #include "ballast/assignment/assignment_output_cuda.h"
+#include "ballast/assignment/block_sum_cuda.cuh"
 #include "ballast/assignment/launch_check.h"
 #include "ballast/assignment/score_reader_cuda.cuh"
 
@@ -197,26 +198,6 @@ __device__ void write_status(const CudaProblems& problems, const CudaAssignments
   status.dual = status.primal + status.gap;
   set_code(problems, facts, status);
   results.status[problem] = status;
-}
-
-// An exclusive sum over the block's threads; `total` is the sum of all.
-__device__ int32_t sum_before(int32_t value, int32_t* of_warp, int32_t& total) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int32_t sum = value;
-  for (int offset = 1; offset < 32; offset *= 2) {
-    const int32_t other = __shfl_up_sync(0xffffffffU, sum, offset);
-    if (lane >= offset) sum += other;
-  }
-  if (lane == 31) of_warp[warp] = sum;
-  __syncthreads();
-  int32_t before = 0;
-  total = 0;
-  for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w) {
-    if (w < warp) before += of_warp[w];
-    total += of_warp[w];
-  }
-  __syncthreads();
-  return before + sum - value;
 }
 
 // The expert of padding token number `rank`: first what lower bounds lack, in the experts' order,

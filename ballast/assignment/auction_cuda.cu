@@ -5,6 +5,7 @@
 
 #include "ballast/assignment/auction_cuda.h"
 #include "ballast/assignment/auction_state_cuda.cuh"
+#include "ballast/assignment/block_sum_cuda.cuh"
 #include "ballast/assignment/launch_check.h"
 
 namespace ballast {
@@ -70,26 +71,6 @@ struct Selection {
   int32_t allowed;     // tokens it might bid for
   int32_t bin, above;  // the bin of the wanted rank, and how many codes lie above it
 };
-
-// An exclusive sum over the block's threads; `total` is the sum of all.
-__device__ int32_t sum_before(int32_t value, int32_t* of_warp, int32_t& total) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int32_t sum = value;
-  for (int offset = 1; offset < 32; offset *= 2) {
-    const int32_t other = __shfl_up_sync(0xffffffffU, sum, offset);
-    if (lane >= offset) sum += other;
-  }
-  if (lane == 31) of_warp[warp] = sum;
-  __syncthreads();
-  int32_t before = 0;
-  total = 0;
-  for (int w = 0; w < kWarps; ++w) {
-    if (w < warp) before += of_warp[w];
-    total += of_warp[w];
-  }
-  __syncthreads();
-  return before + sum - value;
-}
 
 // One expert's view of the tokens: codes of what they are worth to it, 0 where it cannot bid.
 class ExpertRow {

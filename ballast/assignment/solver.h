@@ -24,9 +24,8 @@ struct Assignment {
   int64_t replaced_scores = 0;  // NaN and inf taken as the lowest score (NonFinite::kLowest)
 };
 
-// One method with the memory it works in: after the first call of a size it allocates nothing. The
-// result depends on the arguments alone: not on earlier calls, on threads or on the processor.
-// One thread at a time.
+// One method with its memory: after the first calls of a size, with scores of one sort, it
+// allocates nothing. The result depends on the arguments alone. One thread at a time.
 class AssignmentSolver {
  public:
   virtual ~AssignmentSolver() = default;

@@ -12,15 +12,9 @@
 namespace ballast {
 namespace {
 
+using test::expect_valid;
 using test::OwnedProblem;
 using test::ProblemMaker;
-
-void expect_valid(const AssignmentProblem& problem, const Assignment& result,
-                  const std::string& what) {
-  test::expect_sound(problem, result, what);
-  EXPECT_TRUE(result.certificate.valid) << what;
-  EXPECT_GE(result.certificate.gap, -1e-12 * test::magnitude_of(problem)) << what;  // rounding
-}
 
 std::vector<float> gauss(int64_t size, uint64_t seed) {
   RandomStream random(seed, "gauss");

@@ -75,4 +75,12 @@ inline void expect_exact(const AssignmentProblem& problem, const Assignment& res
   EXPECT_GE(result.certificate.gap, -1e-12 * magnitude) << what;
 }
 
+// Of a solver that need not be exact.
+inline void expect_valid(const AssignmentProblem& problem, const Assignment& result,
+                         const std::string& what) {
+  expect_sound(problem, result, what);
+  EXPECT_TRUE(result.certificate.valid) << what;
+  EXPECT_GE(result.certificate.gap, -1e-12 * magnitude_of(problem)) << what;  // rounding
+}
+
 }  // namespace ballast::test

@@ -12,15 +12,9 @@
 namespace ballast {
 namespace {
 
+using test::expect_valid;
 using test::OwnedProblem;
 using test::ProblemMaker;
-
-void expect_valid(const AssignmentProblem& problem, const Assignment& result,
-                  const std::string& what) {
-  test::expect_sound(problem, result, what);
-  EXPECT_TRUE(result.certificate.valid) << what;
-  EXPECT_GE(result.certificate.gap, -1e-12 * test::magnitude_of(problem)) << what;  // rounding
-}
 
 // Gaussian scores, and more for the first experts.
 std::vector<float> skewed(int64_t tokens, int64_t experts, uint64_t seed) {
