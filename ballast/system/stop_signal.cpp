@@ -11,10 +11,11 @@
 namespace ballast {
 namespace {
 
-constexpr std::array kSignals = {SIGINT, SIGTERM};
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1};
 
 // A signal handler can reach nothing but globals.
 volatile std::sig_atomic_t g_requested = 0;
+volatile std::sig_atomic_t g_on_terminal = 0;  // where the message starts below the "^C"
 std::array<struct sigaction, kSignals.size()> g_former;
 alignas(64) std::array<std::byte, 64 * 1024> g_stack;
 
@@ -22,8 +23,8 @@ void on_signal(int number) {
   if (g_requested != 0) ::_exit(128 + number);
   g_requested = 1;
   const int saved = errno;  // of the code that was interrupted
-  constexpr char kMessage[] = "\nstopping as soon as it is safe; once more ends at once\n";
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  if (g_on_terminal != 0) (void)!::write(STDERR_FILENO, "\n", 1);
+  (void)!::write(STDERR_FILENO, kStopMessage.data(), kStopMessage.size());
   errno = saved;
 }
 
@@ -31,6 +32,7 @@ void on_signal(int number) {
 
 StopSignal::StopSignal() {
   g_requested = 0;
+  g_on_terminal = ::isatty(STDERR_FILENO);
   // On a stack of its own: oneDNN's generated code keeps data below the stack pointer, which a
   // handler on the same stack would overwrite (seen as a corrupted heap). The kernel gives the
   // signal to the main thread, whose stack this is.
