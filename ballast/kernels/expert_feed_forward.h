@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ballast/kernels/parameter.h"
+
+namespace ballast {
+
+// Stacks of E experts' weights. Experts may lie apart (dimension 0 may have any stride); the slice
+// of each is contiguous. What lies between them is neither read nor written.
+struct ExpertWeights {
+  const Parameter& norm;       // [E, D]
+  const Parameter& norm_bias;  // [E, D]
+  const Parameter& up;         // [E, F, D]
+  const Parameter& up_bias;    // [E, F]
+  const Parameter& down;       // [E, D, F]
+  const Parameter& down_bias;  // [E, D]
+};
+
+// One residual sublayer of every expert e on its own rows:
+//   x + relu(LayerNorm_e(x) up_e^T + up_bias_e) down_e^T + down_bias_e
+// x [N, D] sorted by expert, rows_of_expert [E] sums to N (zeros allowed, and free) -> [N, D].
+// On a GPU, neighbouring experts with equally many rows are computed together; the host never
+// waits.
+at::Tensor expert_feed_forward(const at::Tensor& x, at::IntArrayRef rows_of_expert,
+                               const ExpertWeights& weights);
+
+}  // namespace ballast

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/kernels/expert_feed_forward.h"
+
+#include <algorithm>
+
+#include "tests/kernels/expert_cases.h"
+#include "tests/support/gradient_check.h"
+
+namespace ballast {
+namespace {
+
+using at::Tensor;
+using Loads = std::vector<int64_t>;
+
+constexpr const char* kNames[] = {"norm", "norm_bias", "up", "up_bias", "down", "down_bias"};
+
+std::vector<std::vector<int64_t>> weight_shapes(int64_t experts, int64_t width, int64_t inner) {
+  return {{experts, width}, {experts, width},        {experts, inner, width},
+          {experts, inner}, {experts, width, inner}, {experts, width}};
+}
+
+ExpertWeights expert_weights(const std::vector<Parameter>& p) {
+  return {p[0], p[1], p[2], p[3], p[4], p[5]};
+}
+
+// The definition, expert by expert, in operations that autograd differentiates.
+Tensor plain_expert_feed_forward(const Tensor& x, const Loads& rows_of_expert,
+                                 const std::vector<Tensor>& w) {
+  std::vector<Tensor> parts;
+  int64_t row = 0;
+  for (size_t e = 0; e < rows_of_expert.size(); row += rows_of_expert[e++]) {
+    const Tensor x_e = x.narrow(0, row, rows_of_expert[e]);
+    const Tensor centred = x_e - x_e.mean(1, true);
+    const Tensor normed =
+        centred / (centred.square().mean(1, true) + 1e-5).sqrt() * w[0][e] + w[1][e];
+    const Tensor active = at::relu(at::linear(normed, w[2][e], w[3][e]));
+    parts.push_back(x_e + at::linear(active, w[4][e], w[5][e]));
+  }
+  return at::cat(parts);
+}
+
+struct ExpertFeedForward : ExpertKernels {
+  // Weights of a size that keeps the result's terms comparable: about 1 each. In bf16 no unit is
+  // near zero, where its gradient jumps: one that rounding turns on or off has no right gradient.
+  std::vector<SpacedParameter> spaced_weights(int64_t experts, int64_t width, int64_t inner) const {
+    const bool bf16 = GetParam().dtype == at::kBFloat16;
+    std::vector<SpacedParameter> weights;
+    for (const auto& shape : weight_shapes(experts, width, inner)) {
+      const double scale = shape.size() == 3 ? (bf16 ? 0.25 : 1) / std::sqrt(double(shape[2])) : 1;
+      Tensor value = random(shape) * scale;
+      if (bf16 && weights.size() == 3) value = value.sign() * 3;  // up_bias
+      weights.emplace_back(value, random(shape));
+    }
+    return weights;
+  }
+};
+
+TEST_P(ExpertFeedForward, EqualsItsTwin) {
+  const int64_t width = 24, inner = 56;
+  for (const Loads& loads : expert_loads()) {
+    SCOPED_TRACE(::testing::PrintToString(loads));
+    const auto spaced = spaced_weights(static_cast<int64_t>(loads.size()), width, inner);
+    std::vector<Parameter> weights;
+    std::vector<Tensor> leaves, before;
+    for (const SpacedParameter& w : spaced) {
+      weights.push_back(w.parameter);
+      leaves.push_back(exact(w.parameter.value).requires_grad_());
+      before.push_back(exact(w.parameter.gradient));
+    }
+    const Tensor x = random({total(loads), width}) * 3 + 1, dy = random(x.sizes());
+    Tensor x1 = x.clone().requires_grad_(), x2 = exact(x).requires_grad_();
+    const Tensor y1 = expert_feed_forward(x1, loads, expert_weights(weights));
+    const Tensor y2 = plain_expert_feed_forward(x2, loads, leaves);
+    expect_close(y1, y2, "result");
+    torch::autograd::backward({y1}, {dy});
+    torch::autograd::backward({y2}, {exact(dy)});
+    expect_close(x1.grad(), x2.grad(), "input gradient");
+    for (size_t i = 0; i < spaced.size(); ++i) {
+      expect_close(weights[i].gradient, before[i] + leaves[i].grad(), kNames[i]);
+      spaced[i].expect_gaps_untouched();
+    }
+  }
+}
+
+TEST_P(ExpertFeedForward, LeavesOutGradientsThatAreNotWanted) {
+  const Loads loads{5, 5};
+  std::vector<Parameter> weights;
+  for (const auto& shape : weight_shapes(2, 8, 16)) weights.push_back({random(shape), {}});
+  const Parameter& wanted = weights[2] = {weights[2].value, at::zeros_like(weights[2].value)};
+  const Tensor x =
+      random({10, 8});  // a leaf that wants none: the experts' input is the first layer
+  Tensor x1 = x.clone().requires_grad_();
+  const Tensor y = expert_feed_forward(x1, loads, expert_weights(weights));
+  torch::autograd::backward({y}, {at::ones_like(y)});
+  EXPECT_GT(wanted.gradient.abs().max().item<double>(), 0);
+  EXPECT_GT(x1.grad().abs().max().item<double>(), 0);
+  EXPECT_FALSE(expert_feed_forward(x, loads, expert_weights(weights)).requires_grad());
+}
+
+TEST_P(ExpertFeedForward, RefusesRowsAndWeightsThatDoNotFit) {
+  std::vector<Parameter> weights;
+  for (const auto& shape : weight_shapes(2, 8, 16)) weights.push_back({random(shape), {}});
+  const Tensor x = random({5, 8});
+  EXPECT_THROW(expert_feed_forward(x, {2, 2}, expert_weights(weights)), c10::Error);
+  EXPECT_THROW(expert_feed_forward(x, {6, -1}, expert_weights(weights)), c10::Error);
+  EXPECT_THROW(expert_feed_forward(x, {2, 2, 1}, expert_weights(weights)), c10::Error);
+  EXPECT_THROW(expert_feed_forward(random({5, 7}), {2, 3}, expert_weights(weights)), c10::Error);
+  std::swap(weights[0], weights[3]);
+  EXPECT_THROW(expert_feed_forward(x, {2, 3}, expert_weights(weights)), c10::Error);
+}
+
+TEST(ExpertFeedForwardGradient, EqualsCentralDifferences) {
+  at::manual_seed(3);
+  const Loads loads{3, 0, 4};
+  std::vector<Parameter> weights;
+  for (const auto& shape : weight_shapes(3, 5, 7)) {
+    weights.push_back({at::randn(shape, at::kDouble), at::zeros(shape, at::kDouble)});
+  }
+  Tensor x = at::randn({7, 5}, at::kDouble).requires_grad_();
+  const Tensor direction = at::randn({7, 5}, at::kDouble);
+  const auto loss = [&] {
+    return (expert_feed_forward(x, loads, expert_weights(weights)) * direction).sum();
+  };
+  loss().backward();
+  const auto number = [&] { return loss().item<double>(); };
+  expect_gradient(x.detach(), x.grad(), number, "x");
+  for (size_t i = 0; i < weights.size(); ++i) {
+    expect_gradient(weights[i].value, weights[i].gradient, number, kNames[i]);
+  }
+  std::vector<Tensor> once;
+  for (const Parameter& w : weights) once.push_back(w.gradient.clone());
+  loss().backward();
+  for (size_t i = 0; i < weights.size(); ++i) {
+    EXPECT_TRUE(at::allclose(weights[i].gradient, 2 * once[i], 1e-13)) << kNames[i];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, ExpertFeedForward, cpu_cases(), case_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, ExpertFeedForward, cuda_cases(), case_name);
+
+}  // namespace
+}  // namespace ballast
