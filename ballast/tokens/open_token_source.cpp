@@ -79,6 +79,26 @@ std::unique_ptr<TokenSource> open_folder_of_bins(const fs::path& folder, const s
   return concatenate(std::move(sources), std::move(info));
 }
 
+// Names of domains are in the index alone. A shard is readable without it: then they are not known.
+std::vector<std::string> domains_of(const TokenShard& shard) try {
+  const fs::path path = shard.path().parent_path() / TokenDataset::kIndexFile;
+  const DatasetIndex index = DatasetIndex::from_text(read_text(path), path);
+  for (const auto& [name, split] : index.splits) {
+    for (const ShardEntry& entry : split.shards) {
+      const bool is_this = shard.path().filename() == entry.file && shard.counts() == entry.counts;
+      if (is_this) return index.domains;
+    }
+  }
+  return {};
+} catch (const UserError&) {
+  return {};
+}
+
+std::unique_ptr<TokenSource> open_shard(const fs::path& path) {
+  const TokenShard shard(path);
+  return shard.tokens(domains_of(shard));
+}
+
 std::unique_ptr<TokenSource> recognise_and_open(const fs::path& path, const std::string& split) {
   if (fs::is_directory(path)) {
     if (TokenDataset::is_dataset(path)) return TokenDataset(path).open(split);
@@ -91,7 +111,7 @@ std::unique_ptr<TokenSource> recognise_and_open(const fs::path& path, const std:
     }
     fail("{} does not exist", path.string());
   }
-  if (is_token_shard(path)) return TokenShard(path).tokens();
+  if (is_token_shard(path)) return open_shard(path);
   if (path.extension() == ".idx") return open_megatron_index(path);
   if (path.extension() == ".bin") return open_bin_or_its_index(path);
   fail(

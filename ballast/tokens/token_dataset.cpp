@@ -53,7 +53,7 @@ const std::vector<TokenShard>& TokenDataset::shards(const std::string& split) co
 
 std::unique_ptr<TokenSource> TokenDataset::open(const std::string& split) const {
   std::vector<std::unique_ptr<TokenSource>> sources;
-  for (const TokenShard& shard : shards(split)) sources.push_back(shard.tokens());
+  for (const TokenShard& shard : shards(split)) sources.push_back(shard.tokens(index_.domains));
   const TextTotals& totals = index_.splits.at(split).totals;
   return concatenate(std::move(sources), {.name = folder_.string() + " (" + split + ")",
                                           .format = "ballast",

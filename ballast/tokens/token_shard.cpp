@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "ballast/system/error.h"
 #include "ballast/tokens/token_file.h"
@@ -73,6 +74,47 @@ Header read_header(const MappedFile& file, const fs::path& path) {
   }
   return header;
 }
+
+[[noreturn]] void fail_at_row(const fs::path& path, size_t row) {
+  fail("{} is damaged: row {} of its document table is wrong: prepare the data again",
+       path.string(), row);
+}
+
+// The tokens of a shard with the domains of its documents, read where the table is mapped.
+class TokensOfDomains : public TokenSource {
+ public:
+  TokensOfDomains(std::unique_ptr<TokenSource> tokens, TokenShard shard,
+                  std::vector<std::string> domains)
+      : TokenSource(tokens->info()),
+        tokens_(std::move(tokens)),
+        shard_(std::move(shard)),
+        domains_(std::move(domains)) {}
+  uint64_t size() const override { return tokens_->size(); }
+  const std::vector<std::string>& domains() const override { return domains_; }
+
+ protected:
+  void copy(uint64_t first, std::span<int64_t> out) const override { tokens_->read(first, out); }
+  void copy_domains(uint64_t first, std::span<int32_t> out) const override {
+    const auto parts = shard_.parts();
+    const auto after = std::ranges::upper_bound(parts, first, {}, &DocumentPart::first_token);
+    auto row = static_cast<size_t>(std::max<ptrdiff_t>(after - parts.begin() - 1, 0));
+    for (; !out.empty(); ++row) {
+      // Large data sets are not verified before use: a damaged table must not lead us astray.
+      if (row >= parts.size() || parts[row].first_token > first) fail_at_row(shard_.path(), row);
+      const uint64_t end = row + 1 < parts.size() ? parts[row + 1].first_token : size();
+      if (end <= first || parts[row].domain >= domains_.size()) fail_at_row(shard_.path(), row);
+      const auto n = static_cast<size_t>(std::min<uint64_t>(out.size(), end - first));
+      std::fill_n(out.begin(), n, static_cast<int32_t>(parts[row].domain));
+      out = out.subspan(n);
+      first += n;
+    }
+  }
+
+ private:
+  std::unique_ptr<TokenSource> tokens_;
+  TokenShard shard_;
+  std::vector<std::string> domains_;
+};
 
 }  // namespace
 
@@ -160,16 +202,20 @@ TokenShard::TokenShard(const fs::path& path) : path_(path), file_(path) {
             header.parts};
 }
 
-std::unique_ptr<TokenSource> TokenShard::tokens() const {
-  return map_tokens(path_,
-                    {tokenizer_.token_bytes() == 2 ? TokenType::kU16 : TokenType::kU32,
-                     sizeof(Header), counts_.tokens},
-                    {.name = path_.string(),
-                     .format = "ballast",
-                     .vocabulary_size = tokenizer_.vocabulary_size,
-                     .end_of_text = tokenizer_.end_of_text,
-                     .tokenizer_fingerprint = tokenizer_.fingerprint,
-                     .source_bytes = counts_.source_bytes});
+std::unique_ptr<TokenSource> TokenShard::tokens(std::vector<std::string> domains) const {
+  auto tokens = map_tokens(path_,
+                           {tokenizer_.token_bytes() == 2 ? TokenType::kU16 : TokenType::kU32,
+                            sizeof(Header), counts_.tokens},
+                           {.name = path_.string(),
+                            .format = "ballast",
+                            .vocabulary_size = tokenizer_.vocabulary_size,
+                            .end_of_text = tokenizer_.end_of_text,
+                            .tokenizer_fingerprint = tokenizer_.fingerprint,
+                            .source_bytes = counts_.source_bytes});
+  if (domains.empty()) return tokens;
+  // It outlives this object, and so has a mapping of its own.
+  return std::make_unique<TokensOfDomains>(std::move(tokens), TokenShard(path_),
+                                           std::move(domains));
 }
 
 void TokenShard::for_blocks(uint64_t first, uint64_t last,
@@ -215,7 +261,7 @@ void TokenShard::verify_parts() const {
     const bool kind_fits = part.kind == PartKind::kBeginsHere ||
                            (part.kind == PartKind::kBeganInEarlierShard && i == 0);
     if ((i == 0 && part.first_token != 0) || part.first_token >= next || !kind_fits) {
-      fail("{} is damaged: row {} of its document table is wrong", path_.string(), i);
+      fail_at_row(path_, i);
     }
   }
   if (source_bytes != counts_.source_bytes || documents != counts_.documents ||

@@ -81,7 +81,9 @@ class TokenShard {
   // `kind` is not part of a shard and stays empty.
   const TokenizerIdentity& tokenizer() const { return tokenizer_; }
   std::span<const DocumentPart> parts() const { return parts_; }
-  std::unique_ptr<TokenSource> tokens() const;
+  // `domains` names what the document table counts; empty: the tokens have no domains. Reading
+  // domains throws UserError where the table is damaged.
+  std::unique_ptr<TokenSource> tokens(std::vector<std::string> domains = {}) const;
   // Calls use(ids) for tokens [first, last), block by block. What was read does not stay in memory.
   void for_blocks(uint64_t first, uint64_t last,
                   const std::function<void(std::span<const TokenId>)>& use) const;

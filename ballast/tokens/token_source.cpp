@@ -30,26 +30,58 @@ class ConcatenatedTokens : public TokenSource {
  public:
   ConcatenatedTokens(std::vector<std::unique_ptr<TokenSource>> sources, TokenSourceInfo info)
       : TokenSource(std::move(info)), sources_(std::move(sources)) {
-    for (const auto& source : sources_) ends_.push_back(size() + source->size());
+    for (const auto& source : sources_) {
+      ends_.push_back(size() + source->size());
+      adopt_domains(source->domains());
+    }
   }
   uint64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
+  const std::vector<std::string>& domains() const override { return domains_; }
 
  protected:
   void copy(uint64_t first, std::span<int64_t> out) const override {
+    for_parts(first, out, [&](size_t i, uint64_t from, std::span<int64_t> part) {
+      sources_[i]->read(from, part);
+    });
+  }
+  void copy_domains(uint64_t first, std::span<int32_t> out) const override {
+    for_parts(first, out, [&](size_t i, uint64_t from, std::span<int32_t> part) {
+      sources_[i]->read_domains(from, part);
+      for (int32_t& domain : part) {
+        if (domain >= 0) domain = merged_[i][static_cast<size_t>(domain)];
+      }
+    });
+  }
+
+ private:
+  // Calls use(i, from, part) for each source i that `out` has a part of, which starts there at
+  // `from`.
+  template <typename Value, typename Use>
+  void for_parts(uint64_t first, std::span<Value> out, Use use) const {
     size_t i =
         static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
     for (; !out.empty(); ++i) {
       const uint64_t begin = i == 0 ? 0 : ends_[i - 1];
       const size_t n = std::min<uint64_t>(out.size(), ends_[i] - first);
-      sources_[i]->read(first - begin, out.first(n));
+      use(i, first - begin, out.first(n));
       out = out.subspan(n);
       first += n;
     }
   }
 
- private:
+  void adopt_domains(const std::vector<std::string>& names) {
+    std::vector<int32_t>& merged = merged_.emplace_back();
+    for (const std::string& name : names) {
+      const auto found = std::find(domains_.begin(), domains_.end(), name);
+      merged.push_back(static_cast<int32_t>(found - domains_.begin()));
+      if (found == domains_.end()) domains_.push_back(name);
+    }
+  }
+
   std::vector<std::unique_ptr<TokenSource>> sources_;
   std::vector<uint64_t> ends_;  // position after the last token of each source
+  std::vector<std::string> domains_;
+  std::vector<std::vector<int32_t>> merged_;  // each source's domains, as indices into domains_
 };
 
 // Folds a field over all sources, if all of them have it.
@@ -85,11 +117,14 @@ void fill_from_sources(TokenSourceInfo& info,
 TokenSource::TokenSource(TokenSourceInfo info)
     : info_(std::move(info)), limit_(info_.vocabulary_size) {}
 
+void TokenSource::check_range(uint64_t first, uint64_t count) const {
+  if (first <= size() && count <= size() - first) return;
+  throw std::out_of_range(fmt::format("{}: read of tokens [{}, {}), but there are {}", info_.name,
+                                      first, first + count, size()));
+}
+
 void TokenSource::read(uint64_t first, std::span<int64_t> out) const {
-  if (first > size() || out.size() > size() - first) {
-    throw std::out_of_range(fmt::format("{}: read of tokens [{}, {}), but there are {}", info_.name,
-                                        first, first + out.size(), size()));
-  }
+  check_range(first, out.size());
   copy(first, out);
   // A negative id is a huge one when taken as unsigned: one comparison finds both.
   uint64_t highest = 0;
@@ -102,6 +137,20 @@ void TokenSource::read(uint64_t first, std::span<int64_t> out) const {
       "{}: token {} at position {} is outside the vocabulary of {} tokens: the file is damaged or "
       "was written with another tokenizer",
       info_.name, *bad, first + static_cast<uint64_t>(bad - out.begin()), limit);
+}
+
+const std::vector<std::string>& TokenSource::domains() const {
+  static const std::vector<std::string> kNone;
+  return kNone;
+}
+
+void TokenSource::read_domains(uint64_t first, std::span<int32_t> out) const {
+  check_range(first, out.size());
+  copy_domains(first, out);
+}
+
+void TokenSource::copy_domains(uint64_t /*first*/, std::span<int32_t> out) const {
+  std::fill(out.begin(), out.end(), -1);
 }
 
 void TokenSource::limit_vocabulary(uint64_t vocabulary_size) {

@@ -41,6 +41,12 @@ class TokenSource {
   // UserError for an id outside the vocabulary, naming its place.
   void read(uint64_t first, std::span<int64_t> out) const;
 
+  // Names of the domains that documents are of; empty: not known.
+  virtual const std::vector<std::string>& domains() const;
+  // The domains of tokens [first, first + out.size()), as indices into domains(); -1: not known. A
+  // document's end-of-text is of its domain. Throws std::out_of_range beyond size().
+  void read_domains(uint64_t first, std::span<int32_t> out) const;
+
   // Tells which ids the reader (a model) can take: throws UserError at once if the source declares
   // a larger vocabulary; otherwise read() refuses ids from `vocabulary_size` on.
   void limit_vocabulary(uint64_t vocabulary_size);
@@ -52,8 +58,12 @@ class TokenSource {
  protected:
   // REQUIRES: first + out.size() <= size(). Negative numbers are reported by the caller.
   virtual void copy(uint64_t first, std::span<int64_t> out) const = 0;
+  // REQUIRES: the same. To be overridden together with domains().
+  virtual void copy_domains(uint64_t first, std::span<int32_t> out) const;
 
  private:
+  void check_range(uint64_t first, uint64_t count) const;
+
   TokenSourceInfo info_;
   std::optional<uint64_t> limit_;
 };
@@ -62,12 +72,13 @@ std::unique_ptr<TokenSource> tokens_in_memory(std::vector<int64_t> tokens, Token
 
 // Several sources read as one, in their order. What `info` leaves out is filled in where all
 // sources know it: the largest vocabulary, what they agree on of the tokenizer, sums of bytes and
-// nats.
+// nats. Domains of the same name are one.
 std::unique_ptr<TokenSource> concatenate(std::vector<std::unique_ptr<TokenSource>> sources,
                                          TokenSourceInfo info);
 
 // Recognises what `path` is and opens it:
-//   a folder written by `ballast prepare` (its split `split`), one shard file of it;
+//   a folder written by `ballast prepare` (its split `split`), one shard file of it (which has
+//   domains where the index it was written with is beside it);
 //   an llm.c or nanoGPT `.bin`, a Megatron or fairseq `.idx`, `.bin` beside one, or their prefix;
 //   a folder of such `.bin` files, whose names say `train` or `val`.
 // `split` is "train" or "valid"; it chooses within folders, a single foreign file is taken whole.
