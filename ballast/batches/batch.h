@@ -15,6 +15,9 @@ struct Batch {
   int64_t context = 0;
   std::vector<int64_t> inputs;   // [rows, context]
   std::vector<int64_t> targets;  // [rows, context]
+  // [rows, context], of the inputs: indices into TokenSource::domains(), -1 where not known. Empty
+  // where the source knows none, and always in training batches.
+  std::vector<int32_t> domains = {};
 };
 
 }  // namespace ballast

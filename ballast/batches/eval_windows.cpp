@@ -37,6 +37,11 @@ Batch EvalWindows::at(uint64_t first, uint64_t count) const {
     fill_row(first + row, std::span(batch.inputs).subspan(row * context_, context_),
              std::span(batch.targets).subspan(row * context_, context_));
   }
+  if (source_->domains().empty()) return batch;
+  batch.domains.assign(count * context_, -1);
+  for (uint64_t row = 0; row < count; ++row) {
+    fill_domains(first + row, std::span(batch.domains).subspan(row * context_, context_));
+  }
   return batch;
 }
 
@@ -51,6 +56,12 @@ void EvalWindows::fill_row(uint64_t window, std::span<int64_t> inputs,
   source_->read(begin + lead - leads_in_, std::span(tokens).subspan(lead));
   std::copy(tokens.begin(), tokens.end() - 1, inputs.begin());
   for (uint64_t p = new_from; p < end; ++p) targets[p - begin] = tokens[p - begin + 1];
+}
+
+void EvalWindows::fill_domains(uint64_t window, std::span<int32_t> domains) const {
+  const uint64_t begin = window * stride_, end = std::min(begin + context_, predictions_);
+  const uint64_t lead = begin == 0 ? leads_in_ : 0;
+  source_->read_domains(begin + lead - leads_in_, domains.subspan(lead, end - begin - lead));
 }
 
 }  // namespace ballast

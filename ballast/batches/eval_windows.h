@@ -22,11 +22,14 @@ class EvalWindows {
   uint64_t size() const { return windows_; }             // windows
   uint64_t predictions() const { return predictions_; }  // targets in all windows together
   // Windows [first, first + count) as rows. A row beyond the end of the source is filled up with
-  // ignored targets. Throws std::out_of_range beyond size(). Thread-safe.
+  // ignored targets. Domains are filled in where the source knows them; the end-of-text put before
+  // the first token, and what fills up a row, have -1. Throws std::out_of_range beyond size().
+  // Thread-safe.
   Batch at(uint64_t first, uint64_t count) const;
 
  private:
   void fill_row(uint64_t window, std::span<int64_t> inputs, std::span<int64_t> targets) const;
+  void fill_domains(uint64_t window, std::span<int32_t> domains) const;
 
   std::shared_ptr<const TokenSource> source_;
   uint64_t context_, stride_;

@@ -7,6 +7,9 @@
 #include <numeric>
 
 #include "ballast/system/error.h"
+#include "ballast/system/file.h"
+#include "ballast/tokens/prepare.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ballast {
 namespace {
@@ -70,6 +73,56 @@ TEST(EvalWindows, RowsDoNotDependOnHowTheyAreGrouped) {
                            all.inputs.begin() + static_cast<long>(i * 8)));
     EXPECT_TRUE(std::equal(one.targets.begin(), one.targets.end(),
                            all.targets.begin() + static_cast<long>(i * 8)));
+  }
+}
+
+// "abc" of domain 0 and "de" of domain 1, with their ends: seven tokens.
+std::shared_ptr<const TokenSource> two_domains(const test::TemporaryFolder& folder) {
+  write_text_atomically(folder / "wiki.txt", "abc");
+  write_text_atomically(folder / "code.txt", "de");
+  prepare({.inputs = {folder / "wiki.txt", folder / "code.txt"},
+           .out = folder / "data",
+           .valid_fraction = 0});
+  return open_token_source(folder / "data");
+}
+
+TEST(EvalWindows, TellsTheDomainsOfInputs) {
+  const test::TemporaryFolder folder;
+  const auto source = two_domains(folder);
+  ASSERT_THAT(source->domains(), ElementsAre("wiki", "code"));
+  // end-of-text, a, b, c | c, end, d, e (its target is the last end) | nothing is left
+  const Batch batch = EvalWindows(source, 4, 3).at(0, 2);
+  EXPECT_THAT(batch.inputs, ElementsAre(256, 'a', 'b', 'c', 'c', 256, 'd', 'e'));
+  EXPECT_THAT(batch.domains, ElementsAre(-1, 0, 0, 0, 0, 0, 1, 1));
+  const EvalWindows padded(source, 5, 5);
+  EXPECT_THAT(padded.at(1, 1).inputs, ElementsAre('d', 'e', 0, 0, 0));
+  EXPECT_THAT(padded.at(1, 1).domains, ElementsAre(1, 1, -1, -1, -1));
+  EXPECT_THAT(EvalWindows(source, 1, 1).at(0, 1).domains, ElementsAre(-1));
+}
+
+TEST(EvalWindows, LeavesDomainsEmptyWhereNoneAreKnown) {
+  EXPECT_TRUE(EvalWindows(counting(7, kEnd), 4, 2).at(0, 2).domains.empty());
+}
+
+TEST(EvalWindows, DomainsAreThoseOfTheInputsForAnyStride) {
+  const test::TemporaryFolder folder;
+  const auto source = two_domains(folder);
+  std::vector<int32_t> known(source->size());
+  source->read_domains(0, known);
+  for (int64_t context = 1; context < 10; ++context) {
+    for (int64_t stride = 1; stride <= context; ++stride) {
+      const EvalWindows windows(source, context, stride);
+      const Batch all = windows.at(0, windows.size());
+      for (int64_t row = 0; row < all.rows; ++row) {
+        for (int64_t i = 0; i < context; ++i) {
+          const int64_t token = row * stride + i - 1;  // the first is the end-of-text in front
+          const bool is_read = token >= 0 && token + 1 < static_cast<int64_t>(known.size());
+          const int32_t expected = is_read ? known[static_cast<size_t>(token)] : -1;
+          ASSERT_EQ(all.domains[static_cast<size_t>(row * context + i)], expected)
+              << context << " " << stride << " " << row << " " << i;
+        }
+      }
+    }
   }
 }
 
