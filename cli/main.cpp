@@ -7,18 +7,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <string_view>
 
 #include "ballast/config/config.h"
-#include "ballast/system/error.h"
 #include "ballast/system/version.h"
 #include "cli/commands.h"
+#include "cli/complaint.h"
 
 namespace ballast::cli {
 namespace {
-
-constexpr int kUserMistake = 2, kOurFault = 1;
 
 constexpr const char* kAbout = R"(Ballast trains, evaluates and runs language models.
 
@@ -64,11 +61,6 @@ std::string explain_extras(const CLI::App& app, const std::vector<std::string>& 
     commands.push_back(sub->get_name());
   return fmt::format("there is no command \"{}\"; the nearest is {}", word,
                      nearest(word, commands));
-}
-
-int complain(const std::string& message, int code) {
-  fmt::print(stderr, "ballast: {}\n", message);
-  return code;
 }
 
 int run(int argc, char** argv) {
@@ -128,12 +120,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error to report, not a death
   try {
     return ballast::cli::run(argc, argv);
-  } catch (const ballast::UserError& error) {
-    return ballast::cli::complain(error.what(), ballast::cli::kUserMistake);
-  } catch (const std::filesystem::filesystem_error& error) {
-    return ballast::cli::complain(error.what(), ballast::cli::kUserMistake);
-  } catch (const std::exception& error) {
-    return ballast::cli::complain(fmt::format("internal error: {}", error.what()),
-                                  ballast::cli::kOurFault);
+  } catch (const std::exception&) {
+    return ballast::cli::complain_of_exception();
   }
 }

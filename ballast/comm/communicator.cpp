@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "ballast/comm/tensor_text.h"
-#include "ballast/system/error.h"
 
 namespace ballast {
 namespace {

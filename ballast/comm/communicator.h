@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "ballast/system/error.h"
+
 namespace ballast {
 
 // What a call is for, in messages: {"experts", 6}. `purpose` is a literal.
@@ -17,6 +19,13 @@ struct Label {
 };
 
 enum class Reduction { kSum, kMax };  // kMax: a NaN anywhere gives NaN everywhere
+
+// A worker did not come, or is gone: naming worker, call, label, sizes and who is missing. The job
+// must end (World::abort); started again, it may go well.
+class WorkersLost : public UserError {
+ public:
+  using UserError::UserError;
+};
 
 // A collective that has begun; made by the engines.
 class Operation {
@@ -34,8 +43,7 @@ class Pending {
   explicit Pending(std::unique_ptr<Operation> operation);
 
   // Returns when the results may be used: by the host, or for CUDA by work that is queued on the
-  // current stream after. Again is free. UserError: the deadline has passed or a worker is gone,
-  // naming worker, call, label, sizes and who is missing; then the job must end (World::abort).
+  // current stream after. Again is free. WorkersLost: the deadline has passed or a worker is gone.
   void wait();
   // Whether wait() would return at once; moves the call on.
   bool done();

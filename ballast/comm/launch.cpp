@@ -23,6 +23,7 @@
 #include "ballast/comm/mpi_plugin.h"
 #include "ballast/comm/world.h"
 #include "ballast/system/error.h"
+#include "ballast/system/stop_signal.h"
 
 namespace ballast {
 namespace {
@@ -45,7 +46,9 @@ void check_can_launch(const LaunchOptions& options) {
   if (options.workers < 1)
     fail("the number of workers is {}; at least 1 is needed", options.workers);
   if (options.command.empty()) fail("there is no program to start workers of");
-  if (const int started = num_started_workers(); started > 0) {
+  // A step of Slurm with one task may be a shell, in which people start workers.
+  const int started = num_started_workers();
+  if (started > 1 || (started == 1 && std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr)) {
     fail(
         "this is one of {} workers that mpirun or srun has started: it cannot start {} of its own. "
         "Give the number of workers to one of the two, not to both",
@@ -92,9 +95,10 @@ class HeldSignals {
 
   int fd() const { return fd_; }
   const sigset_t& before() const { return before_; }
-  bool take() const {
+  // The next one, 0: none.
+  int take() const {
     signalfd_siginfo info;
-    return ::read(fd_, &info, sizeof(info)) == sizeof(info);
+    return ::read(fd_, &info, sizeof(info)) == sizeof(info) ? static_cast<int>(info.ssi_signo) : 0;
   }
 
  private:
@@ -159,13 +163,20 @@ class Relay {
   std::string rest_;
 };
 
+// How often this process was asked to stop, and by which signal last.
+struct Stops {
+  int times = 0, last_signal = 0;
+};
+
 // Asks to stop, then ends, then kills.
 void pass_on_stop(pid_t mpirun, int times) {
+  if (times == 1)
+    fmt::print(stderr, "{}{}", ::isatty(STDERR_FILENO) != 0 ? "\n" : "", kStopMessage);
   ::kill(mpirun, times == 1 ? SIGUSR1 : times == 2 ? SIGTERM : SIGKILL);
 }
 
-void relay_until_end(pid_t mpirun, std::array<Relay*, 2> relays, const HeldSignals& signals) {
-  int stops = 0;
+Stops relay_until_end(pid_t mpirun, std::array<Relay*, 2> relays, const HeldSignals& signals) {
+  Stops stops;
   while (std::ranges::any_of(relays, [](const Relay* relay) { return relay->fd() >= 0; })) {
     std::array<pollfd, 3> events{{{relays[0]->fd(), POLLIN, 0},  // one of -1 is passed over
                                   {relays[1]->fd(), POLLIN, 0},
@@ -174,8 +185,13 @@ void relay_until_end(pid_t mpirun, std::array<Relay*, 2> relays, const HeldSigna
     for (size_t i = 0; i < relays.size(); ++i) {
       if (events[i].revents != 0) relays[i]->read();
     }
-    if (events[2].revents != 0 && signals.take()) pass_on_stop(mpirun, ++stops);
+    if (events[2].revents == 0) continue;
+    if (const int signal = signals.take(); signal != 0) {
+      stops = {stops.times + 1, signal};
+      pass_on_stop(mpirun, stops.times);
+    }
   }
+  return stops;
 }
 
 // Where a worker that ends the job writes its number and code: memory of the launcher, which its
@@ -187,17 +203,27 @@ std::optional<WorkerFailure> first_note(int notebook) {
   WorkerFailure failure;
   if (notebook < 0 || ::pread(notebook, text.data(), text.size() - 1, 0) <= 0) return std::nullopt;
   if (std::sscanf(text.data(), "%d %d", &failure.worker, &failure.code) != 2) return std::nullopt;
+  failure.told = true;
   failure.text = fmt::format("worker {} ended the job with code {}", failure.worker, failure.code);
   return failure;
 }
 
 // `note` is what a worker wrote, `seen` what mpirun's own messages say.
-LaunchResult result_of(int status, std::optional<WorkerFailure> note,
+LaunchResult result_of(int status, Stops stops, std::optional<WorkerFailure> note,
                        std::optional<WorkerFailure> seen) {
   LaunchResult result;
-  if (WIFSIGNALED(status)) {
-    result.code = 128 + WTERMSIG(status);
-    result.reason = fmt::format("mpirun was ended by signal {}", WTERMSIG(status));
+  result.stops = stops.times;
+  const int mpiruns = WIFSIGNALED(status) ? WTERMSIG(status) : 0, workers = seen ? seen->signal : 0;
+  // By the second request, or by the first, before anyone could listen to it.
+  if (status != 0 &&
+      (stops.times > 1 || (stops.times == 1 && (mpiruns == SIGUSR1 || workers == SIGUSR1)))) {
+    result.code = 128 + stops.last_signal;
+    result.reason = fmt::format("the workers were ended by signal {}", stops.last_signal);
+    return result;
+  }
+  if (mpiruns != 0) {
+    result.code = 128 + mpiruns;
+    result.reason = fmt::format("mpirun was ended by signal {}", mpiruns);
     return result;
   }
   // An mpirun that was told to go on without a worker gives 0.
@@ -260,11 +286,11 @@ LaunchResult run_workers(const LaunchOptions& options) {
 
   MpirunOutput output;
   Relay from_stdout(out_read.fd, stdout, output), from_stderr(err_read.fd, stderr, output);
-  relay_until_end(mpirun, {&from_stdout, &from_stderr}, signals);
+  const Stops stops = relay_until_end(mpirun, {&from_stdout, &from_stderr}, signals);
   int status = 0;
   while (::waitpid(mpirun, &status, 0) < 0 && errno == EINTR) {
   }
-  return result_of(status, first_note(notebook.fd), output.failure());
+  return result_of(status, stops, first_note(notebook.fd), output.failure());
 }
 
 }  // namespace ballast

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <regex>
 
+#include "ballast/system/stop_signal.h"
+
 namespace ballast {
 namespace {
 
@@ -21,7 +23,10 @@ constexpr std::string_view kKnown[] = {
     "exactly when Open MPI kills them.",
     "mpirun noticed that process rank ",
     "mpirun: Forwarding signal ",
+    "/orte/util/show_help.c at line ",  // messages of several workers that come at once
     " sent help message help-mpi-api.txt / mpi-abort",
+    // of workers; the launcher says it once
+    kStopMessage.substr(0, kStopMessage.size() - 1),
     "Set MCA parameter \"orte_base_help_aggregate\" to 0 to see all help / error messages",
 };
 
@@ -45,6 +50,7 @@ std::optional<std::string> MpirunOutput::take(std::string_view line) {
   if (text.starts_with("mpirun has exited due to process rank ")) in_long_message_ = true;
   if (is_rule(text)) {
     in_long_message_ = false;
+    between_rules_ = !between_rules_;
     return std::nullopt;
   }
   static const std::regex details(
@@ -53,6 +59,7 @@ std::optional<std::string> MpirunOutput::take(std::string_view line) {
       kKnown, [&](std::string_view part) { return text.find(part) != std::string::npos; });
   // A worker's own message may come in between.
   if (known || std::regex_search(text, details)) return std::nullopt;
+  if (between_rules_ && text.empty()) return std::nullopt;
   if (in_long_message_ && !text.starts_with("ballast: ")) return std::nullopt;
   return text;
 }
@@ -67,19 +74,19 @@ void MpirunOutput::look_for_failure(const std::string& line) {
   static const std::regex exit_code(R"(^  Exit code:\s+(\d+))");
   std::smatch match;
   if (std::regex_search(line, match, by_signal)) {
-    remember({number(match[1]), 0, number(match[3]),
+    remember({number(match[1]), 0, number(match[3]), false,
               fmt::format("worker {} was ended by signal {} ({}) on {}", match[1].str(),
                           match[3].str(), match[4].str(), match[2].str())});
   } else if (std::regex_search(line, match, improperly)) {
-    remember({number(match[1]), 1, 0,
+    remember({number(match[1]), 1, 0, false,
               fmt::format("worker {} ended without the others", match[1].str())});
   } else if (std::regex_search(line, match, aborted) || std::regex_search(line, match, name)) {
     worker_ = number(match[1]);
   } else if (worker_ && std::regex_search(line, match, abort_code)) {
-    remember({*worker_, number(match[1]), 0,
+    remember({*worker_, number(match[1]), 0, true,
               fmt::format("worker {} ended the job with code {}", *worker_, match[1].str())});
   } else if (worker_ && std::regex_search(line, match, exit_code)) {
-    remember({*worker_, number(match[1]), 0,
+    remember({*worker_, number(match[1]), 0, false,
               fmt::format("worker {} ended with code {}", *worker_, match[1].str())});
   }
 }

@@ -10,9 +10,10 @@ namespace ballast {
 // How a worker ended that should not have.
 struct WorkerFailure {
   int worker = 0;
-  int code = 0;      // its exit code, or what it gave World::abort()
-  int signal = 0;    // that ended it; 0: none did
-  std::string text;  // "worker 1 was ended by signal 9 (Killed) on node7"
+  int code = 0;       // its exit code, or what it gave World::abort()
+  int signal = 0;     // that ended it; 0: none did
+  bool told = false;  // it ended by itself, and has said why (World::abort())
+  std::string text;   // "worker 1 was ended by signal 9 (Killed) on node7"
 };
 
 // Reads mpirun's stderr, where workers' lines and its own messages are mixed: finds out which
@@ -20,7 +21,7 @@ struct WorkerFailure {
 class MpirunOutput {
  public:
   // The line as it should be shown, "worker 3: " in place of mpirun's tag; nothing for those of
-  // mpirun's own that failure() tells better. Lines come without their end.
+  // mpirun's own that failure() tells better, and for kStopMessage. Lines come without their end.
   std::optional<std::string> take(std::string_view line);
 
   const std::optional<WorkerFailure>& failure() const { return failure_; }
@@ -31,7 +32,7 @@ class MpirunOutput {
 
   std::optional<WorkerFailure> failure_;
   std::optional<int> worker_;  // of a message of several lines
-  bool in_long_message_ = false;
+  bool in_long_message_ = false, between_rules_ = false;
 };
 
 }  // namespace ballast

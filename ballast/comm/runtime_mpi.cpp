@@ -134,9 +134,10 @@ bool MpiRuntime::test(MpiTransfer& transfer) {
   const int code = MPI_Testall(static_cast<int>(transfer.requests.size()), transfer.requests.data(),
                                &ended, MPI_STATUSES_IGNORE);
   if (code != MPI_SUCCESS) {
-    fail("worker {} of {}: MPI failed in {} (call {} of {}): {}; sizes may not fit{}", rank_, size_,
-         transfer.text, transfer.call.number, transfer.group->name, error_text(code),
-         missing(transfer));
+    throw WorkersLost(
+        fmt::format("worker {} of {}: MPI failed in {} (call {} of {}): {}; sizes may not fit{}",
+                    rank_, size_, transfer.text, transfer.call.number, transfer.group->name,
+                    error_text(code), missing(transfer)));
   }
   return ended != 0;
 }
@@ -181,9 +182,10 @@ std::string MpiRuntime::missing(const MpiTransfer& transfer) const {
 }
 
 void MpiRuntime::give_up(const MpiTransfer& transfer, double seconds, const char* why) const {
-  fail("worker {} of {} gave up after waiting {:.1f} seconds ({}) in {} (call {} of {}){}", rank_,
-       size_, seconds, why, transfer.text, transfer.call.number, transfer.group->name,
-       missing(transfer));
+  throw WorkersLost(fmt::format(
+      "worker {} of {} gave up after waiting {:.1f} seconds ({}) in {} (call {} of {}){}", rank_,
+      size_, seconds, why, transfer.text, transfer.call.number, transfer.group->name,
+      missing(transfer)));
 }
 
 void MpiRuntime::adopt(std::unique_ptr<MpiTransfer> transfer) {

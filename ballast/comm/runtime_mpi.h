@@ -50,7 +50,7 @@ class MpiRuntime {
   std::unique_ptr<MpiTransfer> begin(MpiTransfer transfer,
                                      const std::function<void(MpiTransfer&)>& issue);
   bool test(MpiTransfer& transfer);
-  // Returns when the transfer has ended. UserError: see Pending::wait().
+  // Returns when the transfer has ended. WorkersLost: see Pending::wait().
   void wait(MpiTransfer& transfer);
   // Keeps a transfer that nobody waits for until it has ended.
   void adopt(std::unique_ptr<MpiTransfer> transfer);

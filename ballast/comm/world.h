@@ -22,7 +22,7 @@ class World {
   virtual Communicator& everyone() = 0;
   virtual PlaceOnMachine place() const = 0;
   // The end where all went well; collective. Nothing of this world may be used after.
-  // UserError: a worker did not come, as in Pending::wait().
+  // WorkersLost: a worker did not come, as in Pending::wait().
   virtual void close() = 0;
   // The end where it did not: ends all workers of the job at once, this one too, with `code`. A
   // world of one has no others and returns. For main, after it has printed what happened.

@@ -6,6 +6,8 @@
 #include <sstream>
 #include <string>
 
+#include "ballast/system/stop_signal.h"
+
 namespace ballast {
 namespace {
 
@@ -42,7 +44,7 @@ TEST(MpirunOutput, AnExitCodeIsThatOfTheWorkerNamedBefore) {
       shown(output, "ballast: the disk is full\n" + kRule +
                         "\nmpirun detected that one or more processes exited with non-zero status, "
                         "thus causing\nthe job to be terminated. The first process to do so was:\n"
-                        "  Process name: [[9000,1],3]\n  Exit code:    2\n" +
+                        "\n  Process name: [[9000,1],3]\n  Exit code:    2\n" +
                         kRule + "\n"),
       "ballast: the disk is full\n");
   ASSERT_TRUE(output.failure());
@@ -81,6 +83,21 @@ TEST(MpirunOutput, TagsBecomeNamesAndTaggedLinesAreNeverTakenForMpiruns) {
             "worker 12: step 3\nworker 0: \n"
             "worker 2: MPI_ABORT was invoked on rank 7 in communicator X\n");
   EXPECT_FALSE(output.failure());
+}
+
+TEST(MpirunOutput, ThatWorkersStopIsLeftToTheLauncher) {
+  MpirunOutput output;
+  EXPECT_EQ(shown(output, "step 3\n" + std::string(kStopMessage) + "saved\n"), "step 3\nsaved\n");
+}
+
+TEST(MpirunOutput, AWorkerThatEndedTheJobItselfHasSaidWhy) {
+  MpirunOutput aborted, left;
+  shown(aborted, "MPI_ABORT was invoked on rank 5 in communicator X\nwith errorcode 75.\n");
+  ASSERT_TRUE(aborted.failure());
+  EXPECT_TRUE(aborted.failure()->told);
+  shown(left, "  Process name: [[9000,1],3]\n  Exit code:    7\n");
+  ASSERT_TRUE(left.failure());
+  EXPECT_FALSE(left.failure()->told);
 }
 
 TEST(MpirunOutput, WhatItDoesNotKnowIsShown) {

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/workers.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "ballast/comm/agreement.h"
+#include "ballast/comm/launch.h"
+#include "ballast/config/config.h"
+#include "ballast/system/error.h"
+#include "cli/at_least.h"
+#include "cli/complaint.h"
+
+namespace ballast::cli {
+namespace {
+
+constexpr int kMostWorkers = 4096;  // of one machine
+
+using Words = std::vector<std::string>;
+
+bool is_option(const std::string& word) { return word.size() > 2 && word.starts_with("--"); }
+
+enum class Takes { kNothing, kValue };
+
+// Removes `name` in either spelling: "--name value" or "--name=value".
+void remove_option(Words& words, const std::string& name, Takes takes) {
+  for (size_t i = 0; i < words.size() && words[i] != "--";) {
+    const auto at = words.begin() + static_cast<long>(i);
+    if (words[i] == name) {
+      words.erase(at, std::min(at + (takes == Takes::kValue ? 2 : 1), words.end()));
+    } else if (words[i].starts_with(name + "=")) {
+      words.erase(at);
+    } else {
+      ++i;
+    }
+  }
+}
+
+Words own_command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  Words words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  words.front() = std::filesystem::read_symlink("/proc/self/exe").string();
+  return words;
+}
+
+// Whether another start may mend it: not the user's mistake, nor what the command itself returned.
+bool may_be_mended(const LaunchResult& result) {
+  if (result.code == 0 || result.code == kUserMistake || result.stops > 0) return false;
+  const bool told = result.failed && result.failed->told;
+  if (told) return result.code == kWorkersLost || result.code == kOurFault;
+  return result.failed || result.code > 128;  // else mpirun itself could not start
+}
+
+// Whether no worker has said yet why the job ended.
+bool is_unexplained(const LaunchResult& result) {
+  const bool told = result.failed && result.failed->told;
+  return result.code != 0 && result.code != kUserMistake && !told && result.stops == 0;
+}
+
+// All workers have thrown the same: worker 0 says it and ends all, which the others leave it the
+// time for.
+int end_together(World& world, const SharedError& error) {
+  if (world.everyone().rank() == 0) {
+    complain(error.what(), kUserMistake);
+  } else {
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+  }
+  world.abort(kUserMistake);
+  return kUserMistake;
+}
+
+std::string worker_prefix(const Communicator& all) {
+  return all.size() == 1 ? "" : fmt::format("worker {}: ", all.rank());
+}
+
+// The command line without the options of starting; an option of `arguments` takes the place of
+// those of the same name. Behind a "--" nothing is an option.
+Words worker_command(Words words, const Words& arguments) {
+  remove_option(words, "--workers", Takes::kValue);
+  remove_option(words, "--max-restarts", Takes::kValue);
+  remove_option(words, "--prefix-lines", Takes::kNothing);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool has_value = i + 1 < arguments.size() && !is_option(arguments[i + 1]);
+    if (is_option(arguments[i]))
+      remove_option(words, arguments[i], has_value ? Takes::kValue : Takes::kNothing);
+  }
+  words.insert(std::ranges::find(words, "--"), arguments.begin(), arguments.end());
+  return words;
+}
+
+}  // namespace
+
+void add_worker_options(CLI::App& command, WorkerOptions& options) {
+  const std::string group = "Workers";
+  CLI::Option* workers =
+      command
+          .add_option("--workers", options.workers,
+                      "start this many workers on this machine, by mpirun; without it there are as "
+                      "many as mpirun or srun started")
+          ->check(at_least(1))
+          ->check(CLI::Range(1, kMostWorkers))
+          ->type_name("N")
+          ->group(group);
+  command
+      .add_option("--max-restarts", options.max_restarts,
+                  "with --workers: how often to go on from the newest checkpoint after a worker "
+                  "has died or did not answer [0]")
+      ->check(at_least(0))
+      ->needs(workers)
+      ->type_name("K")
+      ->group(group);
+  command
+      .add_flag("--prefix-lines", options.prefix_lines,
+                "with --workers: \"worker 3: \" before each line of output")
+      ->needs(workers)
+      ->group(group);
+  command
+      .add_option_function<std::string>(
+          "--deadline",
+          [&options](const std::string& text) {
+            options.deadline_seconds = parse_duration("--deadline", text);
+            if (!(options.deadline_seconds > 0)) fail("--deadline is {}; it must be more", text);
+          },
+          "how long a worker waits for another before the job ends and names it [5m]")
+      ->type_name("TIME")
+      ->group(group);
+}
+
+bool must_launch(const WorkerOptions& options) {
+  const int started = num_started_workers();
+  if (started > 1 && options.workers > 0) {
+    fail(
+        "--workers {}: this is one of {} workers that mpirun or srun has started. Give the number "
+        "of workers to one of the two, not to both",
+        options.workers, started);
+  }
+  return options.workers > 1 || (options.workers == 1 && options.max_restarts > 0);
+}
+
+int launch_workers(const WorkerOptions& options, const Words& extra_arguments,
+                   const Words& restart_arguments) {
+  Words arguments = extra_arguments;
+  for (int64_t restarts = 0;; ++restarts) {
+    const LaunchResult result =
+        run_workers({static_cast<int>(options.workers),
+                     worker_command(own_command_line(), arguments), options.prefix_lines});
+    const bool again = restarts < options.max_restarts && may_be_mended(result);
+    if (again) {
+      complain(fmt::format("{}; starting again ({} of {})", result.reason, restarts + 1,
+                           options.max_restarts),
+               result.code);
+    } else {
+      return is_unexplained(result) ? complain(result.reason, result.code) : result.code;
+    }
+    if (restarts == 0)
+      arguments.insert(arguments.end(), restart_arguments.begin(), restart_arguments.end());
+  }
+}
+
+int run_as_worker(const WorkerOptions& options, const std::function<int(World&)>& body) {
+  WorldOptions world_options;
+  world_options.deadline_seconds = options.deadline_seconds;
+  const std::unique_ptr<World> world = open_world(world_options);
+  int code = 0;
+  try {
+    code = body(*world);
+    std::fflush(stdout);  // before another worker's trouble at the end takes it away
+    if (code != 0) tell_launcher(world->everyone().rank(), code);
+    world->close();
+    return code;
+  } catch (const SharedError& error) {
+    return end_together(*world, error);
+  } catch (const std::exception&) {
+    code = complain_of_exception(worker_prefix(world->everyone()));
+  }
+  world->abort(code);
+  return code;
+}
+
+}  // namespace ballast::cli
