@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 
+#include "ballast/comm/world.h"
 #include "ballast/model/model_size.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
@@ -111,7 +112,8 @@ std::unique_ptr<ChildProcess> start_twin(const Options& options, const Size& siz
   }
 }
 
-Trainer make_trainer(const Options& options, const Size& size, const ComputePlace& place) {
+Trainer make_trainer(const Options& options, const Size& size, const ComputePlace& place,
+                     Communicator& workers) {
   Config config;
   for (const auto& [key, value] : {std::pair("vocabulary", size.vocabulary),
                                    {"width", size.width},
@@ -131,12 +133,14 @@ Trainer make_trainer(const Options& options, const Size& size, const ComputePlac
     token = static_cast<int64_t>(random.below(static_cast<uint64_t>(size.vocabulary)));
   return Trainer(
       config, place,
-      {{tokens_in_memory(std::move(tokens), {.name = "random tokens", .format = "memory"}), 1.0}});
+      {{tokens_in_memory(std::move(tokens), {.name = "random tokens", .format = "memory"}), 1.0}},
+      workers);
 }
 
 Json measure(const Options& options, const Size& size, const ComputePlace& place,
              std::string& twin_version) {
-  Trainer trainer = make_trainer(options, size, place);
+  const auto world = open_world({.kind = WorldKind::kSingle});
+  Trainer trainer = make_trainer(options, size, place, world->everyone());
   const auto twin = start_twin(options, size, place, twin_version);
   std::vector<double> ours, theirs;
   for (int64_t round = 0; round <= options.rounds; ++round) {  // the first warms up
@@ -150,7 +154,7 @@ Json measure(const Options& options, const Size& size, const ComputePlace& place
     if (round > 0) theirs.insert(theirs.end(), seconds.begin(), seconds.end());
   }
   const auto tokens = static_cast<double>(size.batch * size.context);
-  const ModelSize counted = model_size(trainer.config().model);
+  const ModelSize counted = model_size(trainer.config());
   const double step = median(ours);
   Json row = {{"vocabulary", size.vocabulary},
               {"width", size.width},
@@ -158,7 +162,7 @@ Json measure(const Options& options, const Size& size, const ComputePlace& place
               {"heads", size.heads},
               {"context", size.context},
               {"batch", size.batch},
-              {"parameters", counted.parameters},
+              {"parameters", counted.total},
               {"step_ms", 1e3 * step},
               {"tokens_per_second", tokens / step},
               {"gflops_per_second", tokens * counted.flops_per_token / step / 1e9},

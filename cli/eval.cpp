@@ -109,7 +109,8 @@ std::shared_ptr<TokenSource> open_data(const Options& options, const LoadedModel
 }
 
 int run(const Options& options) {
-  const auto loaded = load(options.model);
+  const auto world = open_world({.kind = WorldKind::kSingle});
+  const auto loaded = load(options.model, *world);
   const TemporaryFolder scratch;
   const std::shared_ptr<TokenSource> source = open_data(options, *loaded, scratch.path());
   if (loaded->tokenizer != nullptr) require_same_tokenizer(*source, *loaded->tokenizer);
@@ -120,7 +121,7 @@ int run(const Options& options) {
   Evaluation result;
   {
     Progress progress("eval", windows.size(), "windows");
-    result = evaluate(*loaded->model, loaded->place, windows, source->info(), {options.batch, 0},
+    result = evaluate(*loaded->model, loaded->place, windows, {.batch = options.batch},
                       [&](uint64_t count) {
                         progress.advance(count);
                         return !signal.requested();

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -34,7 +36,9 @@ struct Options {
 };
 
 int run(const Options& options) {
-  const auto loaded = load_model(options.model, "cpu", "fp32");
+  const auto world = open_world({.kind = WorldKind::kSingle});
+  const auto loaded =
+      load_model({.path = options.model, .device = "cpu", .precision = "fp32"}, *world);
   const fs::path folder = options.out, file = folder / kExportedWeights;
   if (fs::exists(folder / "run.json") || fs::exists(folder / kManifestName)) {
     fail("{} is a run or a checkpoint: export to a folder of its own", folder.string());
@@ -48,7 +52,9 @@ int run(const Options& options) {
   manifest.program_version = version();
   at::Tensor weights = loaded->table.working(), host;
   if (options.dtype == "bf16") weights = weights.to(at::kBFloat16);
-  export_weights(file, segment_views(loaded->table, weights, "", host), manifest);
+  auto tensors = segment_views(loaded->table, weights, {}, host);
+  std::ranges::move(price_views(*loaded->model), std::back_inserter(tensors));
+  export_weights(file, tensors, manifest);
   if (loaded->tokenizer != nullptr) {
     make_folder(folder / "tokenizer");
     loaded->tokenizer->save(folder / "tokenizer");

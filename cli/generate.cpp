@@ -61,7 +61,8 @@ bool print_bytes(std::string_view text) {
 }
 
 int run(const Options& options) {
-  const auto loaded = load(options.model);
+  const auto world = open_world({.kind = WorldKind::kSingle});
+  const auto loaded = load(options.model, *world);
   const Tokenizer& tokenizer = require_tokenizer(*loaded);
   const std::vector<std::string> prompts = all_prompts(options);
   std::vector<std::vector<TokenId>> ids(prompts.size());

@@ -21,8 +21,8 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->type_name("PATH");
 }
 
-std::unique_ptr<LoadedModel> load(const ModelOptions& options) {
-  return load_model(options.path, options.device, options.precision, options.tokenizer);
+std::unique_ptr<LoadedModel> load(const ModelOptions& options, World& world) {
+  return load_model({options.path, options.device, options.precision, options.tokenizer}, world);
 }
 
 const Tokenizer& require_tokenizer(const LoadedModel& loaded) {

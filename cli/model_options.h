@@ -17,7 +17,7 @@ struct ModelOptions {
   std::string path, device = "auto", precision = "auto", tokenizer;
 };
 void add_model_options(CLI::App& command, ModelOptions& options);
-std::unique_ptr<LoadedModel> load(const ModelOptions& options);
+std::unique_ptr<LoadedModel> load(const ModelOptions& options, World& world);
 // Throws UserError where the model came without a tokenizer.
 const Tokenizer& require_tokenizer(const LoadedModel& loaded);
 

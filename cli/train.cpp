@@ -10,10 +10,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "ballast/comm/texts.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "cli/commands.h"
+#include "cli/workers.h"
 
 namespace ballast::cli {
 namespace {
@@ -28,6 +30,12 @@ Examples
   Go on after an interruption (Ctrl-C saves first), or with more steps:
     ballast train --run runs/mine --resume auto
     ballast train --run runs/mine --resume auto --training.steps 20000
+  A BASE model of 8 experts by 4 workers on this machine, which goes on if a worker dies:
+    ballast train --experts.layers 1 --experts.count 8 --workers 4 --max-restarts 3
+  By workers that mpirun or srun starts, on one machine or many:
+    mpirun -n 8 ballast train --config configs/first_run.toml --run runs/mine
+  A dense model goes on as a sparse one:
+    ballast train --init-from runs/dense --config dense.toml --experts.layers 1 --run runs/sparse
   See what a run would use, as TOML:
     ballast train --config configs/first_run.toml --print-config
 
@@ -39,7 +47,8 @@ The run directory: config.toml, run.json, metrics.jsonl, samples.txt, tensorboar
 )";
 
 struct Options {
-  std::string config_file, run, resume = "never", max_time;
+  std::string config_file, run, resume = "never", max_time, initial_weights;
+  WorkerOptions workers;
   std::vector<std::string> data;
   std::map<std::string, std::string> knobs;
   bool print_config = false, json = false;
@@ -74,8 +83,11 @@ TrainRequest to_request(const Options& options) {
   if (options.resume == "auto" && options.run.empty())
     fail("--resume auto: name the run to go on with, --run DIR");
   request.resume = options.resume == "auto" ? Resume::kAuto : Resume::kNever;
-  request.run = options.run.empty() ? unused_run_directory(options.config_file)
-                                    : std::filesystem::path(options.run);
+  if (options.resume == "auto" && !options.initial_weights.empty() &&
+      options.workers.max_restarts == 0)
+    log_info("--init-from is for a new run: a run that is there goes on with its own weights");
+  request.initial_weights = options.initial_weights;
+  request.run = options.run;
   request.command_line = command_line();
   return request;
 }
@@ -127,14 +139,23 @@ void print_summary(const TrainSummary& s) {
 }
 
 int run(const Options& options) {
-  const TrainRequest request = to_request(options);
+  TrainRequest request = to_request(options);
   if (options.print_config) {
     fmt::print("{}", to_toml(resolve_config(request)));
     return 0;
   }
-  const TrainSummary summary = train(request);
-  options.json ? print_json(summary) : print_summary(summary);
-  return 0;
+  if (request.run.empty()) request.run = unused_run_directory(options.config_file);
+  if (must_launch(options.workers)) {
+    resolve_config(request);  // what is wrong with it is said once, before workers start
+    return launch_workers(options.workers, {"--run", request.run.string()}, {"--resume", "auto"});
+  }
+  return run_as_worker(options.workers, [&](World& world) {
+    Communicator& workers = world.everyone();
+    request.run = gather_texts(workers, request.run.string(), {"run directory"}).front();
+    const TrainSummary summary = train(request, world);
+    if (workers.rank() == 0) options.json ? print_json(summary) : print_summary(summary);
+    return 0;
+  });
 }
 
 }  // namespace
@@ -157,6 +178,13 @@ void add_train(CLI::App& app, Action& chosen) {
                    "run must be new")
       ->check(CLI::IsMember({"auto", "never"}))
       ->capture_default_str();
+  command
+      ->add_option(
+          "--init-from", options->initial_weights,
+          "start a new run from the weights of this run, checkpoint or export; BASE layers "
+          "it lacks start as the identity")
+      ->type_name("MODEL");
+  add_worker_options(*command, options->workers);
   command->add_option("--max-time", options->max_time, "short for --training.max_time")
       ->type_name("TIME");
   command->add_flag("--print-config", options->print_config,

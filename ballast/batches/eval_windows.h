@@ -19,6 +19,7 @@ class EvalWindows {
   // Throws UserError for a stride outside [1, context] or a source with nothing to predict.
   EvalWindows(std::shared_ptr<const TokenSource> source, int64_t context, int64_t stride);
 
+  const TokenSource& source() const { return *source_; }
   uint64_t size() const { return windows_; }             // windows
   uint64_t predictions() const { return predictions_; }  // targets in all windows together
   // Windows [first, first + count) as rows. A row beyond the end of the source is filled up with

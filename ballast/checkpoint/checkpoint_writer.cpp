@@ -66,11 +66,17 @@ void rename_over(const fs::path& temporary, const fs::path& target) {
 
 }  // namespace
 
-std::vector<TensorEntry> write_checkpoint_file(const fs::path& folder, const std::string& file,
+std::vector<TensorEntry> write_checkpoint_file(const UnfinishedCheckpoint& checkpoint,
+                                               const std::string& file,
                                                std::span<const TensorView> tensors,
                                                size_t threads) {
-  std::vector<TensorEntry> entries = make_entries(file, tensors, threads);
-  write_safetensors(folder / file, tensors);
+  uint64_t bytes = 0;
+  for (const TensorView& tensor : tensors) bytes += tensor.data.size();
+  std::vector<TensorEntry> entries;
+  saving(checkpoint.step, bytes, checkpoint.folder, [&] {
+    entries = make_entries(file, tensors, threads);
+    write_safetensors(checkpoint.folder / file, tensors);
+  });
   return entries;
 }
 
@@ -94,12 +100,7 @@ CheckpointWriter::~CheckpointWriter() {
 std::vector<TensorEntry> CheckpointWriter::write_file(const std::string& file,
                                                       std::span<const TensorView> tensors,
                                                       size_t threads) {
-  std::vector<TensorEntry> entries;
-  uint64_t bytes = 0;
-  for (const TensorView& tensor : tensors) bytes += tensor.data.size();
-  saving(step_, bytes, temporary_,
-         [&] { entries = write_checkpoint_file(temporary_, file, tensors, threads); });
-  return entries;
+  return write_checkpoint_file({temporary_, step_}, file, tensors, threads);
 }
 
 fs::path CheckpointWriter::commit(const Manifest& manifest) {

@@ -13,10 +13,17 @@
 
 namespace ballast {
 
-// Writes one file of a checkpoint into `folder`, durably, and returns its entries for the manifest.
-// Checksums are computed on up to `threads` threads (0: all cores). Any number of workers and
-// threads may each write their own files. Throws UserError, e.g. on a full disk.
-std::vector<TensorEntry> write_checkpoint_file(const fs::path& folder, const std::string& file,
+// Where the files of a checkpoint are written: CheckpointWriter::folder().
+struct UnfinishedCheckpoint {
+  fs::path folder;
+  uint64_t step = 0;
+};
+
+// Writes one file of a checkpoint, durably, and returns its entries for the manifest. Checksums are
+// computed on up to `threads` threads (0: all cores). Any number of workers and threads may each
+// write their own files. Throws UserError, e.g. on a full disk.
+std::vector<TensorEntry> write_checkpoint_file(const UnfinishedCheckpoint& checkpoint,
+                                               const std::string& file,
                                                std::span<const TensorView> tensors,
                                                size_t threads = 0);
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ballast/comm/tensor_text.h"
+#include "ballast/comm/texts.h"
 #include "ballast/system/checksum.h"
 #include "ballast/system/file.h"
 
@@ -37,24 +38,6 @@ std::vector<int64_t> gather(Communicator& group, std::span<const int64_t> values
   const Tensor all = at::empty({group.size() * std::ssize(values)}, at::kLong);
   group.all_gather(all, host_tensor(values), label);
   return {all.const_data_ptr<int64_t>(), all.const_data_ptr<int64_t>() + all.numel()};
-}
-
-// The same of text of any length.
-std::vector<std::string> gather(Communicator& group, const std::string& text, Label label) {
-  const int64_t length = std::ssize(text);
-  const RowsOfWorker lengths = gather(group, {&length, 1}, label);
-  const Tensor own = at::empty({length}, at::kByte);
-  std::memcpy(own.mutable_data_ptr(), text.data(), text.size());
-  const Tensor all =
-      at::empty({std::accumulate(lengths.begin(), lengths.end(), int64_t{0})}, at::kByte);
-  group.all_gather_uneven(all, own, lengths, label);
-  std::vector<std::string> texts;
-  const char* at = static_cast<const char*>(all.const_data_ptr());
-  for (const int64_t size : lengths) {
-    texts.emplace_back(at, static_cast<size_t>(size));
-    at += size;
-  }
-  return texts;
 }
 
 // Facts as one text and back, each part with its length before it.
@@ -166,14 +149,14 @@ void check_agreement(Communicator& group, std::span<const Fact> facts, Label lab
   const auto hashes = gather(group, {&hash, 1}, label);
   if (std::ranges::count(hashes, hash) == std::ssize(hashes)) return;
   throw SharedError(fmt::format("the workers do not agree ({}); all must be started alike:{}",
-                                label.purpose, differences(gather(group, own, label))));
+                                label.purpose, differences(gather_texts(group, own, label))));
 }
 
 void check_same_folder(Communicator& group, const std::filesystem::path& folder, Label label) {
   namespace fs = std::filesystem;
   std::random_device random;  // a name that no file system remembers as missing
   const std::string own = fmt::format(".ballast-{:08x}{:08x}-{}", random(), random(), ::getpid());
-  const std::string name = gather(group, own, label).front();
+  const std::string name = gather_texts(group, own, label).front();
   std::error_code error;
   bool written = true;
   if (group.rank() == 0) {
@@ -232,7 +215,7 @@ void check_equal(Communicator& group, std::span<const NamedTensor> tensors, Labe
   });
   const int root = most->second.front();
   const auto texts =
-      gather(group, difference_from(group, tensors[*first].tensor, root, label), label);
+      gather_texts(group, difference_from(group, tensors[*first].tensor, root, label), label);
   std::string who;
   for (const auto& [hash, members] : camps) {
     if (hash != most->first)
@@ -243,6 +226,25 @@ void check_equal(Communicator& group, std::span<const NamedTensor> tensors, Labe
       fmt::format("{} of {} tensors that all workers share are no longer equal ({}). The first is "
                   "{}; it differs on{}",
                   differing, count, label.purpose, tensors[*first].name, who));
+}
+
+void all_or_none(Communicator& group, const std::function<void()>& work, Label label) {
+  std::string trouble;
+  try {
+    work();
+  } catch (const UserError& error) {
+    trouble = error.what();
+    if (trouble.empty()) trouble = "it failed";
+  }
+  const auto all = gather_texts(group, trouble, label);
+  std::vector<std::string> lines;
+  for (size_t worker = 0; worker < all.size(); ++worker) {
+    if (all[worker].empty() || std::ranges::count(lines, all[worker]) > 0) continue;
+    lines.push_back(all[worker]);
+    if (group.size() > 1 && std::ranges::count(all, all[worker]) < group.size())
+      lines.back() = fmt::format("worker {}: {}", worker, all[worker]);
+  }
+  if (!lines.empty()) throw SharedError(fmt::format("{}", fmt::join(lines, "\n")));
 }
 
 }  // namespace ballast

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -42,5 +43,9 @@ struct NamedTensor {
 // by a hash of each. SharedError: names, types or shapes differ; or the first tensor that differs,
 // who has another one than most, in how many elements and by how much.
 void check_equal(Communicator& group, std::span<const NamedTensor> tensors, Label label);
+
+// Collective. Does `work` on every worker; where it throws a UserError, all throw a SharedError
+// that says what happened on whom. For what may fail on some: files, memory.
+void all_or_none(Communicator& group, const std::function<void()>& work, Label label);
 
 }  // namespace ballast

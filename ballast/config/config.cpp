@@ -99,11 +99,62 @@ void set_knob(Config& config, const std::string& key, const std::string& value) 
        key, nearest(key, names));
 }
 
+int64_t ExpertsConfig::sublayers_of_layer() const {
+  if (sublayers > 0 || layers == 0) return sublayers;
+  const int64_t all = size == "small" ? 4 : size == "large" ? 27 : 10;
+  return all / layers;
+}
+
+std::vector<int64_t> ExpertsConfig::places(int64_t blocks) const {
+  std::vector<int64_t> places;
+  for (int64_t i = 1; i <= layers; ++i)
+    places.push_back(placement == "top" ? blocks : i * blocks / (layers + 1));
+  return places;
+}
+
+namespace {
+
+void check_experts(const ExpertsConfig& experts, int64_t blocks) {
+  if (experts.layers == 0) return;
+  if (experts.placement == "top" && experts.layers > 1)
+    fail("experts.placement: top is for one BASE layer, and experts.layers is {}", experts.layers);
+  if (experts.layers > blocks) {
+    fail("experts.layers: {} BASE layers do not fit between {} blocks; want at most {}",
+         experts.layers, blocks, blocks);
+  }
+  if (experts.sublayers_of_layer() == 0) {
+    fail(
+        "experts.size: the sublayers of a {} expert do not suffice for {} BASE layers; give "
+        "experts.sublayers",
+        experts.size, experts.layers);
+  }
+}
+
+}  // namespace
+
+void check_workers(const Config& config, int64_t workers) {
+  const int64_t rows = config.training.batch / config.training.micro_steps;
+  const auto check = [&](const char* knob, const char* what, int64_t count) {
+    if (count % workers != 0)
+      fail("{}: {} {} cannot be divided among {} workers; change one of them", knob, count, what,
+           workers);
+  };
+  check("training.batch", "sequences of a micro-step", rows);
+  if (config.experts.layers == 0) return;
+  check("experts.count", "experts", config.experts.count);
+  check("experts.groups", "routing groups", config.experts.groups);
+  if (rows % config.experts.groups != 0) {
+    fail("experts.groups: {} routing groups do not divide the {} sequences of a micro-step",
+         config.experts.groups, rows);
+  }
+}
+
 void check_config(const Config& config) {
   const ModelConfig& m = config.model;
   if (m.width % m.heads != 0) {
     fail("model.heads: {} heads do not divide the width {}", m.heads, m.width);
   }
+  check_experts(config.experts, m.layers);
   const TrainingConfig& t = config.training;
   if (t.batch % t.micro_steps != 0) {
     fail("training.batch: {} sequences do not divide into {} micro-steps", t.batch, t.micro_steps);
@@ -112,24 +163,36 @@ void check_config(const Config& config) {
     fail("data.train: name at least one source (builtin, or a folder made by `ballast prepare`)");
 }
 
+namespace {
+
+std::string value_text(const Knob& knob) {
+  return std::visit(
+      [](const auto* value) {
+        if constexpr (requires { value->begin()->size(); }) {
+          return fmt::format("[{}]", fmt::join(*value, ", "));
+        } else {
+          return fmt::format("{}", *value);
+        }
+      },
+      knob.target);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> knob_values(const Config& config) {
+  Config copy = config;
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const Knob& knob : knobs(copy)) values.emplace_back(knob.name(), value_text(knob));
+  return values;
+}
+
 std::vector<std::string> differences(const Config& before, const Config& after, Compare compare) {
   Config a = before, b = after;
   const auto left = knobs(a), right = knobs(b);
   std::vector<std::string> lines;
   for (size_t i = 0; i < left.size(); ++i) {
     if (compare == Compare::kWhatIsComputed && left[i].is_operational) continue;
-    const auto text = [](const Knob& knob) {
-      return std::visit(
-          [](const auto* value) {
-            if constexpr (requires { value->begin()->size(); }) {
-              return fmt::format("[{}]", fmt::join(*value, ", "));
-            } else {
-              return fmt::format("{}", *value);
-            }
-          },
-          knob.target);
-    };
-    const std::string from = text(left[i]), to = text(right[i]);
+    const std::string from = value_text(left[i]), to = value_text(right[i]);
     if (from != to) lines.push_back(fmt::format("{}: {} -> {}", left[i].name(), from, to));
   }
   return lines;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ballast {
@@ -21,6 +22,27 @@ struct ModelConfig {
   int64_t feed_forward_width() const { return hidden > 0 ? hidden : 4 * width; }
 };
 
+// The BASE layers within the blocks.
+struct ExpertsConfig {
+  int64_t layers = 0;  // N; 0: a dense model
+  int64_t count = 8;   // E, of each layer
+  std::string placement =
+      "spread";                   // spread: after blocks floor(i L / (N + 1)); top: after the last
+  std::string size = "standard";  // small, standard, large: 4, 10, 27 sublayers over all layers
+  int64_t sublayers = 0;          // of each layer; 0: as many as `size` gives each of the N
+  int64_t groups = 0;             // routing groups of a micro-step; 0: as many as workers
+  bool shuffle = true;
+  std::string solver = "exact";         // exact, auction or sinkhorn
+  std::string test_routing = "greedy";  // greedy or priced
+  double price_decay = 0.98;            // of the average of prices, a step
+  bool self_check = false;              // check each assignment
+
+  // Residual blocks of each expert of one layer, resolved.
+  int64_t sublayers_of_layer() const;
+  // How many blocks stand before each of the N layers, ascending.
+  std::vector<int64_t> places(int64_t blocks) const;
+};
+
 struct DataConfig {
   std::vector<std::string> train = {"builtin"};  // PATH or PATH:WEIGHT
   std::vector<std::string> valid;                // empty: the valid split of `train`
@@ -37,7 +59,8 @@ struct OptimizerConfig {
   double beta2 = 0.98;
   double epsilon = 1e-8;
   double weight_decay = 0.0;
-  double clip_norm = 1.0;  // 0: no clipping
+  double clip_norm = 1.0;            // 0: no clipping
+  std::string clip_over = "shared";  // parameters whose norm is clipped: shared (the paper) or all
 };
 
 struct TrainingConfig {
@@ -53,6 +76,8 @@ struct TrainingConfig {
   int64_t log_every = 10;
   int64_t validate_every = 250;
   int64_t validate_batches = 8;
+  int64_t compare_every =
+      1000;  // steps between comparisons of the shared parameters of all workers
   int64_t sample_every = 0;
   int64_t sample_tokens = 200;
   std::string sample_prompt;
@@ -69,6 +94,7 @@ struct CheckpointConfig {
 
 struct Config {
   ModelConfig model;
+  ExpertsConfig experts;
   DataConfig data;
   OptimizerConfig optimizer;
   TrainingConfig training;
@@ -82,6 +108,9 @@ void read_config_text(Config& config, const std::string& toml, const std::string
 void set_knob(Config& config, const std::string& key, const std::string& value);
 // Ranges are checked as values are set; this checks what involves several values.
 void check_config(const Config& config);
+// What has to fit the number of workers: it divides experts, routing groups and the sequences of a
+// micro-step. REQUIRES: experts.groups is resolved.
+void check_workers(const Config& config, int64_t workers);
 
 // The resolved configuration as TOML, every knob with its help, readable by read_config_text.
 std::string to_toml(const Config& config);
@@ -92,6 +121,9 @@ enum class Compare {
 };  // the latter leaves out how a run is watched and kept
 std::vector<std::string> differences(const Config& before, const Config& after,
                                      Compare compare = Compare::kEverything);
+
+// Every knob's name and value as text.
+std::vector<std::pair<std::string, std::string>> knob_values(const Config& config);
 
 struct KnobHelp {
   std::string section, key, type, help, default_value;

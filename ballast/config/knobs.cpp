@@ -45,6 +45,34 @@ void add_model(std::vector<Knob>& list, ModelConfig& m) {
   section.add("context", &m.context, 1, 1 << 20, "tokens a sequence holds, S");
 }
 
+void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {
+  Section section("experts", list);
+  section.add("layers", &e.layers, 0, 10000, "BASE layers N; 0: a dense model");
+  section.add("count", &e.count, 1, 16384, "experts E of each BASE layer");
+  section.add("placement", &e.placement, {"spread", "top"},
+              "where BASE layers stand; spread: after blocks floor(i L / (N + 1)), top: after the "
+              "last block");
+  section.add("size", &e.size, {"small", "standard", "large"},
+              "the paper's experts: 4, 10 or 27 sublayers, divided among the BASE layers");
+  section.add("sublayers", &e.sublayers, 0, 10000,
+              "residual feed-forward blocks of each expert of a layer; 0: what experts.size gives");
+  section.add("groups", &e.groups, 0, 1 << 20,
+              "routing groups of a micro-step, each assigned by itself; 0: one for each worker the "
+              "run starts with, kept when it goes on with others");
+  section.add("shuffle", &e.shuffle, "mix the tokens of all groups at random before assigning");
+  section.add("solver", &e.solver, {"exact", "auction", "sinkhorn"},
+              "how tokens are assigned in training: the optimum, or the paper's auction");
+  section
+      .add("test_routing", &e.test_routing, {"greedy", "priced"},
+           "how validation and samples route: greedy, each token to its best expert; priced, to "
+           "the best after the average prices of training")
+      .operational();
+  section.add("price_decay", &e.price_decay, 0, 0.999999,
+              "how much of the average of prices a step keeps");
+  section.add("self_check", &e.self_check, "check that every assignment is valid and balanced")
+      .operational();
+}
+
 void add_data(std::vector<Knob>& list, DataConfig& d) {
   Section section("data", list);
   section.add("train", &d.train,
@@ -75,6 +103,9 @@ void add_optimizer(std::vector<Knob>& list, OptimizerConfig& o) {
               "decoupled weight decay of matrices (AdamW); 0: plain Adam");
   section.add("clip_norm", &o.clip_norm, 0, kMany,
               "largest gradient norm; longer gradients are scaled down to it; 0: no clipping");
+  section.add("clip_over", &o.clip_over, {"shared", "all"},
+              "whose norm is taken for clipping: the shared parameters', as in the paper, or also "
+              "the experts'");
 }
 
 void add_training(std::vector<Knob>& list, TrainingConfig& t) {
@@ -111,6 +142,10 @@ void add_training(std::vector<Knob>& list, TrainingConfig& t) {
            "batches a validation takes; 0: the whole validation set")
       .operational();
   section
+      .add("compare_every", &t.compare_every, 0, kMany,
+           "steps between checks that the shared parameters are equal on all workers; 0: never")
+      .operational();
+  section
       .add("sample_every", &t.sample_every, 0, kMany,
            "steps between text samples; 0: only at the end")
       .operational();
@@ -143,6 +178,7 @@ void add_checkpoint(std::vector<Knob>& list, CheckpointConfig& c) {
 std::vector<Knob> knobs(Config& config) {
   std::vector<Knob> list;
   add_model(list, config.model);
+  add_experts(list, config.experts);
   add_data(list, config.data);
   add_optimizer(list, config.optimizer);
   add_training(list, config.training);

@@ -2,42 +2,124 @@
 #include "ballast/inference/evaluate.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "ballast/inference/batch_tensors.h"
 #include "ballast/kernels/cross_entropy.h"
 
 namespace ballast {
 
-Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
-                    const EvalWindows& windows, const TokenSourceInfo& source,
-                    const EvaluationLimits& limits, const std::function<bool(uint64_t)>& advance) {
-  const at::NoGradGuard no_grad;
-  const uint64_t wanted =
-      limits.max_windows ? std::min(limits.max_windows, windows.size()) : windows.size();
-  double sum = 0;
-  Evaluation result;
-  for (uint64_t done = 0; done < wanted;) {
-    // A part of the windows is taken as runs of one batch each, spread evenly over the source.
-    const uint64_t count = std::min<uint64_t>(static_cast<uint64_t>(limits.batch), wanted - done);
-    const uint64_t first = wanted == windows.size() ? done
-                                                    : done * (windows.size() - count) /
-                                                          std::max<uint64_t>(1, wanted - count);
-    const Batch batch = windows.at(std::min(first, windows.size() - count), count);
-    const BatchTensors tensors = to_device(batch, place.device);
-    const at::Tensor losses = next_token_losses(model.forward(tensors.inputs),
-                                                model.token_embedding().value, tensors.targets);
-    sum += losses.sum(at::kDouble).item<double>();
-    result.tokens += static_cast<uint64_t>(
-        std::ranges::count_if(batch.targets, [](int64_t t) { return t >= 0; }));
-    done += count;
-    if (advance && !advance(count)) break;
+namespace {
+
+// The windows of batch `index`, one after another; a part of the source is taken as batches that
+// are spread evenly over it.
+struct WindowRange {
+  uint64_t first = 0, count = 0;
+};
+
+WindowRange windows_of_batch(uint64_t index, uint64_t batch, uint64_t wanted, uint64_t all) {
+  const uint64_t done = std::min(index * batch, wanted), count = std::min(batch, wanted - done);
+  if (wanted == all) return {done, count};
+  const uint64_t first = done * (all - count) / std::max<uint64_t>(1, wanted - count);
+  return {std::min(first, all - count), count};
+}
+
+// For a worker that has no windows left while others go on: nothing of it counts.
+Batch batch_without_targets(int64_t context) {
+  const auto size = static_cast<size_t>(context);
+  return {.rows = 1,
+          .context = context,
+          .inputs = std::vector<int64_t>(size, 0),
+          .targets = std::vector<int64_t>(size, kIgnoredTarget)};
+}
+
+// Counts what the BASE layers do with the inputs of targets that count.
+class ExpertCounter {
+ public:
+  ExpertCounter(const LanguageModel& model, const TokenSource& source) {
+    for (const auto& layer : model.base_layers()) {
+      uses.emplace_back(layer->router().prices().size(0), model.config().vocabulary,
+                        source.domains());
+      places_.push_back(layer->place());
+    }
   }
+
+  // A routing that counts the tokens of `batch`, which must outlive it.
+  Routing watching(RoutingMode mode, const Batch& batch) {
+    if (uses.empty()) return {.mode = mode};
+    std::vector<uint8_t> counted;
+    for (const int64_t target : batch.targets) counted.push_back(target >= 0 ? 1 : 0);
+    return {.mode = mode, .seen = [this, &batch, counted](const SeenRoute& route) {
+              const auto place = std::ranges::find(places_, route.layer) - places_.begin();
+              const at::Tensor expert = route.expert_of_token.to(at::kCPU, at::kInt);
+              const auto* begin = expert.const_data_ptr<int32_t>();
+              uses[static_cast<size_t>(place)].add(batch.inputs, batch.domains,
+                                                   {begin, static_cast<size_t>(expert.numel())},
+                                                   counted);
+            }};
+  }
+
+  void sum_over(Communicator& workers) {
+    for (ExpertUse& use : uses) {
+      const std::span<double> counts = use.counts();
+      const at::Tensor all =
+          at::from_blob(counts.data(), {std::ssize(counts)}, at::TensorOptions(at::kDouble));
+      workers.all_reduce(all, Reduction::kSum, {"expert use"});
+    }
+  }
+
+  std::vector<ExpertUse> uses;
+
+ private:
+  std::vector<int64_t> places_;
+};
+
+}  // namespace
+
+Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
+                    const EvalWindows& windows, const EvaluationOptions& options,
+                    const std::function<bool(uint64_t)>& advance) {
+  const at::NoGradGuard no_grad;
+  Communicator& workers = model.workers();
+  const uint64_t wanted =
+      options.max_windows ? std::min(options.max_windows, windows.size()) : windows.size();
+  const auto batch = static_cast<uint64_t>(options.batch);
+  const uint64_t batches = (wanted + batch - 1) / batch;
+  const auto together = static_cast<uint64_t>(workers.size());
+  ExpertCounter experts(model, windows.source());
+  double sum = 0, tokens = 0;
+  for (uint64_t next = 0; next < batches; next += together) {
+    const WindowRange mine = windows_of_batch(next + static_cast<uint64_t>(workers.rank()), batch,
+                                              wanted, windows.size());
+    const Batch read = mine.count > 0 ? windows.at(mine.first, mine.count)
+                                      : batch_without_targets(model.config().context);
+    const BatchTensors tensors = to_device(read, place.device);
+    const at::Tensor hidden =
+        model.forward(tensors.inputs, experts.watching(options.routing, read));
+    const at::Tensor losses =
+        next_token_losses(hidden, model.token_embedding().value, tensors.targets);
+    sum += losses.sum(at::kDouble).item<double>();
+    tokens +=
+        static_cast<double>(std::ranges::count_if(read.targets, [](int64_t t) { return t >= 0; }));
+    const uint64_t taken = std::min((next + together) * batch, wanted) - next * batch;
+    if (advance && !advance(taken)) break;
+  }
+  const at::Tensor totals = at::tensor({sum, tokens}, at::kDouble);
+  workers.all_reduce(totals, Reduction::kSum, {"evaluation"});
+  sum = totals[0].item<double>();
+  experts.sum_over(workers);
+  Evaluation result;
+  result.experts = std::move(experts.uses);
+  result.tokens = static_cast<uint64_t>(totals[1].item<double>());
   result.loss = result.tokens > 0 ? sum / static_cast<double>(result.tokens) : 0;
   result.perplexity = std::exp(result.loss);
+  const TokenSourceInfo& source = windows.source().info();
   if (source.source_bytes && result.tokens == windows.predictions()) {
     result.bits_per_byte = sum / std::numbers::ln2 / static_cast<double>(*source.source_bytes);
   }

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "ballast/batches/eval_windows.h"
 #include "ballast/model/device.h"
 #include "ballast/model/language_model.h"
+#include "ballast/router/expert_use.h"
 
 namespace ballast {
 
@@ -16,18 +18,21 @@ struct Evaluation {
   double perplexity = 0;                // exp(loss)
   uint64_t tokens = 0;                  // predicted tokens
   std::optional<double> bits_per_byte;  // where the text's size is known and all of it was read
+  std::vector<ExpertUse> experts;       // of each BASE layer, over the predicted tokens' inputs
 };
 
-struct EvaluationLimits {
-  int64_t batch = 8;         // windows at a time
+struct EvaluationOptions {
+  int64_t batch = 8;         // windows at a time, on each worker
   uint64_t max_windows = 0;  // 0: all; else as many, spread evenly over the source
+  RoutingMode routing = RoutingMode::kGreedy;  // balanced: within each batch
 };
 
-// Next-token loss of the model over the windows, without gradients. `advance` is told of each
-// batch's windows; returning false stops early, and the result covers what was read.
+// Next-token loss of the model over the windows, without gradients. The model's workers take the
+// batches in turn, also where they do not come out even; all get the result of all. Collective.
+// `advance` is told of the windows that all workers took; returning false (on all of them) stops
+// early, and the result covers what was read.
 Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
-                    const EvalWindows& windows, const TokenSourceInfo& source,
-                    const EvaluationLimits& limits,
+                    const EvalWindows& windows, const EvaluationOptions& options,
                     const std::function<bool(uint64_t)>& advance = {});
 
 }  // namespace ballast

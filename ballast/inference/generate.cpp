@@ -16,9 +16,11 @@ using at::Tensor;
 // The state of a batch of continuations.
 class Continuation {
  public:
-  Continuation(const LanguageModel& model, const ComputePlace& place, size_t prompts)
+  Continuation(const LanguageModel& model, const ComputePlace& place, RoutingMode routing,
+               size_t prompts)
       : model_(model),
         place_(place),
+        routing_{.mode = routing},
         cache_(model.config(), static_cast<int64_t>(prompts), options(place)) {}
 
   static at::TensorOptions options(const ComputePlace& place) {
@@ -35,14 +37,14 @@ class Continuation {
     if (kept > 1) {
       const std::vector<int64_t> ids(text.end() - static_cast<std::ptrdiff_t>(kept),
                                      text.end() - 1);
-      model_.forward(to_tensor(ids).unsqueeze(0), one);
+      model_.forward(to_tensor(ids).unsqueeze(0), routing_, one);
     }
     cache_.take_row(static_cast<int64_t>(row), one);
   }
 
   // The logits [B, V] after each row's last token.
   Tensor step(const std::vector<int64_t>& last) {
-    const Tensor hidden = model_.forward(to_tensor(last).unsqueeze(1), cache_);
+    const Tensor hidden = model_.forward(to_tensor(last).unsqueeze(1), routing_, cache_);
     return model_.logits(hidden).to(at::kFloat).cpu().contiguous();
   }
 
@@ -59,6 +61,7 @@ class Continuation {
 
   const LanguageModel& model_;
   ComputePlace place_;
+  Routing routing_;
   KeyValueCache cache_;
 };
 
@@ -73,7 +76,7 @@ std::vector<std::vector<TokenId>> generate(const LanguageModel& model, const Com
   const size_t rows = prompts.size();
   std::vector<std::vector<TokenId>> texts(rows), written(rows);
   std::vector<bool> done(rows, options.max_tokens <= 0);
-  Continuation continuation(model, place, rows);
+  Continuation continuation(model, place, options.routing, rows);
   for (size_t p = 0; p < rows; ++p) {
     texts[p] = {end_of_text};  // what stands before every document in training
     texts[p].insert(texts[p].end(), prompts[p].begin(), prompts[p].end());

@@ -17,6 +17,7 @@ struct GenerationOptions {
   int64_t max_tokens = 200;
   SamplingOptions sampling = {};
   uint64_t seed = 1;
+  RoutingMode routing = RoutingMode::kGreedy;  // greedy or priced: a token must not see the others
   bool stop_at_end_of_text = true;
 };
 
@@ -26,6 +27,7 @@ using TokenCallback = std::function<bool(size_t prompt, TokenId token)>;
 // Continues each prompt (token ids; an empty one starts a document), all in one batch with a
 // key-value cache; token i of prompt p depends on (seed, p, i) and the prompt alone. When a text
 // fills the model's context, its older half is forgotten. Returns the new tokens of each prompt.
+// With several workers all call it with the same arguments, and write the same.
 std::vector<std::vector<TokenId>> generate(const LanguageModel& model, const ComputePlace& place,
                                            TokenId end_of_text,
                                            const std::vector<std::vector<TokenId>>& prompts,

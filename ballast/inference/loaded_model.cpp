@@ -37,25 +37,32 @@ void check_tokenizer(const LoadedModel& loaded, const std::string& origin) {
 
 }  // namespace
 
-std::unique_ptr<LoadedModel> load_model(const std::filesystem::path& path,
-                                        const std::string& device, const std::string& precision,
-                                        const std::string& tokenizer_path) {
+std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, World& world) {
+  const fs::path& path = request.path;
+  Communicator& workers = world.everyone();
   const Checkpoint checkpoint = open_checkpoint(is_export(path) ? path / kExportedWeights : path);
   auto loaded = std::make_unique<LoadedModel>();
   loaded->path = checkpoint.path();
   loaded->step = checkpoint.manifest().step;
   read_config_text(loaded->config, checkpoint.manifest().config,
                    checkpoint.path().string() + ", its config");
-  loaded->place = choose_place(
-      {.device = device, .precision = precision, .threads = loaded->config.training.threads});
-  loaded->model = std::make_unique<LanguageModel>(loaded->config.model, loaded->table);
+  if (loaded->config.experts.layers > 0 && loaded->config.experts.count % workers.size() != 0) {
+    fail("{} has {} experts, which cannot be divided among {} workers", path.string(),
+         loaded->config.experts.count, workers.size());
+  }
+  loaded->place = choose_place({.device = request.device,
+                                .precision = request.precision,
+                                .threads = loaded->config.training.threads,
+                                .on_machine = world.place()});
+  loaded->model = std::make_unique<LanguageModel>(loaded->config, loaded->table, workers);
   loaded->table.allocate({.device = loaded->place.device,
                           .working = loaded->place.working,
                           .master = loaded->place.working,
                           .trainable = false});
   load_segments(checkpoint, loaded->table, loaded->table.working(), "");
+  load_prices(checkpoint, *loaded->model);
   const std::string tokenizer =
-      tokenizer_path.empty() ? tokenizer_folder_of(path).string() : tokenizer_path;
+      request.tokenizer.empty() ? tokenizer_folder_of(path).string() : request.tokenizer;
   if (!tokenizer.empty()) loaded->tokenizer = load_tokenizer(tokenizer);
   check_tokenizer(*loaded, tokenizer);
   return loaded;

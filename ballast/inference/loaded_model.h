@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "ballast/comm/world.h"
 #include "ballast/config/config.h"
 #include "ballast/model/device.h"
 #include "ballast/model/language_model.h"
@@ -24,12 +25,15 @@ struct LoadedModel {
   std::unique_ptr<Tokenizer> tokenizer;  // null where the run had none (foreign token files)
 };
 
-// From a run directory (its newest valid checkpoint), a checkpoint, or an exported model. The
-// tokenizer is the run's; `tokenizer_path` overrides it. Throws UserError for anything that does
-// not fit.
-std::unique_ptr<LoadedModel> load_model(const std::filesystem::path& path,
-                                        const std::string& device, const std::string& precision,
-                                        const std::string& tokenizer_path = "");
+// From a run directory (its newest valid checkpoint), a checkpoint, or an exported model. Each
+// worker of the world, which must outlive the model, holds its part of the experts. Throws
+// UserError for anything that does not fit.
+struct LoadRequest {
+  std::filesystem::path path;
+  std::string device = "auto", precision = "auto";
+  std::string tokenizer;  // empty: the run's
+};
+std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, World& world);
 
 // A folder written by `ballast export`; a checkpoint and a run have more in them.
 inline constexpr const char* kExportedWeights = "model.safetensors";

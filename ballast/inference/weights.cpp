@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <cstring>
 
@@ -46,38 +47,63 @@ std::string full_name(const std::string& prefix, const std::string& name) {
 }  // namespace
 
 std::vector<TensorView> segment_views(const ParameterTable& table, const at::Tensor& flat,
-                                      const std::string& prefix, at::Tensor& host) {
-  host = flat.detach().cpu();  // the tensor itself where it is on the CPU already
+                                      const SegmentChoice& choice, at::Tensor& host) {
+  const int64_t begin = choice.owner == Owner::kExpert ? table.shared_end() : 0;
+  const int64_t end = choice.owner == Owner::kShared ? table.shared_end() : flat.numel();
+  host = flat.detach().narrow(0, begin, end - begin).cpu();  // a view where it is there already
   const auto* bytes = static_cast<const std::byte*>(host.const_data_ptr());
   const size_t width = host.element_size();
   std::vector<TensorView> views;
   for (const Segment& segment : table.segments()) {
-    views.push_back({full_name(prefix, segment.name),
+    if (choice.owner && segment.owner != *choice.owner) continue;
+    views.push_back({full_name(choice.prefix, segment.name),
                      dtype_of(host),
                      segment.shape,
-                     {bytes + static_cast<size_t>(segment.offset) * width,
+                     {bytes + static_cast<size_t>(segment.offset - begin) * width,
                       static_cast<size_t>(segment.size) * width}});
   }
   return views;
 }
 
+void load_segment(const Checkpoint& checkpoint, const std::string& name, const at::Tensor& target) {
+  const at::NoGradGuard no_grad;
+  const TensorView stored = checkpoint.tensor(name);
+  if (at::IntArrayRef(stored.shape) != target.sizes()) {
+    fail(
+        "{}: tensor {} is {}, but the model wants {}: this is a checkpoint of another "
+        "configuration",
+        checkpoint.path().string(), name, describe(stored.dtype, stored.shape),
+        describe(stored.dtype, target.sizes().vec()));
+  }
+  at::Tensor values = at::empty(stored.shape, scalar_type_of(stored.dtype, name));
+  std::memcpy(values.mutable_data_ptr(), stored.data.data(),
+              stored.data.size());  // the file's bytes may be unaligned
+  target.copy_(values);
+}
+
 void load_segments(const Checkpoint& checkpoint, const ParameterTable& table,
                    const at::Tensor& flat, const std::string& prefix) {
-  const at::NoGradGuard no_grad;
-  for (const Segment& segment : table.segments()) {
-    const std::string name = full_name(prefix, segment.name);
-    const TensorView stored = checkpoint.tensor(name);
-    if (stored.shape != segment.shape) {
-      fail(
-          "{}: tensor {} is {}, but the model wants {}: this is a checkpoint of another "
-          "configuration",
-          checkpoint.path().string(), name, describe(stored.dtype, stored.shape),
-          describe(stored.dtype, segment.shape));
-    }
-    at::Tensor values = at::empty(stored.shape, scalar_type_of(stored.dtype, name));
-    std::memcpy(values.mutable_data_ptr(), stored.data.data(),
-                stored.data.size());  // the file's bytes may be unaligned
-    table.view(flat, segment).copy_(values);
+  for (const Segment& segment : table.segments())
+    load_segment(checkpoint, full_name(prefix, segment.name), table.view(flat, segment));
+}
+
+std::vector<TensorView> price_views(const LanguageModel& model) {
+  std::vector<TensorView> views;
+  for (const auto& layer : model.base_layers()) {
+    const at::Tensor& prices = layer->router().prices();
+    views.push_back({layer->name() + ".prices",
+                     Dtype::kF64,
+                     prices.sizes().vec(),
+                     {static_cast<const std::byte*>(prices.const_data_ptr()), prices.nbytes()}});
+  }
+  return views;
+}
+
+void load_prices(const Checkpoint& checkpoint, const LanguageModel& model) {
+  for (const auto& layer : model.base_layers()) {
+    const at::Tensor prices = at::empty_like(layer->router().prices());
+    load_segment(checkpoint, layer->name() + ".prices", prices);
+    layer->router().set_prices(prices);
   }
 }
 

@@ -3,23 +3,37 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ballast/checkpoint/checkpoint.h"
+#include "ballast/model/language_model.h"
 #include "ballast/parameters/parameter_table.h"
 
 namespace ballast {
 
-// A flat buffer's segments as named host tensors, ready to be written: weights are called by the
-// parameter's name, other buffers "<prefix>/<name>". Tensors on a GPU are copied to `host` first,
-// which must outlive the views.
+// Which segments, and what their tensors are called: weights by the parameter's name, other buffers
+// "<prefix>/<name>".
+struct SegmentChoice {
+  std::string prefix = {};
+  std::optional<Owner> owner = {};  // nothing: all
+};
+
+// A flat buffer's segments as named host tensors, ready to be written. Tensors on a GPU are copied
+// to `host` first, which must outlive the views.
 std::vector<TensorView> segment_views(const ParameterTable& table, const at::Tensor& flat,
-                                      const std::string& prefix, at::Tensor& host);
+                                      const SegmentChoice& choice, at::Tensor& host);
 
 // Fills a flat buffer from a checkpoint. Throws UserError naming a tensor that is missing or of
 // another shape.
 void load_segments(const Checkpoint& checkpoint, const ParameterTable& table,
                    const at::Tensor& flat, const std::string& prefix);
+// One segment of it.
+void load_segment(const Checkpoint& checkpoint, const std::string& name, const at::Tensor& target);
+
+// The average prices of the BASE layers, called layer.6.prices.
+std::vector<TensorView> price_views(const LanguageModel& model);
+void load_prices(const Checkpoint& checkpoint, const LanguageModel& model);
 
 }  // namespace ballast

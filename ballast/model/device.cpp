@@ -3,8 +3,10 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "ballast/kernels/cuda_plugin.h"
@@ -42,12 +44,17 @@ ComputePlace choose_place(const PlaceRequest& request) {
   const bool gpu = find_gpu(request.device);
   if (request.deterministic)
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  const auto threads =
-      request.threads > 0 ? static_cast<int>(request.threads) : static_cast<int>(num_cores());
+  const int share = std::max(1, static_cast<int>(num_cores()) / request.on_machine.workers);
+  const int threads = request.threads > 0 ? static_cast<int>(request.threads) : share;
   if (at::get_num_threads() != threads) at::set_num_threads(threads);
   if (!gpu) keep_freed_memory();
   ComputePlace place;
-  if (gpu) place.device = at::Device(at::kCUDA, 0);
+  if (gpu) {
+    const c10::impl::VirtualGuardImpl gpus(at::kCUDA);
+    place.device = at::Device(
+        at::kCUDA, static_cast<c10::DeviceIndex>(request.on_machine.index % gpus.deviceCount()));
+    gpus.setDevice(place.device);
+  }
   const std::string& precision = request.precision;
   if (precision == "fp64") place.working = place.master = at::kDouble;
   if (precision == "bf16" || (precision == "auto" && gpu)) place.working = at::kBFloat16;

@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "ballast/comm/world.h"
+
 namespace ballast {
 
 struct ComputePlace {
@@ -17,8 +19,9 @@ struct ComputePlace {
 struct PlaceRequest {
   std::string device = "auto";     // auto, cpu or cuda
   std::string precision = "auto";  // auto, fp32, bf16 or fp64
-  int64_t threads = 0;             // 0: all cores
+  int64_t threads = 0;             // 0: this worker's share of the cores
   bool deterministic = false;      // on a GPU: only kernels that give the same bits each time
+  PlaceOnMachine on_machine = {};  // cores and GPUs are shared out among the workers there
 };
 
 // Decides where and in what to compute. Loads the CUDA plugin where a GPU is asked for or might be

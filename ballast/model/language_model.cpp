@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "ballast/kernels/embedding.h"
 #include "ballast/kernels/gemm.h"
@@ -15,6 +16,8 @@
 namespace ballast {
 
 using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
 
 Norm::Norm(int64_t width, const std::string& name, ParameterTable& table)
     : weight(table.declare(vector(name + ".weight", width, Initialization::one()))),
@@ -41,19 +44,52 @@ Block::Block(const ModelConfig& config, const std::string& name, ParameterTable&
       attention(config, name + ".attention", table),
       feed_forward(config, name + ".feed_forward", table) {}
 
-LanguageModel::LanguageModel(const ModelConfig& config, ParameterTable& table)
-    : config_(config),
-      token_embedding_(table.declare(matrix("token_embedding", config.vocabulary, config.width))),
+namespace {
+
+// Hands x on, and on the way back tells that everything after it is done.
+struct ProgressMark : torch::autograd::Function<ProgressMark> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, BackwardProgress* progress,
+                        int64_t block) {
+    context->saved_data["progress"] = reinterpret_cast<int64_t>(progress);
+    context->saved_data["block"] = block;
+    return x.view_as(x);
+  }
+  static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
+    reinterpret_cast<BackwardProgress*>(context->saved_data["progress"].toInt())
+        ->reached(context->saved_data["block"].toInt());
+    return {dy[0], {}, {}};
+  }
+};
+
+}  // namespace
+
+LanguageModel::LanguageModel(const Config& config, ParameterTable& table, Communicator& workers)
+    : config_(config.model),
+      workers_(workers),
+      token_embedding_(table.declare(matrix("token_embedding", config_.vocabulary, config_.width))),
       position_embedding_(
-          table.declare(matrix("position_embedding", config.context, config.width))),
+          table.declare(matrix("position_embedding", config_.context, config_.width))),
       blocks_([&] {
         std::vector<std::unique_ptr<Block>> blocks;
-        for (int64_t i = 0; i < config.layers; ++i) {
-          blocks.push_back(std::make_unique<Block>(config, "block." + std::to_string(i), table));
+        for (int64_t i = 0; i < config_.layers; ++i) {
+          blocks.push_back(std::make_unique<Block>(config_, "block." + std::to_string(i), table));
         }
         return blocks;
       }()),
-      output_norm_(config.width, "output_norm", table) {}
+      base_layers_([&] {
+        std::vector<std::unique_ptr<BaseLayer>> layers;
+        for (const int64_t place : config.experts.places(config_.layers))
+          layers.push_back(std::make_unique<BaseLayer>(config, place, table, workers));
+        return layers;
+      }()),
+      output_norm_(config_.width, "output_norm", table) {}
+
+Tensor LanguageModel::base_layers_after(int64_t blocks, Tensor x, const Routing& routing) const {
+  for (const auto& layer : base_layers_) {
+    if (layer->place() == blocks) x = layer->forward(x, routing);
+  }
+  return x;
+}
 
 Tensor LanguageModel::embed_at(const Tensor& tokens, const Tensor& positions) const {
   const Tensor graph_root = at::empty({0}).requires_grad_(at::GradMode::is_enabled());
@@ -61,27 +97,35 @@ Tensor LanguageModel::embed_at(const Tensor& tokens, const Tensor& positions) co
                graph_root);
 }
 
-Tensor LanguageModel::forward(const Tensor& tokens) const {
+Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
+                              BackwardProgress* progress) const {
   TORCH_CHECK(tokens.dim() == 2 && tokens.size(1) <= config_.context,
               "LanguageModel: want tokens [B, S] with S <= ", config_.context, ", got ",
               tokens.sizes());
   const int64_t rows = tokens.size(0);
   Tensor x = embed_at(
       tokens, at::arange(tokens.size(1), tokens.options()).expand_as(tokens));  // [B * S, D]
-  for (const auto& block : blocks_) {
-    x = x + block->attention.forward(block->attention_norm(x), rows);
-    x = x + block->feed_forward.forward(x);
+  x = base_layers_after(0, x, routing);
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    const Block& block = *blocks_[static_cast<size_t>(i)];
+    if (progress != nullptr) x = ProgressMark::apply(x, progress, i);
+    x = x + block.attention.forward(block.attention_norm(x), rows);
+    x = x + block.feed_forward.forward(x);
+    x = base_layers_after(i + 1, x, routing);
   }
   return output_norm_(x);
 }
 
-Tensor LanguageModel::forward(const Tensor& tokens, KeyValueCache& cache) const {
+Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
+                              KeyValueCache& cache) const {
   const Tensor positions =
       cache.cached().unsqueeze(1) + at::arange(tokens.size(1), tokens.options());  // [B, N]
   Tensor x = embed_at(tokens, positions);
+  x = base_layers_after(0, x, routing);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     x = x + blocks_[i]->attention.forward(blocks_[i]->attention_norm(x), cache.layers()[i]);
     x = x + blocks_[i]->feed_forward.forward(x);
+    x = base_layers_after(static_cast<int64_t>(i) + 1, x, routing);
   }
   cache.advance(tokens.size(1));
   return output_norm_(x);

@@ -6,7 +6,10 @@
 #include <memory>
 #include <vector>
 
+#include "ballast/comm/communicator.h"
 #include "ballast/config/config.h"
+#include "ballast/experts/base_layer.h"
+#include "ballast/experts/routing.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/model/attention.h"
 #include "ballast/model/key_value_cache.h"
@@ -40,29 +43,48 @@ struct Block {
   FeedForward feed_forward;
 };
 
+// Is told how far a backward pass has come.
+class BackwardProgress {
+ public:
+  virtual ~BackwardProgress() = default;
+  // The gradients of all parameters of blocks >= `block` are summed up.
+  virtual void reached(int64_t block) = 0;
+};
+
 // The paper's decoder: pre-norm blocks, LayerNorm also on the output, learned positions, and an
-// embedding that is tied to the output. Parameters live in the table given at construction.
+// embedding that is tied to the output; between the blocks the BASE layers, whose experts are
+// divided among the workers. Parameters live in the table given at construction.
 class LanguageModel {
  public:
   // Declares the parameters; the table is allocated by the caller afterwards.
-  LanguageModel(const ModelConfig& config, ParameterTable& table);
+  // REQUIRES: the workers divide the experts, and outlive this.
+  LanguageModel(const Config& config, ParameterTable& table, Communicator& workers);
 
-  // tokens [B, S'] int64, S' <= context -> the last representations [B * S', D]
-  at::Tensor forward(const at::Tensor& tokens) const;
+  // tokens [B, S'] int64, S' <= context -> the last representations [B * S', D].
+  // Collective where there are BASE layers, also backward.
+  at::Tensor forward(const at::Tensor& tokens, const Routing& routing,
+                     BackwardProgress* progress = nullptr) const;
   // The same for new tokens [B, N] that follow what the cache holds.
-  at::Tensor forward(const at::Tensor& tokens, KeyValueCache& cache) const;
+  at::Tensor forward(const at::Tensor& tokens, const Routing& routing, KeyValueCache& cache) const;
   // hidden [T, D] -> [T, V]
   at::Tensor logits(const at::Tensor& hidden) const;
 
   const Parameter& token_embedding() const { return token_embedding_; }
   const ModelConfig& config() const { return config_; }
+  Communicator& workers() const { return workers_; }
+  // In the order in which tokens pass them.
+  const std::vector<std::unique_ptr<BaseLayer>>& base_layers() const { return base_layers_; }
 
  private:
   at::Tensor embed_at(const at::Tensor& tokens, const at::Tensor& positions) const;
+  // The BASE layers that stand after `blocks` blocks.
+  at::Tensor base_layers_after(int64_t blocks, at::Tensor x, const Routing& routing) const;
 
   ModelConfig config_;
+  Communicator& workers_;
   const Parameter &token_embedding_, &position_embedding_;
   std::vector<std::unique_ptr<Block>> blocks_;
+  std::vector<std::unique_ptr<BaseLayer>> base_layers_;
   Norm output_norm_;
 };
 

@@ -2,8 +2,10 @@
 #include "ballast/parameters/parameter_table.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_qr.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
@@ -16,29 +18,41 @@ namespace ballast {
 
 using at::Tensor;
 
-const Parameter& ParameterTable::declare(SegmentSpec spec) {
-  for (const Segment& other : segments_) {
-    if (other.name == spec.name) throw std::logic_error("parameter declared twice: " + spec.name);
-  }
+size_t ParameterTable::add(SegmentSpec spec) {
+  if (!names_.insert(spec.name).second)
+    throw std::logic_error("parameter declared twice: " + spec.name);
   Segment segment;
   static_cast<SegmentSpec&>(segment) = std::move(spec);
   segment.size = 1;
   for (int64_t extent : segment.shape) segment.size *= extent;
   segments_.push_back(std::move(segment));
-  return parameters_.emplace_back();
+  return segments_.size() - 1;
+}
+
+const Parameter& ParameterTable::declare(SegmentSpec spec) {
+  return declared_.emplace_back(Parameter{}, add(std::move(spec))).parameter;
+}
+
+const Parameter& ParameterTable::declare_stack(std::vector<SegmentSpec> specs) {
+  const size_t first = segments_.size(), count = specs.size();
+  for (SegmentSpec& spec : specs) add(std::move(spec));
+  return declared_.emplace_back(Parameter{}, first, count, true).parameter;
 }
 
 void ParameterTable::allocate(const TableOptions& options) {
   int64_t total = 0;
   groups_.clear();
-  for (const bool decay : {true, false}) {
-    const int64_t begin = total;
-    for (Segment& segment : segments_) {
-      if ((segment.decay && !segment.frozen) != decay) continue;
-      segment.offset = total;
-      total += (segment.size + kAlignment - 1) / kAlignment * kAlignment;
+  for (const Owner owner : {Owner::kShared, Owner::kExpert}) {
+    for (const bool decay : {true, false}) {
+      const int64_t begin = total;
+      for (Segment& segment : segments_) {
+        if (segment.owner != owner || (segment.decay && !segment.frozen) != decay) continue;
+        segment.offset = total;
+        total += (segment.size + kAlignment - 1) / kAlignment * kAlignment;
+      }
+      if (total > begin) groups_.push_back({begin, total, owner, decay});
     }
-    if (total > begin) groups_.push_back({begin, total, decay});
+    if (owner == Owner::kShared) shared_end_ = total;
   }
   const auto buffer = [&](at::ScalarType dtype) {
     return at::zeros({total}, at::device(options.device).dtype(dtype));
@@ -51,11 +65,21 @@ void ParameterTable::allocate(const TableOptions& options) {
     first_moment_ = buffer(options.master);
     second_moment_ = buffer(options.master);
   }
-  for (size_t i = 0; i < segments_.size(); ++i) {
-    parameters_[i].value = view(working_, segments_[i]);
-    if (options.trainable && !segments_[i].frozen)
-      parameters_[i].gradient = view(gradient_, segments_[i]);
+  for (Declared& declared : declared_) {
+    declared.parameter.value = view(working_, declared);
+    if (options.trainable && !segments_[declared.first].frozen)
+      declared.parameter.gradient = view(gradient_, declared);
   }
+}
+
+Tensor ParameterTable::view(const Tensor& flat, const Declared& declared) const {
+  const Segment& first = segments_[declared.first];
+  const Tensor one = view(flat, first);
+  if (!declared.stacked) return one;
+  std::vector<int64_t> shape = first.shape, strides = one.strides().vec();
+  shape.insert(shape.begin(), static_cast<int64_t>(declared.count));
+  strides.insert(strides.begin(), (first.size + kAlignment - 1) / kAlignment * kAlignment);
+  return flat.as_strided(shape, strides, first.offset);
 }
 
 namespace {
@@ -70,6 +94,17 @@ void fill_normal(float* out, int64_t size, uint64_t key, double deviation) {
   });
 }
 
+Tensor orthogonal_rows(const Segment& segment, uint64_t key) {
+  Tensor values = at::empty(segment.shape, at::kFloat);
+  fill_normal(values.data_ptr<float>(), segment.size, key, 1.0);
+  values = values.to(at::kDouble);
+  const bool wide = segment.shape[0] <= segment.shape[1];
+  const auto [q, r] = at::linalg_qr(wide ? values.t() : values);
+  // The sign of R's diagonal makes the result unique: that of the matrix, not of the library.
+  const Tensor columns = q * r.diagonal().sign();
+  return (wide ? columns.t() : columns) * segment.initialization.gain;
+}
+
 }  // namespace
 
 void ParameterTable::initialize(uint64_t seed) {
@@ -82,6 +117,8 @@ void ParameterTable::initialize(uint64_t seed) {
       fill_normal(values.data_ptr<float>(), segment.size, random_bits(seed, segment.name),
                   segment.initialization.deviation);
       target.copy_(values);
+    } else if (segment.initialization.kind == Kind::kOrthogonal) {
+      target.copy_(orthogonal_rows(segment, random_bits(seed, segment.name)));
     } else {
       target.fill_(segment.initialization.kind == Kind::kOne ? 1 : 0);
     }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "ballast/kernels/parameter.h"
@@ -16,12 +17,15 @@ namespace ballast {
 enum class Owner { kShared, kExpert };
 
 struct Initialization {
-  enum class Kind { kZero, kOne, kNormal } kind = Kind::kZero;
+  enum class Kind { kZero, kOne, kNormal, kOrthogonal } kind = Kind::kZero;
   double deviation = 0;  // of kNormal
+  double gain = 0;       // of kOrthogonal
 
   static Initialization zero() { return {}; }
   static Initialization one() { return {Kind::kOne, 0}; }
   static Initialization normal(double deviation) { return {Kind::kNormal, deviation}; }
+  // A matrix whose rows (or columns, if they are fewer) are orthogonal and of length `gain`.
+  static Initialization orthogonal(double gain) { return {Kind::kOrthogonal, 0, gain}; }
 };
 
 // What a module asks for.
@@ -56,20 +60,27 @@ class ParameterTable {
 
   // The reference stays valid for the table's lifetime. Throws std::logic_error on a repeated name.
   const Parameter& declare(SegmentSpec spec);
+  // Segments that differ in their names alone, as one Parameter [count, ...]: slice i is the i-th,
+  // contiguous; between slices there may be padding.
+  const Parameter& declare_stack(std::vector<SegmentSpec> specs);
 
-  // Lays out all segments (those with decay first) and makes the buffers, filled with zeros.
+  // Lays out all segments (shared ones first, within an owner those with decay first, then in the
+  // order of declaration) and makes the buffers, filled with zeros.
   void allocate(const TableOptions& options);
-  // Fills the weights: element i of a segment is a function of (seed, name, i) alone.
+  // Fills the weights: a segment is a function of (seed, name) alone, whoever else is in the table.
   void initialize(uint64_t seed);
 
   const std::vector<Segment>& segments() const { return segments_; }
   const Segment& segment(const std::string& name) const;  // throws std::out_of_range
   at::Tensor view(const at::Tensor& flat, const Segment& segment) const;
   int64_t num_parameters() const;  // without padding
+  // The shared segments are the first elements of the flat buffers, the experts' the others.
+  int64_t shared_end() const { return shared_end_; }
 
-  // A range [begin, end) of the flat buffers that shares one decay rule.
+  // A range [begin, end) of the flat buffers that shares an owner and a decay rule.
   struct Group {
     int64_t begin = 0, end = 0;
+    Owner owner = Owner::kShared;
     bool decay = false;
   };
   const std::vector<Group>& groups() const { return groups_; }
@@ -83,8 +94,19 @@ class ParameterTable {
   void copy_master_to_working();
 
  private:
-  std::vector<Segment> segments_;     // in the order of declaration
-  std::deque<Parameter> parameters_;  // parallel to segments_; a deque keeps references valid
+  // One segment, or a stack of `count` from `first` on.
+  struct Declared {
+    Parameter parameter;
+    size_t first = 0, count = 1;
+    bool stacked = false;
+  };
+  size_t add(SegmentSpec spec);  // returns its index
+  at::Tensor view(const at::Tensor& flat, const Declared& declared) const;
+
+  std::vector<Segment> segments_;  // in the order of declaration
+  std::deque<Declared> declared_;  // a deque keeps references valid
+  std::unordered_set<std::string> names_;
+  int64_t shared_end_ = 0;
   std::vector<Group> groups_;
   at::Tensor working_, master_, gradient_, first_moment_, second_moment_;
 };

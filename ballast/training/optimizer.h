@@ -15,10 +15,10 @@ class Optimizer {
   Optimizer(ParameterTable& table, const OptimizerConfig& config)
       : table_(table), config_(config) {}
 
-  // Euclidean norm of the whole gradient, a scalar on the gradient's device.
-  at::Tensor gradient_norm() const;
-  // Moves the weights. `update` counts the updates made, from 1; `norm` is what gradient_norm()
-  // gave.
+  // Euclidean norm of the gradient of all parameters of this owner here: a scalar on its device.
+  at::Tensor gradient_norm(Owner owner) const;
+  // Moves the weights. `update` counts the updates made, from 1; `norm` is what clipping goes by, a
+  // scalar on the gradient's device, the same on all workers.
   void update(int64_t update, double learning_rate, const at::Tensor& norm);
   void clear_gradients();
 

@@ -21,7 +21,7 @@ RunReporter::RunReporter(const RunDirectory& run, const Trainer& trainer)
                 static_cast<uint64_t>(
                     std::max<int64_t>(0, trainer.config().training.steps - trainer.state().step)),
                 "steps", OffTerminal::kSilent),
-      flops_per_token_(model_size(trainer.config().model).flops_per_token),
+      flops_per_token_(model_size(trainer.config()).flops_per_token),
       matrix_rate_(measure_matrix_rate(trainer.place())) {}
 
 std::string RunReporter::step_line(const StepStats& stats) const {

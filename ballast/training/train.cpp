@@ -1,223 +1,159 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/training/train.h"
 
-#include <chrono>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "ballast/checkpoint/step_folders.h"
-#include "ballast/inference/generate.h"
+#include "ballast/comm/agreement.h"
+#include "ballast/comm/texts.h"
 #include "ballast/model/model_size.h"
 #include "ballast/report/hardware.h"
 #include "ballast/report/run_directory.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
-#include "ballast/system/stop_signal.h"
-#include "ballast/system/utf8.h"
 #include "ballast/system/version.h"
-#include "ballast/training/run_reporter.h"
-#include "ballast/training/trainer.h"
 #include "ballast/training/training_data.h"
+#include "ballast/training/training_run.h"
 
 namespace ballast {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
-
-// A run under way: the trainer, what it reports to, and when it validates, samples and saves.
-class TrainingRun {
- public:
-  TrainingRun(const Config& config, RunDirectory& run, TrainingData& data)
-      : config_(config),
-        run_(run),
-        data_(data),
-        place_(choose_place({config.training.device, config.training.precision,
-                             config.training.threads, config.training.deterministic})),
-        trainer_(config, place_, data.train) {}
-
-  void resume(const Checkpoint& checkpoint) {
-    trainer_.resume(checkpoint);
-    checkpoint_ = checkpoint.path();
-    saved_at_ = trainer_.state().step;
-  }
-  TrainSummary go();
-
-  const Trainer& trainer() const { return trainer_; }
-
- private:
-  void after_step(const StepStats& stats);
-  void validate();
-  void sample();
-  void save();
-  bool must_stop(const StopSignal& signal) const;
-  TrainSummary summary(std::optional<double> last_loss) const;
-
-  Config config_;
-  RunDirectory& run_;
-  TrainingData& data_;
-  ComputePlace place_;
-  Trainer trainer_;
-  std::optional<RunReporter> reporter_;
-  std::optional<Evaluation> validation_;
-  std::string sample_;
-  fs::path checkpoint_;
-  int64_t saved_at_ = -1, validated_at_ = -1, sampled_at_ = -1;
-  Clock::time_point started_ = Clock::now();  // max_time counts from here, for each start anew
-};
-
-void TrainingRun::validate() {
-  const int64_t step = trainer_.state().step;
-  if (data_.valid == nullptr || validated_at_ == step) return;
-  const EvalWindows windows(data_.valid, config_.model.context, config_.model.context);
-  const int64_t rows = config_.training.batch / config_.training.micro_steps;
-  const auto limit = static_cast<uint64_t>(config_.training.validate_batches * rows);
-  validation_ = evaluate(trainer_.model(), place_, windows, data_.valid->info(), {rows, limit});
-  reporter_->validation(step, *validation_, data_.valid->floor_per_token());
-  validated_at_ = step;
-}
-
-void TrainingRun::sample() {
-  const int64_t step = trainer_.state().step;
-  const TrainingConfig& t = config_.training;
-  if (data_.tokenizer == nullptr || t.sample_tokens == 0 || sampled_at_ == step) return;
-  std::vector<TokenId> prompt;
-  data_.tokenizer->encode(t.sample_prompt, prompt);
-  const GenerationOptions options{.max_tokens = t.sample_tokens,
-                                  .sampling = {.temperature = 0.8},
-                                  .seed = static_cast<uint64_t>(t.seed + step)};
-  const auto written =
-      generate(trainer_.model(), place_, data_.tokenizer->end_of_text(), {prompt}, options);
-  sample_ = replace_invalid_utf8(t.sample_prompt + data_.tokenizer->decode(written.front()));
-  reporter_->sample(step, sample_);
-  sampled_at_ = step;
-}
-
-void TrainingRun::save() {
-  const int64_t step = trainer_.state().step;
-  if (saved_at_ == step) return;
-  reporter_->sync();
-  checkpoint_ = save_training(run_.checkpoints(), config_, trainer_.table(), trainer_.state());
-  saved_at_ = step;
-}
-
-void TrainingRun::after_step(const StepStats& stats) {
-  reporter_->step(stats);
-  const bool is_last = stats.step >= config_.training.steps;
-  try {
-    if (is_last || is_due(stats.step, config_.training.validate_every)) validate();
-    if (is_last || is_due(stats.step, config_.training.sample_every)) sample();
-  } catch (...) {  // whatever is wrong there, the training done so far is not lost
-    save();
-    throw;
-  }
-  if (is_last || is_due(stats.step, config_.checkpoint.every)) save();
-}
-
-bool TrainingRun::must_stop(const StopSignal& signal) const {
-  if (signal.requested()) return true;
-  const double limit = config_.training.max_time;
-  return limit > 0 && std::chrono::duration<double>(Clock::now() - started_).count() >= limit;
-}
-
-TrainSummary TrainingRun::go() {
-  const StopSignal signal;
-  reporter_.emplace(run_, trainer_);
-  if (trainer_.state().step >= config_.training.steps) {
-    log_info("{} is finished already; --training.steps with a larger number would go on",
-             run_.path().string());
-    return summary(std::nullopt);
-  }
-  std::optional<double> last_loss;
-  while (trainer_.state().step < config_.training.steps && !must_stop(signal)) {
-    const StepStats stats = trainer_.step();
-    last_loss = stats.loss;
-    after_step(stats);
-  }
-  save();
-  reporter_.reset();
-  return summary(last_loss);
-}
-
-TrainSummary TrainingRun::summary(std::optional<double> last_loss) const {
-  const TrainingState& state = trainer_.state();
-  TrainSummary s;
-  s.run = run_.path();
-  s.checkpoint = checkpoint_;
-  s.step = state.step;
-  s.tokens = state.tokens;
-  s.skipped = state.guard.skipped;
-  s.parameters = trainer_.table().num_parameters();
-  s.seconds = state.seconds;
-  s.loss = last_loss;
-  s.finished = state.step >= config_.training.steps;
-  s.validation = validation_;
-  if (data_.valid != nullptr) {
-    s.floor_per_token = data_.valid->floor_per_token();
-    s.floor_per_byte = data_.valid->floor_per_byte();
-  }
-  s.sample = sample_;
-  return s;
-}
 
 RunStart run_start(const TrainRequest& request, int64_t step) {
   return {static_cast<uint64_t>(step), version(), request.command_line, describe_hardware().dump()};
 }
 
-void announce(const Config& config, const RunDirectory& run, const Trainer& trainer) {
-  const ModelSize size = model_size(config.model);
-  log_info("model: {} parameters, {} layers of width {}, vocabulary {}, context {}",
-           format_count(double(size.parameters)), config.model.layers, config.model.width,
-           config.model.vocabulary, config.model.context);
-  const auto tokens =
-      static_cast<double>(config.training.steps * config.training.batch * config.model.context);
-  log_info("training: {} steps of {} x {} tokens, {} in all ({:.1f} epochs), on {} in {}",
-           config.training.steps, config.training.batch, config.model.context, format_count(tokens),
-           trainer.batches().epochs(0, static_cast<uint64_t>(config.training.steps)),
-           trainer.place().device.str(), c10::toString(trainer.place().working));
-  log_info("run directory: {}", run.path().string());
+void announce_experts(const Config& config, const ModelSize& size) {
+  const ExpertsConfig& e = config.experts;
+  if (e.layers == 0) return;
+  log_info(
+      "BASE layers: {}, after blocks {}, {} experts of {} sublayers each; {} parameters shared, {} "
+      "an expert, {} active for a token; {} routing group(s)",
+      e.layers, fmt::join(e.places(config.model.layers), ", "), e.count, e.sublayers_of_layer(),
+      format_count(double(size.shared)), format_count(double(size.per_expert)),
+      format_count(double(size.active)), e.groups);
 }
 
-// Opens the run's data, fits the model's vocabulary to it, and keeps its tokenizer in the run.
-TrainingData prepare_data(Config& config, const RunDirectory& run) {
-  TrainingData data = open_training_data(config.data, run.path() / "data");
+void announce(const Config& config, const std::filesystem::path& run, const Trainer& trainer) {
+  if (trainer.workers().rank() != 0) return;
+  const ModelSize size = model_size(config);
+  log_info("model: {} parameters, {} layers of width {}, vocabulary {}, context {}",
+           format_count(double(size.total)), config.model.layers, config.model.width,
+           config.model.vocabulary, config.model.context);
+  announce_experts(config, size);
+  const auto tokens =
+      static_cast<double>(config.training.steps * config.training.batch * config.model.context);
+  const int workers = trainer.workers().size();
+  log_info("training: {} steps of {} x {} tokens, {} in all ({:.1f} epochs), on {} in {}{}",
+           config.training.steps, config.training.batch, config.model.context, format_count(tokens),
+           trainer.batches().epochs(0, static_cast<uint64_t>(config.training.steps)),
+           trainer.place().device.str(), c10::toString(trainer.place().working),
+           workers > 1 ? fmt::format(", by {} workers", workers) : "");
+  log_info("run directory: {}", run.string());
+}
+
+// Every knob, the version, and what else must be the same on all workers before the first step.
+void check_alike(Communicator& workers, const Config& config, const std::string& run,
+                 const std::string& checkpoint) {
+  std::vector<Fact> facts = {{"the program's version", version()},
+                             {"the run directory", run},
+                             {"the checkpoint", checkpoint}};
+  for (const auto& [name, value] : knob_values(config)) facts.push_back({name, value});
+  check_agreement(workers, facts, {"start"});
+}
+
+// Opens the run's data and fits the model's vocabulary to it.
+TrainingData open_data(Config& config, const std::filesystem::path& run) {
+  TrainingData data = open_training_data(config.data, run / "data");
   fit_vocabulary(config.model, data);
-  if (data.tokenizer != nullptr) {
-    make_folder(run.path() / "tokenizer");
-    data.tokenizer->save(run.path() / "tokenizer");
-  }
   if (data.valid != nullptr) {  // what cannot be read is found now, not after hours
     EvalWindows(data.valid, config.model.context, config.model.context).at(0, 1);
   }
   return data;
 }
 
-TrainSummary start_new(const TrainRequest& request) {
-  Config config = resolve_config(request);
+// Worker 0 prepares what is missing and keeps the tokenizer in the run; then all open it.
+TrainingData open_data_together(Config& config, const std::filesystem::path& run,
+                                Communicator& workers) {
+  TrainingData data;
+  all_or_none(workers,
+              [&] {
+                if (workers.rank() != 0) return;
+                data = open_data(config, run);
+                if (data.tokenizer == nullptr) return;
+                make_folder(run / "tokenizer");
+                data.tokenizer->save(run / "tokenizer");
+              },
+              {"prepare data"});
+  all_or_none(workers,
+              [&] {
+                if (workers.rank() != 0) data = open_data(config, run);
+              },
+              {"open data"});
+  return data;
+}
+
+void resolve_groups(Config& config, Communicator& workers) {
+  if (config.experts.layers > 0 && config.experts.groups == 0)
+    config.experts.groups = workers.size();
+  check_workers(config, workers.size());
+}
+
+void initialize_from(TrainingRun& training, const TrainRequest& request, Communicator& workers) {
+  InitializedFrom result;
+  all_or_none(workers,
+              [&] { result = training.initialize_from(open_checkpoint(request.initial_weights)); },
+              {"initial weights"});
+  if (workers.rank() != 0) return;
+  log_info("weights from {}", request.initial_weights.string());
+  if (!result.fresh.empty())
+    log_info("fresh, the identity at first: {}", fmt::join(result.fresh, ", "));
+  if (!result.left_out.empty())
+    log_warning("not part of this model, left out: {}", fmt::join(result.left_out, ", "));
+}
+
+TrainSummary start_new(const TrainRequest& request, World& world) {
+  Communicator& workers = world.everyone();
+  Config config;
+  all_or_none(workers, [&] { config = resolve_config(request); }, {"config"});
+  check_alike(workers, config, request.run.string(), "");
+  resolve_groups(config, workers);
   const bool was_there = fs::exists(request.run);
-  RunDirectory run = RunDirectory::create(request.run, to_toml(config), run_start(request, 0));
+  std::optional<RunDirectory> run;  // worker 0's
+  all_or_none(
+      workers,
+      [&] {
+        if (workers.rank() == 0)
+          run.emplace(RunDirectory::create(request.run, to_toml(config), run_start(request, 0)));
+      },
+      {"run directory"});
   TrainingData data;
   std::optional<TrainingRun> training;
   try {
-    data = prepare_data(config, run);
-    run.store_config(to_toml(config));
-    training.emplace(config, run, data);
+    check_same_folder(workers, request.run, {"run directory"});
+    data = open_data_together(config, request.run, workers);
+    if (run) run->store_config(to_toml(config));
+    training.emplace(config, request.run, run ? &*run : nullptr, data, world);
+    if (!request.initial_weights.empty()) initialize_from(*training, request, workers);
   } catch (...) {  // nothing was computed: leave things as they were
-    for (const auto& entry : fs::directory_iterator(run.path())) fs::remove_all(entry);
-    if (!was_there) fs::remove(run.path());
+    if (run) {
+      for (const auto& entry : fs::directory_iterator(run->path())) fs::remove_all(entry);
+      if (!was_there) fs::remove(run->path());
+    }
     throw;
   }
-  announce(config, run, training->trainer());
+  announce(config, request.run, training->trainer());
   return training->go();
 }
 
 // What the request wants must be what the run was started with, but for how it is watched and kept.
-Config resumed_config(const TrainRequest& request, const RunDirectory& run, const Config& stored) {
+Config resumed_config(const TrainRequest& request, const Config& stored) {
   Config wanted = stored;
   if (!request.config_file.empty()) {
     wanted = resolve_config(request);
     if (wanted.model.vocabulary == 0) wanted.model.vocabulary = stored.model.vocabulary;
+    if (wanted.experts.groups == 0) wanted.experts.groups = stored.experts.groups;
   } else {
     for (const auto& [key, value] : request.overrides) set_knob(wanted, key, value);
     check_config(wanted);
@@ -227,7 +163,7 @@ Config resumed_config(const TrainRequest& request, const RunDirectory& run, cons
     fail(
         "{} was trained with another configuration: {}. Start a new run directory for it, or leave "
         "these as they were",
-        run.path().string(), fmt::join(changes, "; "));
+        request.run.string(), fmt::join(changes, "; "));
   }
   return wanted;
 }
@@ -248,27 +184,46 @@ std::optional<Checkpoint> newest_checkpoint(const RunDirectory& run) {
   return std::move(newest.checkpoint);
 }
 
-TrainSummary resume_run(const TrainRequest& request) {
-  RunDirectory run = RunDirectory::open(request.run);
-  const std::optional<Checkpoint> checkpoint = newest_checkpoint(run);
-  Config stored;
-  if (checkpoint) {
-    read_config_text(stored, checkpoint->manifest().config, checkpoint->path().string());
-  } else {
-    read_config_text(stored, run.stored_config(), run.config().string());
+TrainSummary resume_run(const TrainRequest& request, World& world) {
+  Communicator& workers = world.everyone();
+  std::optional<RunDirectory> run;  // worker 0's
+  std::string newest, stored_text;
+  all_or_none(workers,
+              [&] {
+                if (workers.rank() != 0) return;
+                run.emplace(RunDirectory::open(request.run));
+                const std::optional<Checkpoint> checkpoint = newest_checkpoint(*run);
+                if (checkpoint) newest = checkpoint->path().string();
+                stored_text = checkpoint ? checkpoint->manifest().config : run->stored_config();
+              },
+              {"run directory"});
+  check_same_folder(workers, request.run, {"run directory"});
+  newest = gather_texts(workers, newest, {"checkpoint"}).front();
+  stored_text = gather_texts(workers, stored_text, {"config"}).front();
+  Config config;
+  all_or_none(workers,
+              [&] {
+                Config stored;
+                read_config_text(stored, stored_text,
+                                 newest.empty() ? request.run.string() : newest);
+                config = resumed_config(request, stored);
+              },
+              {"config"});
+  check_alike(workers, config, request.run.string(), newest);
+  resolve_groups(config, workers);
+  TrainingData data = open_data_together(config, request.run, workers);
+  TrainingRun training(config, request.run, run ? &*run : nullptr, data, world);
+  if (!newest.empty()) {
+    all_or_none(workers, [&] { training.resume(Checkpoint(newest)); }, {"load checkpoint"});
   }
-  Config config = resumed_config(request, run, stored);
-  TrainingData data = prepare_data(config, run);
-  TrainingRun training(config, run, data);
-  if (checkpoint) {
-    training.resume(*checkpoint);
-    log_info("resuming from {}", checkpoint->path().string());
-  } else {
-    log_info("no checkpoint in {}: starting from step 0", run.path().string());
+  if (run) {
+    log_info("{}", newest.empty() ? fmt::format("no checkpoint in {}: starting from step 0",
+                                                request.run.string())
+                                  : "resuming from " + newest);
+    run->store_config(to_toml(config));
+    run->record_start(run_start(request, training.trainer().state().step));
   }
-  run.store_config(to_toml(config));
-  run.record_start(run_start(request, training.trainer().state().step));
-  announce(config, run, training.trainer());
+  announce(config, request.run, training.trainer());
   return training.go();
 }
 
@@ -282,15 +237,21 @@ Config resolve_config(const TrainRequest& request) {
   return config;
 }
 
-TrainSummary train(const TrainRequest& request) {
-  if (RunDirectory::is_run(request.run)) {
-    if (request.resume == Resume::kAuto) return resume_run(request);
-    fail("{} holds a run already: add --resume auto to go on with it, or choose another --run",
-         request.run.string());
+TrainSummary train(const TrainRequest& request, World& world) {
+  Communicator& workers = world.everyone();
+  const bool is_run =
+      gather_texts(workers, RunDirectory::is_run(request.run) ? "run" : "", {"run directory"})
+          .front() == "run";
+  if (is_run && request.resume == Resume::kAuto) return resume_run(request, world);
+  if (is_run) {
+    throw SharedError(
+        fmt::format("{} holds a run already: add --resume auto to go on with it, or choose another "
+                    "--run",
+                    request.run.string()));
   }
-  if (request.resume == Resume::kAuto)
+  if (request.resume == Resume::kAuto && workers.rank() == 0)
     log_info("no run in {}: starting a new one", request.run.string());
-  return start_new(request);
+  return start_new(request, world);
 }
 
 }  // namespace ballast

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ballast/comm/world.h"
 #include "ballast/config/config.h"
 #include "ballast/inference/evaluate.h"
 
@@ -24,6 +25,7 @@ struct TrainRequest {
   std::vector<std::pair<std::string, std::string>> overrides;
   std::filesystem::path run;  // the run directory
   Resume resume = Resume::kNever;
+  std::filesystem::path initial_weights;  // a checkpoint or run a new run starts from; empty: none
   std::vector<std::string> command_line;
 };
 
@@ -41,8 +43,9 @@ struct TrainSummary {
   std::string sample;
 };
 
-// Trains to the end, or until a signal or max_time asks it to stop; saves either way. Throws
-// UserError before anything is written if the request does not fit the run directory or the data.
-TrainSummary train(const TrainRequest& request);
+// Trains to the end, or until a signal or max_time asks it to stop; saves either way. Every worker
+// of the world calls it with the same request and gets the same summary. Throws UserError before
+// anything is written if the request does not fit the run directory, the data or the workers.
+TrainSummary train(const TrainRequest& request, World& world);
 
 }  // namespace ballast

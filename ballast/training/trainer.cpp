@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/training/trainer.h"
 
+#include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "ballast/inference/batch_tensors.h"
 #include "ballast/kernels/cross_entropy.h"
@@ -14,10 +17,11 @@ namespace ballast {
 using at::Tensor;
 
 Trainer::Trainer(const Config& config, const ComputePlace& place,
-                 std::vector<WeightedSource> sources)
+                 std::vector<WeightedSource> sources, Communicator& workers)
     : config_(config),
       place_(place),
-      model_(config.model, table_),
+      workers_(workers),
+      model_(config, table_, workers),
       optimizer_(table_, config.optimizer),
       batches_(std::move(sources), {.context = config.model.context,
                                     .global_batch = config.training.batch,
@@ -26,11 +30,19 @@ Trainer::Trainer(const Config& config, const ComputePlace& place,
       state_(config.training) {
   table_.allocate({.device = place.device, .working = place.working, .master = place.master});
   table_.initialize(static_cast<uint64_t>(config.training.seed));
+  // Libraries may round differently on another kind of processor.
+  workers_.broadcast(table_.master().slice(0, 0, table_.shared_end()), 0, {"initial weights"});
+  table_.copy_master_to_working();
+  reducer_.emplace(table_, config.model.layers, workers_);
 }
 
 void Trainer::resume(const Checkpoint& checkpoint) {
-  load_training(checkpoint, table_, state_);
+  load_training(checkpoint, model_, table_, state_);
   prefetcher_.reset();
+}
+
+InitializedFrom Trainer::initialize_from(const Checkpoint& checkpoint) {
+  return ballast::initialize_from(checkpoint, model_, table_);
 }
 
 void Trainer::start_reading() {
@@ -39,26 +51,51 @@ void Trainer::start_reading() {
   const uint64_t count = (static_cast<uint64_t>(config_.training.steps) - first) * micro_steps;
   prefetcher_ = std::make_unique<Prefetcher>(
       [this, first, micro_steps](uint64_t i) {
-        return batches_.at(first + i / micro_steps, static_cast<int64_t>(i % micro_steps), 0, 1);
+        return batches_.at(first + i / micro_steps, static_cast<int64_t>(i % micro_steps),
+                           workers_.rank(), workers_.size());
       },
       count);
 }
 
-double Trainer::add_gradients() {
-  // The loss is one number: the mean over all targets of the step, whatever micro-step they are in.
+Routing Trainer::routing(int64_t micro_step) const {
+  return {.mode = RoutingMode::kBalanced,
+          .training = TrainingRoute{.groups = config_.experts.groups,
+                                    .shuffle = config_.experts.shuffle,
+                                    .seed = static_cast<uint64_t>(config_.training.seed),
+                                    .step = static_cast<uint64_t>(state_.step),
+                                    .micro_step = static_cast<uint64_t>(micro_step)},
+          .tape = tape_};
+}
+
+Tensor Trainer::add_gradients() {
+  // The loss is one number: the mean over all targets of the step, whatever micro-step and worker
+  // they are in.
   const int64_t targets = config_.training.batch * config_.model.context;
   Tensor sum;
   for (int64_t micro = 0; micro < config_.training.micro_steps; ++micro) {
     const Batch batch = prefetcher_->next();
     const BatchTensors tensors = to_device(batch, place_.device);
-    const Tensor hidden = model_.forward(tensors.inputs);  // [B * S, D]
+    const bool is_last = micro + 1 == config_.training.micro_steps;
+    const Tensor hidden = model_.forward(tensors.inputs, routing(micro),
+                                         is_last ? &*reducer_ : nullptr);  // [B * S, D]
     const auto [losses, gradient] = next_token_losses_and_gradient(
         hidden, model_.token_embedding(), tensors.targets, 1.0 / static_cast<double>(targets));
     torch::autograd::backward({hidden}, {gradient});
     const Tensor part = losses.sum(at::kDouble);
     sum = sum.defined() ? sum.add_(part) : part;
   }
-  return sum.item<double>() / static_cast<double>(targets);
+  return sum;
+}
+
+void Trainer::average_prices(const std::vector<LayerStats>& layers) {
+  // The plain average of the first steps, then an exponential one: nothing to correct for.
+  const double share =
+      std::max(1 - config_.experts.price_decay, 1 / static_cast<double>(state_.updates));
+  for (size_t i = 0; i < layers.size(); ++i) {
+    TokenRouter& router = model_.base_layers()[i]->router();
+    if (layers[i].prices.defined())
+      router.set_prices(router.prices() + share * (layers[i].prices - router.prices()));
+  }
 }
 
 StepStats Trainer::step() {
@@ -66,13 +103,26 @@ StepStats Trainer::step() {
   if (prefetcher_ == nullptr) start_reading();
   StepStats stats;
   optimizer_.clear_gradients();
-  stats.loss = add_gradients();
-  const Tensor norm = optimizer_.gradient_norm();
+  const Tensor loss_sum = add_gradients();
+  reducer_->finish();
+  Tensor norm = optimizer_.gradient_norm(Owner::kShared);
+  StepTotals totals =
+      sum_over_workers(loss_sum, optimizer_.gradient_norm(Owner::kExpert), model_, workers_);
+  stats.tokens = config_.training.batch * config_.model.context;
+  stats.loss = totals.loss_sum / static_cast<double>(stats.tokens);
+  stats.expert_gradient_norm = totals.expert_norm;
+  if (config_.optimizer.clip_over == "all")
+    norm = (norm.square() + totals.expert_norm * totals.expert_norm).sqrt();
   stats.gradient_norm = norm.item<double>();
   stats.learning_rate = learning_rate_at(state_.step, config_.training.steps, config_.optimizer);
-  stats.skipped = state_.guard.judge(stats.loss, stats.gradient_norm);
-  if (stats.skipped.empty()) optimizer_.update(++state_.updates, stats.learning_rate, norm);
-  stats.tokens = config_.training.batch * config_.model.context;
+  // An expert's gradient that is not finite stops the step on all workers, not on its own alone.
+  stats.skipped = state_.guard.judge(
+      stats.loss, std::isfinite(totals.expert_norm) ? stats.gradient_norm : totals.expert_norm);
+  if (stats.skipped.empty()) {
+    optimizer_.update(++state_.updates, stats.learning_rate, norm);
+    average_prices(totals.layers);
+  }
+  stats.layers = std::move(totals.layers);
   state_.tokens += stats.tokens;
   stats.step = ++state_.step;
   stats.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

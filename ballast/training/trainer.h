@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,34 +13,45 @@
 #include "ballast/model/device.h"
 #include "ballast/model/language_model.h"
 #include "ballast/parameters/parameter_table.h"
+#include "ballast/training/gradient_reducer.h"
 #include "ballast/training/optimizer.h"
+#include "ballast/training/step_totals.h"
 #include "ballast/training/training_state.h"
 
 namespace ballast {
 
 struct StepStats {
-  int64_t step = 0;          // steps done, this one included
-  double loss = 0;           // mean over the step's tokens, before the update
-  double gradient_norm = 0;  // before clipping
+  int64_t step = 0;                 // steps done, this one included
+  double loss = 0;                  // mean over the step's tokens, before the update
+  double gradient_norm = 0;         // of what is clipped by, before clipping
+  double expert_gradient_norm = 0;  // of all experts; 0: there are none
   double learning_rate = 0;
-  double seconds = 0;   // of this step
-  int64_t tokens = 0;   // of this step
-  std::string skipped;  // why the weights were not moved; empty: they were
+  double seconds = 0;              // of this step
+  int64_t tokens = 0;              // of this step
+  std::string skipped;             // why the weights were not moved; empty: they were
+  std::vector<LayerStats> layers;  // BASE layers
 };
 
-// A model being trained: what a step computes, and nothing of how it is watched or kept.
+// A model being trained: what a step computes, and nothing of how it is watched or kept. All
+// workers make one each, of the same config, and call the same functions in the same order.
 class Trainer {
  public:
-  // Weights are freshly initialised. REQUIRES: config.model.vocabulary is resolved.
-  Trainer(const Config& config, const ComputePlace& place, std::vector<WeightedSource> sources);
+  // Weights are freshly initialised. REQUIRES: config.model.vocabulary and config.experts.groups
+  // are resolved, check_workers(config) passes, the workers outlive this.
+  Trainer(const Config& config, const ComputePlace& place, std::vector<WeightedSource> sources,
+          Communicator& workers);
 
   Trainer(const Trainer&) = delete;  // parts of it refer to each other
   Trainer& operator=(const Trainer&) = delete;
 
   void resume(const Checkpoint& checkpoint);
-  // One step: the next batch in micro-steps, then the optimizer. Throws UserError when too many
-  // steps in a row had to be skipped.
+  // Takes the weights a checkpoint has, and leaves fresh what it lacks. See initialize_from.
+  InitializedFrom initialize_from(const Checkpoint& checkpoint);
+  // One step: the next batch in micro-steps, then the optimizer. The numbers are those of all
+  // workers. Throws UserError when too many steps in a row had to be skipped.
   StepStats step();
+  // Repeats or keeps the assignments of the steps to come. Must outlive them.
+  void use_tape(RouteTape* tape) { tape_ = tape; }
 
   const Config& config() const { return config_; }
   const ComputePlace& place() const { return place_; }
@@ -47,19 +59,25 @@ class Trainer {
   const ParameterTable& table() const { return table_; }
   const TrainingState& state() const { return state_; }
   const BatchStream& batches() const { return batches_; }
+  Communicator& workers() const { return workers_; }
 
  private:
-  double add_gradients();  // of the next step's batch; returns its mean loss
-  void start_reading();    // from the batch of state_.step on
+  at::Tensor add_gradients();  // of the next step's batch; returns the sum of losses here
+  Routing routing(int64_t micro_step) const;
+  void average_prices(const std::vector<LayerStats>& layers);
+  void start_reading();  // from the batch of state_.step on
 
   Config config_;
   ComputePlace place_;
+  Communicator& workers_;
   ParameterTable table_;
   LanguageModel model_;
   Optimizer optimizer_;
+  std::optional<GradientReducer> reducer_;
   BatchStream batches_;
   TrainingState state_;
   std::unique_ptr<Prefetcher> prefetcher_;  // one batch for each micro-step
+  RouteTape* tape_ = nullptr;
 };
 
 }  // namespace ballast

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/training/training_state.h"
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 
 #include "ballast/checkpoint/checkpoint_writer.h"
 #include "ballast/checkpoint/retention.h"
+#include "ballast/checkpoint/step_folders.h"
+#include "ballast/comm/agreement.h"
+#include "ballast/comm/texts.h"
 #include "ballast/inference/weights.h"
 #include "ballast/system/error.h"
 #include "ballast/system/version.h"
@@ -15,15 +22,12 @@ namespace {
 constexpr const char* kFirstMoment = "adam.first";
 constexpr const char* kSecondMoment = "adam.second";
 
-}  // namespace
-
-std::filesystem::path save_training(const std::filesystem::path& checkpoints, const Config& config,
-                                    const ParameterTable& table, const TrainingState& state) {
-  CheckpointWriter writer(checkpoints, static_cast<uint64_t>(state.step));
+Manifest manifest_of(const TrainingParts& parts) {
+  const TrainingState& state = parts.state;
   Manifest manifest;
   manifest.step = static_cast<uint64_t>(state.step);
   manifest.data_position = static_cast<uint64_t>(state.step);
-  manifest.config = to_toml(config);
+  manifest.config = to_toml(parts.config);
   manifest.program_version = version();
   manifest.state = nlohmann::json{{"updates", state.updates},
                                   {"tokens", state.tokens},
@@ -32,27 +36,98 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints, co
                                   {"skipped_in_row", state.guard.skipped_in_row},
                                   {"recent_norms", state.guard.recent_norms}}
                        .dump();
-  const auto write = [&](const std::string& file,
-                         std::initializer_list<std::pair<at::Tensor, const char*>> buffers) {
+  return manifest;
+}
+
+// One flat buffer of the table, by the name its tensors get.
+struct Buffer {
+  at::Tensor flat;
+  const char* prefix;
+};
+
+// A worker's part of a checkpoint: the files it writes into the folder.
+class PartWriter {
+ public:
+  PartWriter(const TrainingParts& parts, std::filesystem::path folder)
+      : parts_(parts), folder_(std::move(folder)) {}
+
+  void write(const std::string& file, std::initializer_list<Buffer> buffers, Owner owner,
+             std::vector<TensorView> more = {}) {
     std::vector<at::Tensor> hosts(buffers.size());
-    std::vector<TensorView> views;
+    std::vector<TensorView> views = std::move(more);
     size_t i = 0;
     for (const auto& [flat, prefix] : buffers)
-      std::ranges::move(segment_views(table, flat, prefix, hosts[i++]), std::back_inserter(views));
-    std::ranges::move(writer.write_file(file, views), std::back_inserter(manifest.tensors));
-  };
-  write("model.safetensors", {{table.master(), ""}});
-  write("optimizer.safetensors",
-        {{table.first_moment(), kFirstMoment}, {table.second_moment(), kSecondMoment}});
-  const auto folder = writer.commit(manifest);
-  delete_old_checkpoints(checkpoints, {static_cast<uint64_t>(config.checkpoint.keep_last),
-                                       static_cast<uint64_t>(config.checkpoint.keep_every)});
+      std::ranges::move(segment_views(parts_.table, flat, {prefix, owner}, hosts[i++]),
+                        std::back_inserter(views));
+    const auto step = static_cast<uint64_t>(parts_.state.step);
+    std::ranges::move(write_checkpoint_file({folder_, step}, file, views),
+                      std::back_inserter(entries));
+  }
+
+  std::vector<TensorEntry> entries;
+
+ private:
+  const TrainingParts& parts_;
+  std::filesystem::path folder_;
+};
+
+// Experts' files are numbered by the worker that wrote them; what is in them goes by global names.
+std::vector<TensorEntry> write_part(const TrainingParts& parts, const std::filesystem::path& folder,
+                                    const Communicator& workers) {
+  PartWriter writer(parts, folder);
+  const ParameterTable& table = parts.table;
+  const std::initializer_list<Buffer> moments = {{table.first_moment(), kFirstMoment},
+                                                 {table.second_moment(), kSecondMoment}};
+  if (workers.rank() == 0) {
+    writer.write("model.safetensors", {{table.master(), ""}}, Owner::kShared,
+                 price_views(parts.model));
+    writer.write("optimizer.safetensors", moments, Owner::kShared);
+  }
+  if (!parts.model.base_layers().empty()) {
+    const std::string part = fmt::format("{}-of-{}", workers.rank(), workers.size());
+    writer.write("experts." + part + ".safetensors", {{table.master(), ""}}, Owner::kExpert);
+    writer.write("experts_optimizer." + part + ".safetensors", moments, Owner::kExpert);
+  }
+  return std::move(writer.entries);
+}
+
+}  // namespace
+
+std::filesystem::path save_training(const std::filesystem::path& checkpoints,
+                                    const TrainingParts& parts, Communicator& workers) {
+  const auto step = static_cast<uint64_t>(parts.state.step);
+  std::optional<CheckpointWriter> writer;  // on worker 0
+  all_or_none(workers,
+              [&] {
+                if (workers.rank() == 0) writer.emplace(checkpoints, step);
+              },
+              {"checkpoint folder"});
+  const std::string writing =
+      gather_texts(workers, writer ? writer->folder().string() : "", {"checkpoint folder"}).front();
+  std::vector<TensorEntry> own;
+  all_or_none(workers, [&] { own = write_part(parts, writing, workers); }, {"checkpoint files"});
+  const auto all = gather_texts(workers, entries_text(own), {"checkpoint entries"});
+  std::filesystem::path folder = checkpoints / step_folder_name(step);
+  all_or_none(workers,
+              [&] {
+                if (workers.rank() != 0) return;
+                Manifest manifest = manifest_of(parts);
+                for (const std::string& text : all)
+                  std::ranges::move(parse_entries(text), std::back_inserter(manifest.tensors));
+                folder = writer->commit(manifest);
+                delete_old_checkpoints(checkpoints,
+                                       {static_cast<uint64_t>(parts.config.checkpoint.keep_last),
+                                        static_cast<uint64_t>(parts.config.checkpoint.keep_every)});
+              },
+              {"checkpoint commit"});
   return folder;
 }
 
-void load_training(const Checkpoint& checkpoint, ParameterTable& table, TrainingState& state) {
+void load_training(const Checkpoint& checkpoint, const LanguageModel& model, ParameterTable& table,
+                   TrainingState& state) {
   load_segments(checkpoint, table, table.master(), "");
   table.copy_master_to_working();
+  load_prices(checkpoint, model);
   load_segments(checkpoint, table, table.first_moment(), kFirstMoment);
   load_segments(checkpoint, table, table.second_moment(), kSecondMoment);
   state.step = static_cast<int64_t>(checkpoint.manifest().step);
@@ -68,6 +143,30 @@ void load_training(const Checkpoint& checkpoint, ParameterTable& table, Training
     fail("{}: its manifest holds no training state we can read ({})", checkpoint.path().string(),
          error.what());
   }
+}
+
+InitializedFrom initialize_from(const Checkpoint& checkpoint, const LanguageModel& model,
+                                ParameterTable& table) {
+  InitializedFrom result;
+  std::set<std::string> here, there;
+  for (const auto& layer : model.base_layers()) here.insert(layer->name() + ".");
+  for (const TensorEntry& entry : checkpoint.manifest().tensors) {
+    if (entry.name.starts_with("layer."))
+      there.insert(entry.name.substr(0, entry.name.find('.', 6) + 1));
+  }
+  const auto without_dot = [](const std::string& name) { return name.substr(0, name.size() - 1); };
+  for (const std::string& layer : here)
+    if (!there.contains(layer)) result.fresh.push_back(without_dot(layer));
+  for (const std::string& layer : there)
+    if (!here.contains(layer)) result.left_out.push_back(without_dot(layer));
+  for (const Segment& segment : table.segments()) {
+    const bool is_fresh = std::ranges::any_of(result.fresh, [&](const std::string& layer) {
+      return segment.name.starts_with(layer + ".");
+    });
+    if (!is_fresh) load_segment(checkpoint, segment.name, table.view(table.master(), segment));
+  }
+  table.copy_master_to_working();
+  return result;
 }
 
 }  // namespace ballast

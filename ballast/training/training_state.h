@@ -3,9 +3,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "ballast/checkpoint/checkpoint.h"
+#include "ballast/comm/communicator.h"
 #include "ballast/config/config.h"
+#include "ballast/model/language_model.h"
 #include "ballast/parameters/parameter_table.h"
 #include "ballast/training/step_guard.h"
 
@@ -22,10 +26,32 @@ struct TrainingState {
   StepGuard guard;
 };
 
-// Writes weights, moments and state as one checkpoint and deletes old ones. Returns its folder.
-std::filesystem::path save_training(const std::filesystem::path& checkpoints, const Config& config,
-                                    const ParameterTable& table, const TrainingState& state);
-// The reverse; everything a run needs to go on as if it had never stopped.
-void load_training(const Checkpoint& checkpoint, ParameterTable& table, TrainingState& state);
+// What a checkpoint is made of.
+struct TrainingParts {
+  const Config& config;
+  const LanguageModel& model;
+  const ParameterTable& table;
+  const TrainingState& state;
+};
+
+// Writes weights, moments, prices and state as one checkpoint and deletes old ones. Returns its
+// folder. Collective: worker 0 writes what is shared, each its own experts, all at once, and
+// worker 0 commits when all have. SharedError: what could not be written, and by whom.
+std::filesystem::path save_training(const std::filesystem::path& checkpoints,
+                                    const TrainingParts& parts, Communicator& workers);
+// The reverse, on any number of workers that divides the experts; everything a run needs to go on
+// as if it had never stopped.
+void load_training(const Checkpoint& checkpoint, const LanguageModel& model, ParameterTable& table,
+                   TrainingState& state);
+
+// What --init-from did with the BASE layers, by name.
+struct InitializedFrom {
+  std::vector<std::string> fresh;     // not in the checkpoint: the identity
+  std::vector<std::string> left_out;  // in the checkpoint alone
+};
+// Takes the weights of a checkpoint, whatever run it is of. BASE layers that it lacks stay fresh;
+// anything else it lacks, or that has another shape, is a UserError.
+InitializedFrom initialize_from(const Checkpoint& checkpoint, const LanguageModel& model,
+                                ParameterTable& table);
 
 }  // namespace ballast

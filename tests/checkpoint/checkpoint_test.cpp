@@ -71,7 +71,7 @@ TEST(Checkpoint, FilesCanBeWrittenByManyThreadsAtOnce) {
   parallel_for(kWorkers, kWorkers, [&](size_t rank) {
     const test::SampleTensors mine(1, "expert." + std::to_string(rank), 2, 100);
     sent[rank] = entries_text(write_checkpoint_file(
-        writer.folder(), "worker_" + std::to_string(rank) + ".safetensors", mine.views()));
+        {writer.folder(), 1}, "worker_" + std::to_string(rank) + ".safetensors", mine.views()));
   });
   Manifest manifest = test::sample_manifest(1);
   for (const std::string& text : sent) {

@@ -55,7 +55,7 @@ inline fs::path save_sample(const fs::path& checkpoints, uint64_t step, size_t e
   Manifest manifest = sample_manifest(step);
   manifest.tensors = writer.write_file("shared.safetensors", shared.views());
   for (const TensorEntry& entry :
-       write_checkpoint_file(writer.folder(), "experts.safetensors", experts.views())) {
+       write_checkpoint_file({writer.folder(), 1}, "experts.safetensors", experts.views())) {
     manifest.tensors.push_back(entry);
   }
   return writer.commit(manifest);

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "ballast/system/random.h"
+#include "tests/support/lone_worker.h"
 
 namespace ballast {
 namespace {
@@ -16,13 +17,13 @@ constexpr int64_t kContext = 8, kVocabulary = 11;
 
 struct SmallModel {
   SmallModel()
-      : model({.vocabulary = kVocabulary,
-               .width = 8,
-               .layers = 1,
-               .heads = 2,
-               .hidden = 0,
-               .context = kContext},
-              table) {
+      : model({.model = {.vocabulary = kVocabulary,
+                         .width = 8,
+                         .layers = 1,
+                         .heads = 2,
+                         .hidden = 0,
+                         .context = kContext}},
+              table, test::lone_worker()) {
     table.allocate({.working = at::kDouble, .master = at::kDouble});
     table.initialize(5);
     table.master().mul_(10);
@@ -36,7 +37,7 @@ struct SmallModel {
     const at::NoGradGuard no_grad;
     const std::vector<int64_t> seen(ids.begin() + i - before, ids.begin() + i);
     const at::Tensor logits =
-        model.logits(model.forward(at::tensor(seen, at::kLong).unsqueeze(0)))[-1];
+        model.logits(model.forward(at::tensor(seen, at::kLong).unsqueeze(0), {}))[-1];
     return -at::log_softmax(logits, 0)[ids[static_cast<size_t>(i)]].item<double>();
   }
 
@@ -64,7 +65,7 @@ TEST(Evaluate, EqualsOneTokenAtATimeForAnyStrideAndBatch) {
     const double expected = expected_sum(s, stride) / 29;
     for (const int64_t batch : {1, 3, 100}) {
       const EvalWindows windows(s.source, kContext, stride);
-      const Evaluation result = evaluate(s.model, s.place, windows, s.source->info(), {batch, 0});
+      const Evaluation result = evaluate(s.model, s.place, windows, {batch, 0});
       EXPECT_NEAR(result.loss, expected, 1e-12) << "stride " << stride << " batch " << batch;
       EXPECT_EQ(result.tokens, 29U);
       EXPECT_NEAR(result.perplexity, std::exp(expected), 1e-9);
@@ -77,7 +78,7 @@ TEST(Evaluate, EqualsOneTokenAtATimeForAnyStrideAndBatch) {
 TEST(Evaluate, APartOfTheWindowsIsSpreadOverTheSource) {
   const SmallModel s;
   const EvalWindows windows(s.source, kContext, kContext);
-  const Evaluation some = evaluate(s.model, s.place, windows, s.source->info(), {1, 2});
+  const Evaluation some = evaluate(s.model, s.place, windows, {1, 2});
   EXPECT_EQ(some.tokens, 13U) << "the first window has 8 targets, the last 5";
   EXPECT_FALSE(some.bits_per_byte) << "not all of the text was read";
 }
@@ -90,9 +91,7 @@ TEST(Evaluate, APartReachesTheEndWhateverTheNumbers) {
         ids.back() = last;
         const std::shared_ptr<TokenSource> tokens =
             tokens_in_memory(ids, {.name = "test", .format = "memory"});
-        return evaluate(s.model, s.place, EvalWindows(tokens, kContext, kContext), tokens->info(),
-                        {8, 64})
-            .loss;
+        return evaluate(s.model, s.place, EvalWindows(tokens, kContext, kContext), {8, 64}).loss;
       };
   EXPECT_NE(loss_with_last(3), loss_with_last(4));
 }

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "ballast/system/random.h"
+#include "tests/support/lone_worker.h"
 
 namespace ballast {
 namespace {
@@ -18,7 +19,8 @@ namespace {
 constexpr TokenId kEnd = 10;
 
 struct DoubleModel {
-  explicit DoubleModel(int64_t context) : model(shape(context), table) {
+  explicit DoubleModel(int64_t context)
+      : model({.model = shape(context)}, table, test::lone_worker()) {
     table.allocate({.working = at::kDouble, .master = at::kDouble});
     table.initialize(5);
     table.master().mul_(20);  // opinions strong enough to tell tokens apart
@@ -44,7 +46,7 @@ std::vector<TokenId> generate_slowly(const DoubleModel& m, std::vector<TokenId> 
       text.erase(text.begin(), text.end() - m.model.config().context / 2);
     }
     const at::Tensor tokens = at::tensor(text, at::kLong).unsqueeze(0);
-    const at::Tensor logits = m.model.logits(m.model.forward(tokens))[-1];
+    const at::Tensor logits = m.model.logits(m.model.forward(tokens, {}))[-1];
     text.push_back(logits.argmax().item<int64_t>());
     written.push_back(static_cast<TokenId>(text.back()));
   }

@@ -9,6 +9,7 @@
 #include "ballast/kernels/cross_entropy.h"
 #include "ballast/model/model_size.h"
 #include "tests/support/gradient_check.h"
+#include "tests/support/lone_worker.h"
 
 namespace ballast {
 namespace {
@@ -27,7 +28,8 @@ ModelConfig small() {
 }
 
 struct DoubleModel {
-  explicit DoubleModel(const ModelConfig& config) : model(config, table) {
+  explicit DoubleModel(const ModelConfig& config)
+      : model({.model = config}, table, test::lone_worker()) {
     table.allocate({.working = at::kDouble, .master = at::kDouble});
     table.initialize(1);
   }
@@ -44,14 +46,14 @@ TEST(LanguageModel, GradientsOfEveryParameterMatchCentralDifferences) {
   targets[4] = -1;
   const double scale = 1.0 / 11;
 
-  const Tensor hidden = m.model.forward(tokens);
+  const Tensor hidden = m.model.forward(tokens, {});
   const auto result =
       next_token_losses_and_gradient(hidden, m.model.token_embedding(), targets, scale);
   torch::autograd::backward({hidden}, {result.gradient});
 
   const auto loss = [&] {
     return scale *
-           next_token_losses(m.model.forward(tokens), m.model.token_embedding().value, targets)
+           next_token_losses(m.model.forward(tokens, {}), m.model.token_embedding().value, targets)
                .sum()
                .item<double>();
   };
@@ -65,9 +67,9 @@ TEST(LanguageModel, LooksOnlyBack) {
   DoubleModel m(small());
   const at::NoGradGuard no_grad;
   Tensor tokens = at::randint(0, 11, {1, 6}, at::kLong);
-  const Tensor before = m.model.forward(tokens);
+  const Tensor before = m.model.forward(tokens, {});
   tokens[0][4] = (tokens[0][4] + 1) % 11;
-  const Tensor after = m.model.forward(tokens);
+  const Tensor after = m.model.forward(tokens, {});
   EXPECT_TRUE(at::equal(before.narrow(0, 0, 4), after.narrow(0, 0, 4)));
   EXPECT_FALSE(at::allclose(before[4], after[4]));
 }
@@ -76,13 +78,13 @@ TEST(LanguageModel, CacheGivesTheSameAsTheWholeSequence) {
   DoubleModel m(small());
   const at::NoGradGuard no_grad;
   const Tensor tokens = at::randint(0, 11, {3, 6}, at::kLong);
-  const Tensor whole = m.model.forward(tokens).view({3, 6, 8});
+  const Tensor whole = m.model.forward(tokens, {}).view({3, 6, 8});
   KeyValueCache cache(small(), 3, at::kDouble);
   // A prompt of three tokens, then one by one.
-  Tensor part = m.model.forward(tokens.narrow(1, 0, 3), cache).view({3, 3, 8});
+  Tensor part = m.model.forward(tokens.narrow(1, 0, 3), {}, cache).view({3, 3, 8});
   EXPECT_LE((part - whole.narrow(1, 0, 3)).abs().max().item<double>(), 1e-12);
   for (int64_t i = 3; i < 6; ++i) {
-    part = m.model.forward(tokens.narrow(1, i, 1), cache);
+    part = m.model.forward(tokens.narrow(1, i, 1), {}, cache);
     EXPECT_LE((part - whole.select(1, i)).abs().max().item<double>(), 1e-12) << i;
   }
 }
@@ -94,30 +96,31 @@ TEST(LanguageModel, CacheRowsMayDifferInLength) {
   KeyValueCache both(small(), 2, at::kDouble);
   for (const auto& [row, prompt] : {std::pair(0, a), std::pair(1, b)}) {
     KeyValueCache one(small(), 1, at::kDouble);
-    m.model.forward(prompt.narrow(1, 0, prompt.size(1) - 1), one);
+    m.model.forward(prompt.narrow(1, 0, prompt.size(1) - 1), {}, one);
     both.take_row(row, one);
   }
   const Tensor last = at::cat({a.narrow(1, 4, 1), b.narrow(1, 2, 1)});  // [2, 1]
-  const Tensor together = m.model.forward(last, both);
-  EXPECT_LE((together[0] - m.model.forward(a)[4]).abs().max().item<double>(), 1e-12);
-  EXPECT_LE((together[1] - m.model.forward(b)[2]).abs().max().item<double>(), 1e-12);
+  const Tensor together = m.model.forward(last, {}, both);
+  EXPECT_LE((together[0] - m.model.forward(a, {})[4]).abs().max().item<double>(), 1e-12);
+  EXPECT_LE((together[1] - m.model.forward(b, {})[2]).abs().max().item<double>(), 1e-12);
 }
 
 TEST(LanguageModel, SizeCountsWhatTheTableHolds) {
   for (int64_t hidden : {0, 12}) {
-    ModelConfig config = small();
-    config.hidden = hidden;
+    Config config{.model = small()};
+    config.model.hidden = hidden;
     ParameterTable table;
-    const LanguageModel model(config, table);
-    EXPECT_EQ(model_size(config).parameters, table.num_parameters());
+    const LanguageModel model(config, table, test::lone_worker());
+    EXPECT_EQ(model_size(config).shared, table.num_parameters());
+    EXPECT_EQ(model_size(config).total, table.num_parameters());
   }
 }
 
 TEST(LanguageModel, FreshModelPredictsNearlyUniformly) {
   DoubleModel m(small());
   const Tensor tokens = at::randint(0, 11, {2, 6}, at::kLong);
-  const Tensor losses = next_token_losses(m.model.forward(tokens), m.model.token_embedding().value,
-                                          tokens.view({-1}));
+  const Tensor losses = next_token_losses(m.model.forward(tokens, {}),
+                                          m.model.token_embedding().value, tokens.view({-1}));
   EXPECT_NEAR(losses.mean().item<double>(), std::log(11.0), 0.1);
 }
 

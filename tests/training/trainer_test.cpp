@@ -13,6 +13,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/random.h"
 #include "ballast/training/schedule.h"
+#include "tests/support/lone_worker.h"
 
 namespace ballast {
 namespace {
@@ -51,7 +52,7 @@ std::vector<double> losses(Trainer& trainer, int64_t steps) {
 TEST(Optimizer, OverfitsOneBatch) {
   const Config config = tiny();
   ParameterTable table;
-  const LanguageModel model(config.model, table);
+  const LanguageModel model(config, table, test::lone_worker());
   table.allocate({});
   table.initialize(1);
   Optimizer optimizer(table, config.optimizer);
@@ -61,18 +62,18 @@ TEST(Optimizer, OverfitsOneBatch) {
   double loss = 0;
   for (int64_t step = 1; step <= 150; ++step) {
     optimizer.clear_gradients();
-    const at::Tensor hidden = model.forward(tokens);
+    const at::Tensor hidden = model.forward(tokens, {});
     const auto result =
         next_token_losses_and_gradient(hidden, model.token_embedding(), targets, 1.0 / 64);
     torch::autograd::backward({hidden}, {result.gradient});
-    optimizer.update(step, 1e-2, optimizer.gradient_norm());
+    optimizer.update(step, 1e-2, optimizer.gradient_norm(Owner::kShared));
     loss = result.losses.mean().item<double>();
   }
   EXPECT_LT(loss, 0.05);
 }
 
 TEST(Trainer, Learns) {
-  Trainer trainer(tiny(), {}, counting_source(500, 20));
+  Trainer trainer(tiny(), {}, counting_source(500, 20), test::lone_worker());
   const auto all = losses(trainer, 30);
   EXPECT_LT(all.back(), all.front() - 1);
 }
@@ -81,7 +82,8 @@ TEST(Trainer, MicroStepsGiveTheSameStep) {
   Config whole = tiny(), parts = tiny();
   parts.training.micro_steps = 4;
   const ComputePlace exact{.working = at::kDouble, .master = at::kDouble};
-  Trainer a(whole, exact, random_source(5000, 20)), b(parts, exact, random_source(5000, 20));
+  Trainer a(whole, exact, random_source(5000, 20), test::lone_worker()),
+      b(parts, exact, random_source(5000, 20), test::lone_worker());
   const auto expected = losses(a, 10), got = losses(b, 10);
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12) << i;
 }
@@ -91,11 +93,13 @@ TEST(Trainer, ResumedRunIsBitIdentical) {
       std::filesystem::path(::testing::TempDir()) / "trainer_resume_test";
   std::filesystem::remove_all(folder);
   const Config config = tiny();
-  Trainer straight(config, {}, random_source(5000, 20)), first(config, {}, random_source(5000, 20)),
-      second(config, {}, random_source(5000, 20));
+  Trainer straight(config, {}, random_source(5000, 20), test::lone_worker()),
+      first(config, {}, random_source(5000, 20), test::lone_worker()),
+      second(config, {}, random_source(5000, 20), test::lone_worker());
   const auto expected = losses(straight, 30);
   losses(first, 13);
-  const auto path = save_training(folder, config, first.table(), first.state());
+  const auto path = save_training(folder, {config, first.model(), first.table(), first.state()},
+                                  test::lone_worker());
   second.resume(Checkpoint(path));
   EXPECT_EQ(second.state().step, 13);
   const auto rest = losses(second, 17);
@@ -110,21 +114,22 @@ TEST(Trainer, RefusesACheckpointOfAnotherShape) {
       std::filesystem::path(::testing::TempDir()) / "trainer_shape_test";
   std::filesystem::remove_all(folder);
   Config config = tiny();
-  Trainer small(config, {}, random_source(5000, 20));
-  const auto path = save_training(folder, config, small.table(), small.state());
+  Trainer small(config, {}, random_source(5000, 20), test::lone_worker());
+  const auto path = save_training(folder, {config, small.model(), small.table(), small.state()},
+                                  test::lone_worker());
   config.model.width = 64;
-  Trainer large(config, {}, random_source(5000, 20));
+  Trainer large(config, {}, random_source(5000, 20), test::lone_worker());
   EXPECT_THROW(large.resume(Checkpoint(path)), UserError);
   config.model.width = 32;
   config.model.layers = 3;
-  Trainer deep(config, {}, random_source(5000, 20));
+  Trainer deep(config, {}, random_source(5000, 20), test::lone_worker());
   EXPECT_THROW(deep.resume(Checkpoint(path)), UserError);
   std::filesystem::remove_all(folder);
 }
 
 TEST(Trainer, AStepThatIsNotFiniteMovesNothing) {
   Config config = tiny();
-  Trainer trainer(config, {}, random_source(5000, 20));
+  Trainer trainer(config, {}, random_source(5000, 20), test::lone_worker());
   losses(trainer, 3);
   const at::Tensor moments = trainer.table().second_moment().clone();
   trainer.table()
@@ -154,7 +159,7 @@ TEST(Trainer, FrozenParametersStayAsTheyAre) {
   config.weight_decay = 0.5;
   Optimizer optimizer(table, config);
   free.gradient.fill_(1);
-  optimizer.update(1, 0.1, optimizer.gradient_norm());
+  optimizer.update(1, 0.1, optimizer.gradient_norm(Owner::kShared));
   EXPECT_EQ(table.view(table.master(), table.segment("frozen")).sum().item<float>(), 4);
   EXPECT_LT(free.value.sum().item<float>(), 4);
 }
@@ -168,13 +173,14 @@ TEST(TrainerCuda, LearnsInBf16AndResumesToTheBit) {
   const Config config = tiny();
   const ComputePlace place = choose_place({.device = "cuda", .deterministic = true});
   ASSERT_EQ(place.working, at::kBFloat16);
-  Trainer straight(config, place, counting_source(500, 20)),
-      first(config, place, counting_source(500, 20)),
-      second(config, place, counting_source(500, 20));
+  Trainer straight(config, place, counting_source(500, 20), test::lone_worker()),
+      first(config, place, counting_source(500, 20), test::lone_worker()),
+      second(config, place, counting_source(500, 20), test::lone_worker());
   const auto expected = losses(straight, 30);
   EXPECT_LT(expected.back(), expected.front() - 1);
   losses(first, 13);
-  second.resume(Checkpoint(save_training(folder, config, first.table(), first.state())));
+  second.resume(Checkpoint(save_training(
+      folder, {config, first.model(), first.table(), first.state()}, test::lone_worker())));
   EXPECT_THAT(losses(second, 17),
               ::testing::ElementsAreArray(expected.begin() + 13, expected.end()));
   EXPECT_TRUE(at::equal(straight.table().master(), second.table().master()));

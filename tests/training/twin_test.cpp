@@ -12,6 +12,7 @@
 #include "ballast/model/language_model.h"
 #include "ballast/training/optimizer.h"
 #include "ballast/training/schedule.h"
+#include "tests/support/lone_worker.h"
 
 namespace ballast {
 namespace {
@@ -61,7 +62,7 @@ TEST(Twin, TwentyStepsGiveThePyTorchTwinsLosses) {
   optimizer_config.clip_norm = training["clip_norm"];
 
   ParameterTable table;
-  const LanguageModel model(config, table);
+  const LanguageModel model({.model = config}, table, test::lone_worker());
   table.allocate({});
   set_weights(table);
   Optimizer optimizer(table, optimizer_config);
@@ -73,7 +74,7 @@ TEST(Twin, TwentyStepsGiveThePyTorchTwinsLosses) {
           static_cast<uint64_t>(config.vocabulary));
     }
     optimizer.clear_gradients();
-    const at::Tensor hidden = model.forward(tokens.narrow(1, 0, config.context));
+    const at::Tensor hidden = model.forward(tokens.narrow(1, 0, config.context), {});
     const at::Tensor targets = tokens.narrow(1, 1, config.context).reshape({-1});
     const auto result = next_token_losses_and_gradient(
         hidden, model.token_embedding(), targets, 1.0 / static_cast<double>(rows * config.context));
@@ -83,7 +84,7 @@ TEST(Twin, TwentyStepsGiveThePyTorchTwinsLosses) {
                 golden["losses"][static_cast<size_t>(step)].get<double>(), 1e-5)
         << "step " << step;
     optimizer.update(step + 1, learning_rate_at(step, steps, optimizer_config),
-                     optimizer.gradient_norm());
+                     optimizer.gradient_norm(Owner::kShared));
   }
   EXPECT_LT(golden["losses"].back().get<double>(), golden["losses"].front().get<double>() - 0.5)
       << "the twin must have learned";

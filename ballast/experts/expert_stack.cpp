@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/experts/expert_stack.h"
+
+#include <utility>
+
+namespace ballast {
+namespace {
+
+constexpr double kWeightDeviation = 0.02;  // GPT-2's, as in the blocks
+
+}  // namespace
+
+ExpertStack::ExpertStack(const ExpertShape& shape, const std::string& name, ParameterTable& table) {
+  const int64_t d = shape.width, f = shape.hidden;
+  for (int64_t sublayer = 0; sublayer < shape.sublayers; ++sublayer) {
+    const auto stack = [&](const char* part, std::vector<int64_t> extents,
+                           Initialization initialization) -> const Parameter& {
+      std::vector<SegmentSpec> specs;
+      for (int64_t expert = shape.first; expert < shape.first + shape.count; ++expert) {
+        specs.push_back({.name = name + ".expert." + std::to_string(expert) + ".sublayer." +
+                                 std::to_string(sublayer) + "." + part,
+                         .shape = extents,
+                         .initialization = initialization,
+                         .owner = Owner::kExpert,
+                         .decay = extents.size() > 1});
+      }
+      return table.declare_stack(std::move(specs));
+    };
+    const auto zero = Initialization::zero();
+    sublayers_.push_back(
+        ExpertWeights{.norm = stack("norm.weight", {d}, Initialization::one()),
+                      .norm_bias = stack("norm.bias", {d}, zero),
+                      .up = stack("up.weight", {f, d}, Initialization::normal(kWeightDeviation)),
+                      .up_bias = stack("up.bias", {f}, zero),
+                      .down = stack("down.weight", {d, f}, zero),
+                      .down_bias = stack("down.bias", {d}, zero)});
+  }
+}
+
+at::Tensor ExpertStack::forward(const at::Tensor& x, at::IntArrayRef rows_of_expert) const {
+  at::Tensor h = x;
+  for (const ExpertWeights& weights : sublayers_)
+    h = expert_feed_forward(h, rows_of_expert, weights);
+  return h;
+}
+
+}  // namespace ballast

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ballast/kernels/expert_feed_forward.h"
+#include "ballast/kernels/parameter.h"
+#include "ballast/parameters/parameter_table.h"
+
+namespace ballast {
+
+struct ExpertShape {
+  int64_t width = 0, hidden = 0, sublayers = 0;  // D, F, residual blocks
+  int64_t first = 0, count = 0;                  // the experts that live here
+};
+
+// The experts of one layer that live on this worker. Each is a stack of residual blocks
+// x + down relu(up LayerNorm(x)); a fresh one is the identity: its last projections are zero.
+class ExpertStack {
+ public:
+  // Parameters are called NAME.expert.17.sublayer.0.up.weight, with the expert's global number.
+  ExpertStack(const ExpertShape& shape, const std::string& name, ParameterTable& table);
+
+  // x [N, D] sorted by expert, rows_of_expert of each -> [N, D]
+  at::Tensor forward(const at::Tensor& x, at::IntArrayRef rows_of_expert) const;
+
+ private:
+  std::vector<ExpertWeights> sublayers_;
+};
+
+}  // namespace ballast

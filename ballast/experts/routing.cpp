@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/experts/routing.h"
+
+#include <array>
+#include <utility>
+
+#include "ballast/system/error.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::array kNames = {std::pair(RoutingMode::kBalanced, std::string_view("balanced")),
+                               std::pair(RoutingMode::kGreedy, std::string_view("greedy")),
+                               std::pair(RoutingMode::kPriced, std::string_view("priced"))};
+
+}  // namespace
+
+RoutingMode parse_routing_mode(std::string_view name) {
+  for (const auto& [mode, known] : kNames) {
+    if (known == name) return mode;
+  }
+  fail("there is no routing \"{}\"; want balanced, greedy or priced", name);
+}
+
+std::string_view routing_name(RoutingMode mode) { return kNames[static_cast<size_t>(mode)].second; }
+
+}  // namespace ballast

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+namespace ballast {
+
+// How tokens find their experts. Always said, never inferred.
+enum class RoutingMode {
+  kBalanced,  // training: every expert gets the same number of tokens
+  kGreedy,    // test: each token goes to its best expert
+  kPriced,    // test: to the best expert after the average prices of training
+};
+
+RoutingMode parse_routing_mode(std::string_view name);  // UserError lists the names
+std::string_view routing_name(RoutingMode mode);        // "balanced", "greedy", "priced"
+
+// The micro-step of a training run that a routing belongs to. All workers route together: tokens
+// are cut into groups, the same number on each worker, and each group is assigned by itself.
+struct TrainingRoute {
+  int64_t groups = 1;  // routing groups G of the micro-step, over all workers
+  bool shuffle = true;
+  uint64_t seed = 0, step = 0, micro_step = 0;
+};
+
+// What a layer decided for this worker's tokens, in their order.
+struct SeenRoute {
+  int64_t layer = 0;           // blocks before it
+  at::Tensor expert_of_token;  // [T] int64
+  at::Tensor scores;           // [T, E] fp32, what was compared: affinities, less prices if priced
+};
+
+// Assignments that are kept to be repeated: with them two runs can be compared number by number
+// where rounding would decide a near-tie differently.
+class RouteTape {
+ public:
+  struct Key {
+    uint64_t step = 0, micro_step = 0;
+    int64_t layer = 0, first_group = 0;
+  };
+  virtual ~RouteTape() = default;
+  // The experts [P, T/G] (int32) to use for P groups from first_group on; undefined: solve them.
+  virtual at::Tensor replay(const Key& key, int64_t groups) = 0;
+  virtual void record(const Key& key, const at::Tensor& expert_of_token) = 0;
+};
+
+struct Routing {
+  RoutingMode mode = RoutingMode::kGreedy;
+  // With kBalanced alone. Without it a worker's tokens are one group, not shuffled.
+  std::optional<TrainingRoute> training = {};
+  std::function<void(const SeenRoute&)> seen = {};  // not called in training
+  RouteTape* tape = nullptr;                        // used in training alone
+};
+
+}  // namespace ballast

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+
+#include <chrono>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace ballast {
+
+// Time that work takes where it is done: on a GPU between events in its stream, so that measuring
+// makes nobody wait.
+class DeviceTimer {
+ public:
+  void begin(at::Device device);
+  void end();
+  double take_seconds();  // since the last call; on a GPU waits for the last end()
+
+ private:
+  std::chrono::steady_clock::time_point begun_;
+  std::vector<std::pair<c10::Event, c10::Event>> spans_;
+  bool on_gpu_ = false;
+  at::Device device_ = at::kCPU;
+  double seconds_ = 0;
+};
+
+// What a layer observed of its routing in training.
+struct RoutingStats {
+  // Sums over the groups solved here, on their device: undefined before the first.
+  at::Tensor price_sum;       // [E] float64: prices less their mean
+  at::Tensor greedy_matches;  // [] int64: tokens whose balanced expert is also their best
+  int64_t tokens = 0, groups = 0;
+  // The largest (dual - primal) / max(|primal|, |dual|) seen; on a GPU it is known one call later.
+  double relative_gap = 0;
+  double assign_seconds = 0;  // affinities and assignment
+};
+
+}  // namespace ballast

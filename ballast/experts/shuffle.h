@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "ballast/experts/routing.h"
+#include "ballast/experts/row_exchange.h"
+
+namespace ballast {
+
+struct ShuffleShape {
+  int64_t groups = 1;             // G, over all workers
+  int64_t tokens_of_group = 0;    // T/G
+  int64_t rank = 0, workers = 1;  // workers divide groups
+};
+
+// The paper's shuffle: the tokens of each group are permuted at random and an equal part of them
+// goes to every group, so that each group becomes a sample of the whole batch. Where G does not
+// divide T/G, parts differ by one token and groups keep their size.
+// A pure function of (seed, step, micro-step, layer, position): not of the number of workers.
+RowExchange shuffle_way(const TrainingRoute& route, int64_t layer, const ShuffleShape& shape,
+                        at::Device device);
+
+}  // namespace ballast

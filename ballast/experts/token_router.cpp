@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/experts/token_router.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/argsort.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace ballast {
+namespace {
+
+using at::Tensor;
+
+// Where training diverges scores are not finite: nor is the step's loss, and it is skipped.
+AssignOptions options_of(const ExpertsConfig& config) {
+  return {.solver = parse_solver_kind(config.solver),
+          .non_finite = NonFinite::kLowest,
+          .threads = static_cast<size_t>(at::get_num_threads()),
+          .self_check = config.self_check};
+}
+
+// An assignment known by its experts alone, as a solver would have given it.
+TensorAssignment assignment_of(const Tensor& expert_of_token, int64_t experts) {
+  const Tensor expert = expert_of_token.to(at::kLong);  // [P, T/G]
+  const Tensor order = at::argsort(expert, /*stable=*/true, /*dim=*/1);
+  const Tensor places = at::arange(order.size(1), order.options()).expand_as(order);
+  TensorAssignment result;
+  result.expert_of_token = expert_of_token;
+  result.place_of_token = at::empty_like(order).scatter_(1, order, places);
+  result.loads = at::zeros({expert.size(0), experts}, expert.options())
+                     .scatter_add_(1, expert, at::ones_like(expert));
+  return result;
+}
+
+double relative_gap(const AssignmentStatus& status) {
+  const double size = std::max(std::abs(status.primal), std::abs(status.dual));
+  return size > 0 ? status.gap / size : 0;
+}
+
+}  // namespace
+
+TokenRouter::TokenRouter(const ExpertsConfig& config, int64_t layer,
+                         const Parameter& expert_embeddings, Communicator& workers)
+    : layer_(layer),
+      places_{config.count, workers.size()},
+      expert_embeddings_(expert_embeddings),
+      workers_(workers),
+      assigner_(options_of(config)),
+      prices_(at::zeros({config.count}, at::kDouble)) {}
+
+Tensor TokenRouter::affinities(const Tensor& tokens) const {
+  // In half precision many affinities would be equal: those are computed in fp32.
+  const at::ScalarType dtype = tokens.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return at::mm(tokens.to(dtype), expert_embeddings_.value.to(dtype).t()).to(at::kFloat);
+}
+
+Dispatch TokenRouter::route(const Tensor& tokens, const Routing& routing) {
+  const at::NoGradGuard no_grad;
+  timer_.begin(tokens.device());
+  const Tensor scores = affinities(tokens.detach());  // [T, E]
+  Dispatch dispatch =
+      routing.training ? route_groups(scores, routing) : route_by_choice(scores, routing);
+  timer_.end();
+  return dispatch;
+}
+
+Dispatch TokenRouter::route_groups(const Tensor& scores, const Routing& routing) {
+  const int64_t local = routing.training->groups / workers_.size();
+  const Tensor of_groups = scores.view({local, -1, places_.experts});  // [P, T/G, E]
+  const TensorAssignment result = assign(of_groups, routing);
+  observe(of_groups, result);
+  return dispatch_balanced(places_, result.expert_of_token, result.place_of_token, result.loads);
+}
+
+TensorAssignment TokenRouter::assign(const Tensor& scores, const Routing& routing) {
+  const TrainingRoute& route = *routing.training;
+  const int64_t groups = scores.size(0);
+  const RouteTape::Key key{route.step, route.micro_step, layer_, workers_.rank() * groups};
+  if (routing.tape != nullptr) {
+    const Tensor kept = routing.tape->replay(key, groups);
+    if (kept.defined()) return assignment_of(kept.to(scores.device()), places_.experts);
+  }
+  AssignInputs inputs;
+  if (has_prices_) {
+    inputs.start_prices = prices_on(scores.device()).expand({groups, places_.experts}).contiguous();
+  }
+  TensorAssignment result = assigner_.assign(scores, inputs);
+  if (routing.tape != nullptr) routing.tape->record(key, result.expert_of_token);
+  return result;
+}
+
+void TokenRouter::observe(const Tensor& scores, const TensorAssignment& result) {
+  const Tensor matches = (scores.argmax(2) == result.expert_of_token).sum();
+  stats_.greedy_matches =
+      stats_.greedy_matches.defined() ? stats_.greedy_matches.add_(matches) : matches;
+  stats_.tokens += result.expert_of_token.numel();
+  if (!result.prices.defined()) return;  // replayed
+  const Tensor prices = (result.prices - result.prices.mean(1, /*keepdim=*/true)).sum(0);  // [E]
+  stats_.price_sum = stats_.price_sum.defined() ? stats_.price_sum.add_(prices) : prices;
+  stats_.groups += scores.size(0);
+  // What a GPU found is read when the next assignment comes, so that nothing waits for it.
+  const auto statuses = scores.is_cpu() ? status_blocks(result.status) : status_.take();
+  if (!scores.is_cpu()) status_.watch(result);
+  assigner_.check(statuses);
+  for (const AssignmentStatus& status : statuses)
+    stats_.relative_gap = std::max(stats_.relative_gap, relative_gap(status));
+}
+
+Dispatch TokenRouter::route_by_choice(const Tensor& affinities, const Routing& routing) {
+  Tensor scores = affinities, expert_of_token;
+  if (routing.mode == RoutingMode::kBalanced) {
+    expert_of_token = assigner_.assign(scores).expert_of_token.to(at::kLong);
+  } else {
+    if (routing.mode == RoutingMode::kPriced)
+      scores = scores - prices_on(scores.device()).to(at::kFloat);
+    expert_of_token = scores.argmax(1);
+  }
+  if (routing.seen) routing.seen({layer_, expert_of_token, scores});
+  return dispatch_by_counts(workers_, places_.experts, expert_of_token,
+                            {"expert counts", static_cast<int>(layer_)});
+}
+
+const Tensor& TokenRouter::prices_on(at::Device device) {
+  if (!prices_there_.defined() || prices_there_.device() != device)
+    prices_there_ = prices_.to(device);
+  return prices_there_;
+}
+
+void TokenRouter::set_prices(const Tensor& prices) {
+  prices_ = prices.to(at::kCPU, at::kDouble).contiguous();
+  prices_there_ = Tensor();
+  has_prices_ = prices_.count_nonzero().item<int64_t>() > 0;
+}
+
+RoutingStats TokenRouter::take_stats() {
+  stats_.assign_seconds = timer_.take_seconds();
+  return std::exchange(stats_, RoutingStats());
+}
+
+}  // namespace ballast

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ballast/comm/communicator.h"
+#include "ballast/model/language_model.h"
+#include "ballast/parameters/parameter_table.h"
+
+namespace ballast {
+
+// Sums the gradients of shared parameters over all workers, in buckets that are sent while the
+// backward pass goes on: the matrices of a few blocks each, and at the end what is left.
+class GradientReducer : public BackwardProgress {
+ public:
+  static constexpr int64_t kBucketBytes = 8 << 20;  // fewer bytes wait for the next block's
+
+  // REQUIRES: the table is allocated, its model has `blocks` blocks; both outlive this.
+  GradientReducer(const ParameterTable& table, int64_t blocks, Communicator& workers);
+
+  void reached(int64_t block) override;
+  // Sends what is left, and returns when all sums are there. Collective, once a step.
+  void finish();
+
+ private:
+  void send(int64_t begin, int64_t end);
+
+  const ParameterTable& table_;
+  Communicator& workers_;
+  std::vector<int64_t> block_begin_;  // of each block's matrices in the flat buffers
+  int64_t matrices_end_ = 0;
+  int64_t sent_from_ = 0;  // [sent_from_, matrices_end_) is under way
+  std::vector<Pending> pending_;
+};
+
+}  // namespace ballast

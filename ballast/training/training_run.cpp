@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/training/training_run.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "ballast/comm/agreement.h"
+#include "ballast/inference/generate.h"
+#include "ballast/model/model_size.h"
+#include "ballast/system/log.h"
+#include "ballast/system/utf8.h"
+
+namespace ballast {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+
+}  // namespace
+
+TrainingRun::TrainingRun(const Config& config, const std::filesystem::path& run,
+                         RunDirectory* directory, TrainingData& data, World& world)
+    : config_(config),
+      run_(run),
+      directory_(directory),
+      data_(data),
+      workers_(world.everyone()),
+      place_(choose_place({.device = config.training.device,
+                           .precision = config.training.precision,
+                           .threads = config.training.threads,
+                           .deterministic = config.training.deterministic,
+                           .on_machine = world.place()})),
+      trainer_(config, place_, data.train, workers_) {}
+
+void TrainingRun::resume(const Checkpoint& checkpoint) {
+  trainer_.resume(checkpoint);
+  checkpoint_ = checkpoint.path();
+  saved_at_ = trainer_.state().step;
+}
+
+void TrainingRun::validate() {
+  const int64_t step = trainer_.state().step;
+  if (data_.valid == nullptr || validated_at_ == step) return;
+  const EvalWindows windows(data_.valid, config_.model.context, config_.model.context);
+  const int64_t rows = config_.training.batch / config_.training.micro_steps;
+  const EvaluationOptions options{
+      .batch = std::max<int64_t>(1, rows / workers_.size()),
+      .max_windows = static_cast<uint64_t>(config_.training.validate_batches * rows),
+      .routing = parse_routing_mode(config_.experts.test_routing)};
+  validation_ = evaluate(trainer_.model(), place_, windows, options);
+  if (reporter_) reporter_->validation(step, *validation_, data_.valid->floor_per_token());
+  validated_at_ = step;
+}
+
+void TrainingRun::sample() {
+  const int64_t step = trainer_.state().step;
+  const TrainingConfig& t = config_.training;
+  if (data_.tokenizer == nullptr || t.sample_tokens == 0 || sampled_at_ == step) return;
+  std::vector<TokenId> prompt;
+  data_.tokenizer->encode(t.sample_prompt, prompt);
+  const GenerationOptions options{.max_tokens = t.sample_tokens,
+                                  .sampling = {.temperature = 0.8},
+                                  .seed = static_cast<uint64_t>(t.seed + step),
+                                  .routing = parse_routing_mode(config_.experts.test_routing)};
+  const auto written =
+      generate(trainer_.model(), place_, data_.tokenizer->end_of_text(), {prompt}, options);
+  sample_ = replace_invalid_utf8(t.sample_prompt + data_.tokenizer->decode(written.front()));
+  if (reporter_) reporter_->sample(step, sample_);
+  sampled_at_ = step;
+}
+
+void TrainingRun::save() {
+  const int64_t step = trainer_.state().step;
+  if (saved_at_ == step) return;
+  if (reporter_) reporter_->sync();
+  checkpoint_ =
+      save_training(run_ / "checkpoints",
+                    {config_, trainer_.model(), trainer_.table(), trainer_.state()}, workers_);
+  saved_at_ = step;
+}
+
+void TrainingRun::compare_workers() {
+  const ParameterTable& table = trainer_.table();
+  std::vector<NamedTensor> shared;
+  for (const Segment& segment : table.segments()) {
+    if (segment.owner == Owner::kShared)
+      shared.push_back({segment.name, table.view(table.master(), segment)});
+  }
+  check_equal(workers_, shared, {"shared parameters"});
+}
+
+void TrainingRun::after_step(const StepStats& stats) {
+  if (reporter_) reporter_->step(stats);
+  if (workers_.size() > 1 && is_due(stats.step, config_.training.compare_every)) compare_workers();
+  const bool is_last = stats.step >= config_.training.steps;
+  try {
+    if (is_last || is_due(stats.step, config_.training.validate_every)) validate();
+    if (is_last || is_due(stats.step, config_.training.sample_every)) sample();
+  } catch (...) {  // whatever is wrong there, the training done so far is not lost
+    if (workers_.size() == 1) save();
+    throw;
+  }
+  if (is_last || is_due(stats.step, config_.checkpoint.every)) save();
+}
+
+bool TrainingRun::must_stop(const StopSignal& signal) const {
+  const double limit = config_.training.max_time;
+  const bool late =
+      limit > 0 && std::chrono::duration<double>(Clock::now() - started_).count() >= limit;
+  // All stop after the same step, whoever was asked.
+  const at::Tensor asked = at::zeros({1}, at::kInt).fill_(signal.requested() || late ? 1 : 0);
+  workers_.all_reduce(asked, Reduction::kMax, {"stop or go on"});
+  return asked.item<int32_t>() != 0;
+}
+
+TrainSummary TrainingRun::go() {
+  const StopSignal signal;
+  if (directory_ != nullptr) reporter_.emplace(*directory_, trainer_);
+  if (trainer_.state().step >= config_.training.steps) {
+    if (reporter_)
+      log_info("{} is finished already; --training.steps with a larger number would go on",
+               run_.string());
+    return summary(std::nullopt);
+  }
+  std::optional<double> last_loss;
+  while (trainer_.state().step < config_.training.steps && !must_stop(signal)) {
+    const StepStats stats = trainer_.step();
+    last_loss = stats.loss;
+    after_step(stats);
+  }
+  save();
+  reporter_.reset();
+  return summary(last_loss);
+}
+
+TrainSummary TrainingRun::summary(std::optional<double> last_loss) const {
+  const TrainingState& state = trainer_.state();
+  TrainSummary s;
+  s.run = run_;
+  s.checkpoint = checkpoint_;
+  s.step = state.step;
+  s.tokens = state.tokens;
+  s.skipped = state.guard.skipped;
+  s.parameters = model_size(config_).total;
+  s.seconds = state.seconds;
+  s.loss = last_loss;
+  s.finished = state.step >= config_.training.steps;
+  s.validation = validation_;
+  if (data_.valid != nullptr) {
+    s.floor_per_token = data_.valid->floor_per_token();
+    s.floor_per_byte = data_.valid->floor_per_byte();
+  }
+  s.sample = sample_;
+  return s;
+}
+
+}  // namespace ballast

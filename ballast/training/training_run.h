@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "ballast/comm/world.h"
+#include "ballast/config/config.h"
+#include "ballast/inference/evaluate.h"
+#include "ballast/report/run_directory.h"
+#include "ballast/system/stop_signal.h"
+#include "ballast/training/run_reporter.h"
+#include "ballast/training/train.h"
+#include "ballast/training/trainer.h"
+#include "ballast/training/training_data.h"
+
+namespace ballast {
+
+// A run under way: the trainer, what it reports to, and when it validates, samples and saves. Every
+// worker has one; the run directory and what people see are worker 0's.
+class TrainingRun {
+ public:
+  // `directory`: null on all but worker 0. All must outlive this.
+  TrainingRun(const Config& config, const std::filesystem::path& run, RunDirectory* directory,
+              TrainingData& data, World& world);
+
+  void resume(const Checkpoint& checkpoint);
+  InitializedFrom initialize_from(const Checkpoint& checkpoint) {
+    return trainer_.initialize_from(checkpoint);
+  }
+  // To the end, or until a worker is asked to stop; saves either way. Collective.
+  TrainSummary go();
+
+  const Trainer& trainer() const { return trainer_; }
+
+ private:
+  void after_step(const StepStats& stats);
+  void validate();
+  void sample();
+  void save();
+  void compare_workers();
+  bool must_stop(const StopSignal& signal) const;
+  TrainSummary summary(std::optional<double> last_loss) const;
+
+  Config config_;
+  std::filesystem::path run_;
+  RunDirectory* directory_;
+  TrainingData& data_;
+  Communicator& workers_;
+  ComputePlace place_;
+  Trainer trainer_;
+  std::optional<RunReporter> reporter_;  // worker 0's
+  std::optional<Evaluation> validation_;
+  std::string sample_;
+  std::filesystem::path checkpoint_;
+  int64_t saved_at_ = -1, validated_at_ = -1, sampled_at_ = -1;
+  // max_time counts from here, for each start anew.
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace ballast
