@@ -77,6 +77,11 @@ int end_together(World& world, const SharedError& error) {
   return kUserMistake;
 }
 
+GpuTransport transport_of(const std::string& engine) {
+  if (engine == "mpi") return GpuTransport::kMpi;
+  return engine == "nccl" ? GpuTransport::kNccl : GpuTransport::kAuto;
+}
+
 std::string worker_prefix(const Communicator& all) {
   return all.size() == 1 ? "" : fmt::format("worker {}: ", all.rank());
 }
@@ -132,6 +137,13 @@ void add_worker_options(CLI::App& command, WorkerOptions& options) {
           "how long a worker waits for another before the job ends and names it [5m]")
       ->type_name("TIME")
       ->group(group);
+  command
+      .add_option("--engine", options.engine,
+                  "how tensors on GPUs go from worker to worker: nccl (a GPU for each worker), mpi "
+                  "(through host memory; workers can share a GPU), auto: nccl where it can be")
+      ->check(CLI::IsMember({"auto", "mpi", "nccl"}))
+      ->capture_default_str()
+      ->group(group);
 }
 
 bool must_launch(const WorkerOptions& options) {
@@ -168,6 +180,7 @@ int launch_workers(const WorkerOptions& options, const Words& extra_arguments,
 int run_as_worker(const WorkerOptions& options, const std::function<int(World&)>& body) {
   WorldOptions world_options;
   world_options.deadline_seconds = options.deadline_seconds;
+  world_options.gpus = transport_of(options.engine);
   const std::unique_ptr<World> world = open_world(world_options);
   int code = 0;
   try {

@@ -21,9 +21,10 @@ struct WorkerOptions {
   int64_t max_restarts = 0;  // only with `workers`
   bool prefix_lines = false;
   double deadline_seconds = 300;
+  std::string engine = "auto";  // auto, mpi or nccl: how tensors on GPUs go from worker to worker
 };
 
-// --workers, --max-restarts, --prefix-lines, --deadline.
+// --workers, --max-restarts, --prefix-lines, --deadline, --engine.
 void add_worker_options(CLI::App& command, WorkerOptions& options);
 
 // Whether this process should start workers rather than be one. UserError: it should, but is one of
@@ -41,6 +42,7 @@ int launch_workers(const WorkerOptions& options, const std::vector<std::string>&
 // Opens the world, runs `body`, closes the world; returns the exit code, which is body's if it
 // returns. If it throws, prints what, with "worker 3: " before it where there are several (a
 // SharedError once for all), and ends the job. What body prints to stdout is for worker 0 alone.
+// Where it computes on a GPU, body calls World::compute_on().
 int run_as_worker(const WorkerOptions& options, const std::function<int(World&)>& body);
 
 }  // namespace ballast::cli

@@ -232,6 +232,8 @@ void all_or_none(Communicator& group, const std::function<void()>& work, Label l
   std::string trouble;
   try {
     work();
+  } catch (const WorkersLost&) {
+    throw;  // the others cannot be told
   } catch (const UserError& error) {
     trouble = error.what();
     if (trouble.empty()) trouble = "it failed";

@@ -100,7 +100,7 @@ void Pending::wait() {
 
 bool Pending::done() { return operation_ == nullptr || operation_->done(); }
 
-std::string Communicator::Call::text() const {
+std::string Engine::Call::text() const {
   std::string text = describe(name, label);
   if (from != nullptr) text += " of " + tensor_text(*from);
   if (to != nullptr) text += " to " + tensor_text(*to);
@@ -110,11 +110,27 @@ std::string Communicator::Call::text() const {
 Communicator::Communicator(int rank, int size, std::string name)
     : rank_(rank), size_(size), name_(std::move(name)) {}
 
+Engine& Communicator::engine_of(const Tensor& x) {
+  if (x.is_cpu() || gpu_engine_ == nullptr) return *this;
+  return *gpu_engine_;
+}
+
+void Communicator::use_gpu_engine(std::unique_ptr<GpuEngine> engine) {
+  gpu_engine_ = std::move(engine);
+}
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key, const std::string& name) {
+  if (color < 0) fail("split into {}: the color is {}, and must not be negative", name, color);
+  auto part = start_split(color, key, name);
+  if (gpu_engine_ != nullptr) part->use_gpu_engine(gpu_engine_->split(*part));
+  return part;
+}
+
 Pending Communicator::begin_all_reduce(const Tensor& values, Reduction reduction, Label label) {
   const Checks check(*this, "all_reduce", label);
   check.tensor(values, "tensor");
   check.reducible(values);
-  return start_all_reduce({"all_reduce", label, &values}, values, reduction);
+  return engine_of(values).start_all_reduce({"all_reduce", label, &values}, values, reduction);
 }
 
 Pending Communicator::begin_reduce_scatter(const Tensor& output, const Tensor& input,
@@ -125,7 +141,8 @@ Pending Communicator::begin_reduce_scatter(const Tensor& output, const Tensor& i
   check.require(input.numel() == output.numel() * size_,
                 "the input {} should have {} times as many elements as the output {}",
                 tensor_text(input), size_, tensor_text(output));
-  return start_reduce_scatter({"reduce_scatter", label, &input, &output}, output, input, reduction);
+  return engine_of(input).start_reduce_scatter({"reduce_scatter", label, &input, &output}, output,
+                                               input, reduction);
 }
 
 Pending Communicator::begin_all_gather(const Tensor& output, const Tensor& input, Label label) {
@@ -135,8 +152,8 @@ Pending Communicator::begin_all_gather(const Tensor& output, const Tensor& input
                 "the output {} should have {} times as many elements as the input {}",
                 tensor_text(output), size_, tensor_text(input));
   check.apart(output, input, rank_ * input.numel());
-  return start_all_gather({"all_gather", label, &input, &output}, output, input,
-                          {input.numel(), std::vector<int64_t>(size_, 1)});
+  return engine_of(input).start_all_gather({"all_gather", label, &input, &output}, output, input,
+                                           {input.numel(), std::vector<int64_t>(size_, 1)});
 }
 
 Pending Communicator::begin_all_gather_uneven(const Tensor& output, const Tensor& input,
@@ -150,7 +167,8 @@ Pending Communicator::begin_all_gather_uneven(const Tensor& output, const Tensor
       tensor_text(output));
   check.apart(output, input,
               unit * std::accumulate(rows.begin(), rows.begin() + rank_, int64_t{0}));
-  return start_all_gather({"all_gather", label, &input, &output}, output, input, {unit, rows});
+  return engine_of(input).start_all_gather({"all_gather", label, &input, &output}, output, input,
+                                           {unit, rows});
 }
 
 Pending Communicator::begin_all_to_all(const Tensor& output, const Tensor& input, Label label) {
@@ -161,7 +179,8 @@ Pending Communicator::begin_all_to_all(const Tensor& output, const Tensor& input
                 tensor_text(input), tensor_text(output), size_);
   check.apart(output, input);
   const Blocks blocks{input.numel() / size_, std::vector<int64_t>(size_, 1)};
-  return start_all_to_all({"all_to_all", label, &input, &output}, output, input, blocks, blocks);
+  return engine_of(input).start_all_to_all({"all_to_all", label, &input, &output}, output, input,
+                                           blocks, blocks);
 }
 
 Pending Communicator::begin_all_to_all_uneven(const Tensor& output, const Tensor& input,
@@ -177,15 +196,15 @@ Pending Communicator::begin_all_to_all_uneven(const Tensor& output, const Tensor
                 "{} rows are for this worker itself, and it receives {} from itself", send[rank_],
                 receive[rank_]);
   check.apart(output, input);
-  return start_all_to_all({"all_to_all", label, &input, &output}, output, input, {unit, send},
-                          {unit, receive});
+  return engine_of(input).start_all_to_all({"all_to_all", label, &input, &output}, output, input,
+                                           {unit, send}, {unit, receive});
 }
 
 Pending Communicator::begin_broadcast(const Tensor& values, int root, Label label) {
   const Checks check(*this, "broadcast", label);
   check.tensor(values, "tensor");
   check.require(root >= 0 && root < size_, "there is no worker {} to broadcast from", root);
-  return start_broadcast({"broadcast", label, &values}, values, root);
+  return engine_of(values).start_broadcast({"broadcast", label, &values}, values, root);
 }
 
 Pending Communicator::begin_barrier(Label label) { return start_barrier({"barrier", label}); }

@@ -8,65 +8,24 @@
 #include <string>
 #include <vector>
 
-#include "ballast/system/error.h"
+#include "ballast/comm/engine.h"
 
 namespace ballast {
-
-// What a call is for, in messages: {"experts", 6}. `purpose` is a literal.
-struct Label {
-  const char* purpose;
-  int layer = -1;  // -1: of no layer
-};
-
-enum class Reduction { kSum, kMax };  // kMax: a NaN anywhere gives NaN everywhere
-
-// A worker did not come, or is gone: naming worker, call, label, sizes and who is missing. The job
-// must end (World::abort); started again, it may go well.
-class WorkersLost : public UserError {
- public:
-  using UserError::UserError;
-};
-
-// A collective that has begun; made by the engines.
-class Operation {
- public:
-  virtual ~Operation() = default;
-  virtual void wait() = 0;
-  virtual bool done() = 0;
-};
-
-// What a begin_...() returns. The call's tensors must not be touched until wait(). An object that
-// is destroyed before lets the call go on, and keeps its tensors until it has ended.
-class Pending {
- public:
-  Pending() = default;  // has ended
-  explicit Pending(std::unique_ptr<Operation> operation);
-
-  // Returns when the results may be used: by the host, or for CUDA by work that is queued on the
-  // current stream after. Again is free. WorkersLost: the deadline has passed or a worker is gone.
-  void wait();
-  // Whether wait() would return at once; moves the call on.
-  bool done();
-
- private:
-  std::unique_ptr<Operation> operation_;
-};
 
 // How a tensor is cut along its rows: `rows[r]` of them for worker r, in order; zeros are fine.
 using RowsOfWorker = std::vector<int64_t>;
 
 // A group of workers that exchange tensors. One interface for all engines: a world of one, MPI,
-// later NCCL.
+// and NCCL for tensors on GPUs.
 //
 // Collective: all workers of the group make the same calls in the same order, begin_...() or not;
-// waits may come in any order. Tensors are defined and contiguous, on the CPU or on the engine's
-// device. They are written as they are, past autograd (collectives.h has gradients). Any type can
+// waits may come in any order. Tensors are defined and contiguous, on the CPU or on the worker's
+// GPU. They are written as they are, past autograd (collectives.h has gradients). Any type can
 // be moved; float64, float32, bfloat16, float16, int64, int32, uint8 can be reduced (half precision
 // is summed in float32 and rounded once). All workers get the same bits of a reduction. UserError
 // at once, on this worker: tensors or rows that do not fit.
-class Communicator {
+class Communicator : protected Engine {
  public:
-  virtual ~Communicator() = default;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
@@ -76,7 +35,7 @@ class Communicator {
 
   // The workers with the same color (>= 0), ordered by key, then by rank here. `name` is for
   // messages. What was split off may outlive this object, not the World.
-  virtual std::unique_ptr<Communicator> split(int color, int key, const std::string& name) = 0;
+  std::unique_ptr<Communicator> split(int color, int key, const std::string& name);
 
   // In place: `values` becomes the sum or maximum over all workers.
   Pending begin_all_reduce(const at::Tensor& values, Reduction reduction, Label label);
@@ -115,42 +74,27 @@ class Communicator {
   void broadcast(const at::Tensor& values, int root, Label label);
   void barrier(Label label);
 
+  // From now on `engine` moves tensors on GPUs, here and in what is split off; by World alone.
+  void use_gpu_engine(std::unique_ptr<GpuEngine> engine);
+  GpuEngine* gpu_engine() const { return gpu_engine_.get(); }  // null: none
+
   // What each worker will send to this one, where this one sends send[r] rows to worker r.
   RowsOfWorker exchange_rows(const RowsOfWorker& send, Label label);
 
  protected:
   Communicator(int rank, int size, std::string name);
 
-  // A call as messages tell it. Refers to the caller's tensors: for the start_... alone.
-  struct Call {
-    const char* name;  // "all_to_all"
-    Label label;
-    const at::Tensor* from = nullptr;  // null: none
-    const at::Tensor* to = nullptr;    // null: in place
-    // "all_to_all (experts, layer 6) of float32 [96, 32] to float32 [80, 32]"
-    std::string text() const;
-  };
-  // Blocks of `unit` elements, counts[r] of them for worker r.
-  struct Blocks {
-    int64_t unit = 0;
-    std::vector<int64_t> counts;
-  };
-
-  // The engine's part; all arguments have been checked.
-  virtual Pending start_all_reduce(const Call& call, const at::Tensor& values,
-                                   Reduction reduction) = 0;
-  virtual Pending start_reduce_scatter(const Call& call, const at::Tensor& output,
-                                       const at::Tensor& input, Reduction reduction) = 0;
-  virtual Pending start_all_gather(const Call& call, const at::Tensor& output,
-                                   const at::Tensor& input, Blocks blocks) = 0;
-  virtual Pending start_all_to_all(const Call& call, const at::Tensor& output,
-                                   const at::Tensor& input, Blocks send, Blocks receive) = 0;
-  virtual Pending start_broadcast(const Call& call, const at::Tensor& values, int root) = 0;
+  // The engine's part, of checked arguments.
+  virtual std::unique_ptr<Communicator> start_split(int color, int key,
+                                                    const std::string& name) = 0;
   virtual Pending start_barrier(const Call& call) = 0;
 
  private:
+  Engine& engine_of(const at::Tensor& x);
+
   const int rank_, size_;
   const std::string name_;
+  std::unique_ptr<GpuEngine> gpu_engine_;  // null: the host's engine takes tensors of all devices
 };
 
 // "all_to_all (experts, layer 6)"

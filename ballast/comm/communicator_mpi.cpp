@@ -98,7 +98,8 @@ uint64_t child_group(uint64_t parent, uint64_t call, int color) {
 
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiRuntime> runtime, MPI_Comm comm, MpiGroup group)
+MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiRuntime> runtime, MPI_Comm comm,
+                                 WorkerGroup group)
     : Communicator(
           [comm] {
             int rank = 0;
@@ -108,13 +109,11 @@ MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiRuntime> runtime, MPI_Comm c
           static_cast<int>(group.others.size()) + 1, group.name),
       runtime_(std::move(runtime)),
       comm_(comm),
-      group_(std::make_shared<const MpiGroup>(std::move(group))) {}
+      group_(std::make_shared<const WorkerGroup>(std::move(group))) {}
 
 MpiTransfer MpiCommunicator::transfer(const Call& call) {
   MpiTransfer transfer;
-  transfer.group = group_;
-  transfer.call = {group_->id, ++calls_};
-  transfer.text = call.text();
+  transfer.call = {group_, {group_->id, ++calls_}, call.text()};
   return transfer;
 }
 
@@ -123,7 +122,7 @@ template <typename Issue>
 Pending MpiCommunicator::begin(MpiTransfer transfer, Issue issue) {
   auto begun = runtime_->begin(std::move(transfer), [&](MpiTransfer& started) {
     started.requests.push_back(MPI_REQUEST_NULL);
-    MpiRuntime::check(issue(started, &started.requests.back()), started.text);
+    MpiRuntime::check(issue(started, &started.requests.back()), started.call.text);
   });
   return Pending(std::make_unique<MpiOperation>(runtime_, std::move(begun)));
 }
@@ -145,7 +144,7 @@ Pending MpiCommunicator::start_all_reduce(const Call& call, const Tensor& values
       MpiRuntime::check(
           MPI_Iallreduce(MPI_IN_PLACE, place, static_cast<int>(count),
                          element_type(work.scalar_type()), operation, comm_, &t.requests.back()),
-          t.text);
+          t.call.text);
       done += count;
     } while (done < work.numel());
   });
@@ -157,7 +156,8 @@ Pending MpiCommunicator::start_reduce_scatter(const Call& call, const Tensor& ou
   const at::NoGradGuard no_grad;
   MpiTransfer started = transfer(call);
   if (output.numel() > kMaxCount)
-    fail("{}: {} elements for a worker are more than MPI can count", started.text, output.numel());
+    fail("{}: {} elements for a worker are more than MPI can count", started.call.text,
+         output.numel());
   const Tensor in = on_host(widened(input));
   const bool direct =
       output.is_cpu() && output.scalar_type() == in.scalar_type() && !overlap(output, input);
@@ -178,7 +178,7 @@ Pending MpiCommunicator::start_all_gather(const Call& call, const Tensor& output
   const Tensor in = on_host(input), out = output.is_cpu() ? output : host_like(output);
   started.kept = {in, out, input, output};
   if (!out.is_same(output)) started.finish = [out, output] { output.copy_(out, true); };
-  check_countable(blocks.counts, started.text);
+  check_countable(blocks.counts, started.call.text);
   return begin(std::move(started), [&](MpiTransfer& t, MPI_Request* request) {
     const BlockType type(block_bytes(blocks.unit, in), static_cast<int64_t>(out.nbytes()));
     const std::vector<int> counts = counted(blocks.counts, type);
@@ -199,8 +199,8 @@ Pending MpiCommunicator::start_all_to_all(const Call& call, const Tensor& output
   const Tensor in = on_host(input), out = output.is_cpu() ? output : host_like(output);
   started.kept = {in, out, input, output};
   if (!out.is_same(output)) started.finish = [out, output] { output.copy_(out, true); };
-  check_countable(send.counts, started.text);
-  check_countable(receive.counts, started.text);
+  check_countable(send.counts, started.call.text);
+  check_countable(receive.counts, started.call.text);
   return begin(std::move(started), [&](MpiTransfer& t, MPI_Request* request) {
     const BlockType type(block_bytes(send.unit, in),
                          static_cast<int64_t>(std::max(in.nbytes(), out.nbytes())));
@@ -231,8 +231,8 @@ Pending MpiCommunicator::start_barrier(const Call& call) {
                [&](MpiTransfer&, MPI_Request* request) { return MPI_Ibarrier(comm_, request); });
 }
 
-std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key, const std::string& name) {
-  if (color < 0) fail("split into {}: the color is {}, and must not be negative", name, color);
+std::unique_ptr<Communicator> MpiCommunicator::start_split(int color, int key,
+                                                           const std::string& name) {
   // Exchanged by a call with a deadline, after which all are here: MPI_Comm_split has none.
   const Tensor own = at::empty({3}, at::kLong), all = at::empty({size(), 3}, at::kLong);
   auto* mine = own.mutable_data_ptr<int64_t>();
@@ -240,7 +240,7 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key, const s
   mine[1] = key;
   mine[2] = runtime_->rank();
   all_gather(all, own, {"split"});
-  MpiGroup group{child_group(group_->id, calls_, color), name, {}};
+  WorkerGroup group{child_group(group_->id, calls_, color), name, {}};
   const auto* rows = all.const_data_ptr<int64_t>();
   for (int i = 0; i < size(); ++i) {
     if (rows[3 * i] == color && i != rank())

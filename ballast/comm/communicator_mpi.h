@@ -13,11 +13,10 @@ namespace ballast {
 // host memory.
 class MpiCommunicator : public Communicator {
  public:
-  MpiCommunicator(std::shared_ptr<MpiRuntime> runtime, MPI_Comm comm, MpiGroup group);
-
-  std::unique_ptr<Communicator> split(int color, int key, const std::string& name) override;
+  MpiCommunicator(std::shared_ptr<MpiRuntime> runtime, MPI_Comm comm, WorkerGroup group);
 
  protected:
+  std::unique_ptr<Communicator> start_split(int color, int key, const std::string& name) override;
   Pending start_all_reduce(const Call& call, const at::Tensor& values,
                            Reduction reduction) override;
   Pending start_reduce_scatter(const Call& call, const at::Tensor& output, const at::Tensor& input,
@@ -36,7 +35,7 @@ class MpiCommunicator : public Communicator {
 
   std::shared_ptr<MpiRuntime> runtime_;
   MPI_Comm comm_;  // never freed: that is collective, and destructors run in any order
-  std::shared_ptr<const MpiGroup> group_;
+  std::shared_ptr<const WorkerGroup> group_;
   uint64_t calls_ = 0;
 };
 

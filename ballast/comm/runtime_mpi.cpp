@@ -16,7 +16,6 @@
 #include <thread>
 #include <utility>
 
-#include "ballast/comm/missing.h"
 #include "ballast/system/error.h"
 
 namespace ballast {
@@ -75,7 +74,7 @@ void MpiRuntime::check(int code, const std::string& text) {
   if (code != MPI_SUCCESS) fail("MPI failed in {}: {}", text, error_text(code));
 }
 
-MpiRuntime::MpiRuntime(const WorldOptions& options) : deadline_seconds_(options.deadline_seconds) {
+MpiRuntime::MpiRuntime(const WorldOptions& options) {
   int started = 0;
   MPI_Initialized(&started);
   if (started != 0) fail("MPI was started before in this process: a process has one world");
@@ -85,36 +84,40 @@ MpiRuntime::MpiRuntime(const WorldOptions& options) : deadline_seconds_(options.
   if (provided < MPI_THREAD_SERIALIZED)
     fail("this MPI cannot be used by several threads in turn: it must be built with threads");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-  MPI_Comm_size(MPI_COMM_WORLD, &size_);
-  if (size_ > 1) open_arrivals();
+  int rank = 0, size = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  roll_call_ = std::make_shared<RollCall>(rank, size, options.deadline_seconds);
+  if (size > 1) open_roll_call();
 }
 
-void MpiRuntime::open_arrivals() {
+void MpiRuntime::open_roll_call() {
   uint64_t secret = 0;
-  if (rank_ == 0) {
+  if (rank() == 0) {
     std::random_device random;
     secret = (uint64_t{random()} << 32) | random();
   }
   check(MPI_Bcast(&secret, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD), "the start of the workers");
-  const auto machines = gather_texts(machine_identity(), size_);
-  const auto own = machines.begin() + rank_;
+  const auto machines = gather_texts(machine_identity(), size());
+  const auto own = machines.begin() + rank();
   place_.index = static_cast<int>(std::count(machines.begin(), own, *own));
   place_.workers = static_cast<int>(std::count(machines.begin(), machines.end(), *own));
-  const bool one_machine = place_.workers == size_;
-  arrivals_.emplace(rank_, secret, one_machine ? Reach::kThisMachine : Reach::kNetwork);
-  arrivals_->meet(gather_texts(arrivals_->address(), size_));
+  const bool one_machine = place_.workers == size();
+  auto arrivals = std::make_unique<Arrivals>(rank(), secret,
+                                             one_machine ? Reach::kThisMachine : Reach::kNetwork);
+  arrivals->meet(gather_texts(arrivals->address(), size()));
   // Each asks the next: where even that fails, nobody must be called missing later.
-  const int next = (rank_ + 1) % size_;
-  const auto answers = arrivals_->ask({&next, 1}, {}, milliseconds(3000));
+  const int next = (rank() + 1) % size();
+  const auto answers = arrivals->ask({&next, 1}, {}, milliseconds(3000));
   int works = answers.front().answer == WorkerState::Answer::kAnswered;
   check(MPI_Allreduce(MPI_IN_PLACE, &works, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD),
         "the start of the workers");
-  arrivals_work_ = works != 0;
+  roll_call_->open(std::move(arrivals), works != 0);
 }
 
 std::unique_ptr<MpiTransfer> MpiRuntime::begin(MpiTransfer transfer,
                                                const std::function<void(MpiTransfer&)>& issue) {
+  roll_call_->check();
   auto begun = std::make_unique<MpiTransfer>(std::move(transfer));
   const std::lock_guard lock(mutex_);
   std::erase_if(adopted_, [](const auto& old) {
@@ -123,7 +126,7 @@ std::unique_ptr<MpiTransfer> MpiRuntime::begin(MpiTransfer transfer,
                        MPI_STATUSES_IGNORE) != MPI_SUCCESS ||
            ended != 0;
   });
-  if (arrivals_) arrivals_->began(begun->call, begun->text);
+  roll_call_->began(begun->call);
   issue(*begun);
   return begun;
 }
@@ -134,58 +137,32 @@ bool MpiRuntime::test(MpiTransfer& transfer) {
   const int code = MPI_Testall(static_cast<int>(transfer.requests.size()), transfer.requests.data(),
                                &ended, MPI_STATUSES_IGNORE);
   if (code != MPI_SUCCESS) {
+    const CallRecord& call = transfer.call;
     throw WorkersLost(
         fmt::format("worker {} of {}: MPI failed in {} (call {} of {}): {}; sizes may not fit{}",
-                    rank_, size_, transfer.text, transfer.call.number, transfer.group->name,
-                    error_text(code), missing(transfer)));
+                    rank(), size(), call.text, call.number.number, call.group->name,
+                    error_text(code), roll_call_->missing(call)));
   }
   return ended != 0;
 }
 
 void MpiRuntime::wait(MpiTransfer& transfer) {
-  constexpr double kLookEvery = 2;  // seconds between looks for a worker that has ended
   constexpr double kLongestTurn = 0.25;
   if (test(transfer)) return;
   // Still said of a worker that gives up, since it does nothing else.
-  if (arrivals_) arrivals_->waits(true);
-  double waited = 0, next_look = kLookEvery;
-  int times_gone = 0;
+  roll_call_->waits(true);
+  Patience patience(*roll_call_, transfer.call);
+  double waited = 0;
   for (Clock::time_point last = Clock::now(); !test(transfer);) {
     rest(waited);
     const Clock::time_point now = Clock::now();
     // A turn that took longer was spent stopped: that is not the others' fault.
     waited += std::min(std::chrono::duration<double>(now - last).count(), kLongestTurn);
     last = now;
-    if (waited > deadline_seconds_) give_up(transfer, waited, "the deadline");
-    if (waited < next_look) continue;
-    next_look = waited + kLookEvery;
-    // Twice, since one that has ended well may have left all we need to end this call too.
-    times_gone = is_gone(transfer) ? times_gone + 1 : 0;
-    if (times_gone == 2) give_up(transfer, waited, "a worker has ended");
+    patience.waited(waited);
+    roll_call_->check();
   }
-  if (arrivals_) arrivals_->waits(false);
-}
-
-bool MpiRuntime::is_gone(const MpiTransfer& transfer) const {
-  if (!arrivals_work_) return false;
-  const auto states = arrivals_->ask(transfer.group->others, transfer.call, milliseconds(100));
-  return std::ranges::any_of(
-      states, [](const auto& state) { return state.answer == WorkerState::Answer::kGone; });
-}
-
-std::string MpiRuntime::missing(const MpiTransfer& transfer) const {
-  if (!arrivals_work_)
-    return "\n  who is missing is not known: workers could not reach each other by UDP at the "
-           "start";
-  return missing_text(arrivals_->ask(transfer.group->others, transfer.call, milliseconds(1000)),
-                      transfer.text);
-}
-
-void MpiRuntime::give_up(const MpiTransfer& transfer, double seconds, const char* why) const {
-  throw WorkersLost(fmt::format(
-      "worker {} of {} gave up after waiting {:.1f} seconds ({}) in {} (call {} of {}){}", rank_,
-      size_, seconds, why, transfer.text, transfer.call.number, transfer.group->name,
-      missing(transfer)));
+  roll_call_->waits(false);
 }
 
 void MpiRuntime::adopt(std::unique_ptr<MpiTransfer> transfer) {

@@ -7,21 +7,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "ballast/comm/arrivals.h"
+#include "ballast/comm/roll_call.h"
 #include "ballast/comm/world.h"
 
 namespace ballast {
-
-// A group of workers as messages know it.
-struct MpiGroup {
-  uint64_t id = 0;
-  std::string name;
-  std::vector<int> others;  // the other members, numbered as in the world
-};
 
 // A collective that MPI works on, and all that must live as long.
 struct MpiTransfer {
@@ -29,9 +21,7 @@ struct MpiTransfer {
   std::vector<at::Tensor> kept;
   std::vector<std::vector<int>> counts;
   std::function<void()> finish;  // brings results from the host to where they belong; may be empty
-  std::shared_ptr<const MpiGroup> group;
-  CallNumber call;
-  std::string text;  // "all_to_all (experts, layer 6) of float32 [96, 32] to float32 [96, 32]"
+  CallRecord call;
 };
 
 // What all MPI communicators of a process share. MPI is used by one thread at a time (backward
@@ -41,8 +31,9 @@ class MpiRuntime {
   // Starts MPI. UserError: it was started before, or cannot serve threads in turn.
   explicit MpiRuntime(const WorldOptions& options);
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
+  int rank() const { return roll_call_->rank(); }
+  int size() const { return roll_call_->size(); }
+  const std::shared_ptr<RollCall>& roll_call() const { return roll_call_; }
   PlaceOnMachine place() const { return place_; }
 
   // Begins a collective: writes down that this worker has come, then calls `issue`, which appends
@@ -62,17 +53,11 @@ class MpiRuntime {
   static void check(int code, const std::string& text);
 
  private:
-  void open_arrivals();
-  bool is_gone(const MpiTransfer& transfer) const;
-  std::string missing(const MpiTransfer& transfer) const;
-  [[noreturn]] void give_up(const MpiTransfer& transfer, double seconds, const char* why) const;
+  void open_roll_call();
 
-  const double deadline_seconds_;
   std::mutex mutex_;
-  int rank_ = 0, size_ = 1;
   PlaceOnMachine place_;
-  std::optional<Arrivals> arrivals_;
-  bool arrivals_work_ = false;
+  std::shared_ptr<RollCall> roll_call_;
   std::vector<std::unique_ptr<MpiTransfer>> adopted_;
 };
 

@@ -3,7 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "ballast/system/error.h"
+#include "ballast/comm/roll_call.h"
 
 namespace ballast {
 namespace {
@@ -14,12 +14,10 @@ class SingleCommunicator : public Communicator {
  public:
   explicit SingleCommunicator(const std::string& name) : Communicator(0, 1, name) {}
 
-  std::unique_ptr<Communicator> split(int color, int /*key*/, const std::string& name) override {
-    if (color < 0) fail("split into {}: the color is {}, and must not be negative", name, color);
+ protected:
+  std::unique_ptr<Communicator> start_split(int, int, const std::string& name) override {
     return std::make_unique<SingleCommunicator>(name);
   }
-
- protected:
   Pending start_all_reduce(const Call&, const Tensor&, Reduction) override { return {}; }
   Pending start_reduce_scatter(const Call&, const Tensor& output, const Tensor& input,
                                Reduction) override {
@@ -48,17 +46,27 @@ class SingleCommunicator : public Communicator {
 
 class SingleWorld : public World {
  public:
+  explicit SingleWorld(const WorldOptions& options)
+      : World(options.gpus, "nowhere"),
+        roll_call_(std::make_shared<RollCall>(0, 1, options.deadline_seconds)) {}
+
   Communicator& everyone() override { return everyone_; }
   PlaceOnMachine place() const override { return {}; }
-  void close() override {}
   void abort(int /*code*/) noexcept override {}
 
+ protected:
+  void close_host() override {}
+  std::shared_ptr<RollCall> roll_call() override { return roll_call_; }
+
  private:
+  std::shared_ptr<RollCall> roll_call_;
   SingleCommunicator everyone_{"all workers"};
 };
 
 }  // namespace
 
-std::unique_ptr<World> open_single_world() { return std::make_unique<SingleWorld>(); }
+std::unique_ptr<World> open_single_world(const WorldOptions& options) {
+  return std::make_unique<SingleWorld>(options);
+}
 
 }  // namespace ballast

@@ -60,7 +60,7 @@ std::unique_ptr<World> open_world(const WorldOptions& options) {
   const int started = num_started_workers();
   const bool mpi =
       options.kind == WorldKind::kMpi || (options.kind == WorldKind::kAuto && started > 1);
-  return mpi ? open_mpi_world(options, started) : open_single_world();
+  return mpi ? open_mpi_world(options, started) : open_single_world(options);
 }
 
 }  // namespace ballast

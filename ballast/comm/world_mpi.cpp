@@ -9,8 +9,8 @@
 namespace ballast {
 namespace {
 
-MpiGroup all_workers(const MpiRuntime& runtime) {
-  MpiGroup group{0, "all workers", {}};
+WorkerGroup all_workers(const MpiRuntime& runtime) {
+  WorkerGroup group{0, "all workers", {}};
   for (int worker = 0; worker < runtime.size(); ++worker) {
     if (worker != runtime.rank()) group.others.push_back(worker);
   }
@@ -20,22 +20,25 @@ MpiGroup all_workers(const MpiRuntime& runtime) {
 class MpiWorld : public World {
  public:
   explicit MpiWorld(const WorldOptions& options)
-      : runtime_(std::make_shared<MpiRuntime>(options)),
+      : World(options.gpus, "MPI"),
+        runtime_(std::make_shared<MpiRuntime>(options)),
         everyone_(runtime_, MPI_COMM_WORLD, all_workers(*runtime_)) {}
 
   Communicator& everyone() override { return everyone_; }
 
   PlaceOnMachine place() const override { return runtime_->place(); }
 
-  void close() override {
-    everyone_.barrier({"end"});
-    runtime_->finalize();
-  }
-
   void abort(int code) noexcept override {
     tell_launcher(runtime_->rank(), code);
     MPI_Abort(MPI_COMM_WORLD, code);
   }
+
+ protected:
+  void close_host() override {
+    everyone_.barrier({"end"});
+    runtime_->finalize();
+  }
+  std::shared_ptr<RollCall> roll_call() override { return runtime_->roll_call(); }
 
  private:
   std::shared_ptr<MpiRuntime> runtime_;

@@ -166,6 +166,15 @@ TEST(WorkerCommand, WhatCannotBeIsRefused) {
   EXPECT_THAT(no_time.errors, HasSubstr("--deadline"));
 }
 
+TEST(WorkerCommand, NcclWithoutGpusIsRefusedOnceForAll) {
+  const Outcome outcome = run("--workers 2 --engine nccl");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.errors,
+            "ballast: NCCL was asked for, but workers 0, 1 compute on the CPU: give each worker a "
+            "GPU (training.device cuda)\n");
+  EXPECT_NE(run("--engine smoke").code, 0);
+}
+
 TEST(WorkerCommand, TheNumberOfWorkersIsGivenOnce) {
   const Outcome outcome = run("--workers 2", kMpirun + std::string(" -n 2"));
   EXPECT_EQ(outcome.code, 2);

@@ -45,6 +45,7 @@ void get_into_trouble(const std::string& name, int rank) {
 
 int work(const Options& options, World& world) {
   Communicator& all = world.everyone();
+  world.compute_on(at::kCPU);
   const at::Tensor x = at::ones({3});
   all.all_reduce(x, Reduction::kSum, {"start"});
   if (all.rank() == 0) fmt::print(stderr, "{} workers, resume {}\n", all.size(), options.resume);

@@ -118,6 +118,11 @@ TEST(WorkersAgreement, AFolderOfOnesOwnIsRefused) {
   EXPECT_THAT(message, HasSubstr(everyone().size() == 2 ? "worker 1 does" : "workers 1, 2"));
 }
 
+TEST(WorkersAgreement, WhoHasLostWorkersTellsNobody) {
+  const auto lose = [] { throw WorkersLost("worker 9 is gone"); };
+  EXPECT_THROW(all_or_none(everyone(), lose, {"saving"}), WorkersLost);
+}
+
 TEST(WorkersAgreement, AFolderThatIsNotThereIsRefused) {
   EXPECT_THAT(shared_error_of([] { check_same_folder(everyone(), "/nowhere/run", {"run"}); }),
               HasSubstr("worker 0 cannot write into /nowhere/run"));
