@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/kernels/expert_feed_forward.h"
 
-#include <ATen/ops/add.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/native_layer_norm.h>
-#include <ATen/ops/native_layer_norm_backward.h>
-#include <ATen/ops/threshold_backward.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "ballast/kernels/expert_feed_forward_paths.h"
 #include "ballast/kernels/expert_rows.h"
-#include "ballast/kernels/gemm.h"
 
 namespace ballast {
 namespace {
@@ -18,71 +13,48 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-constexpr double kEpsilon = 1e-5;
+bool runs_on_threads(const Tensor& x) {
+  return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
+}
 
-enum Weight { kNorm, kNormBias, kUp, kUpBias, kDown, kDownBias, kWeights };
-enum Saved { kX = kWeights, kPerExpert };  // after the weights
-enum SavedOfExpert { kNormed, kMean, kInverse, kActive, kSavedOfExpert };
+ExpertStacks values_of(const ExpertWeights& w) {
+  return {w.norm.value,    w.norm_bias.value, w.up.value,
+          w.up_bias.value, w.down.value,      w.down_bias.value};
+}
 
 struct ExpertFeedForwardFunction : torch::autograd::Function<ExpertFeedForwardFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, at::IntArrayRef rows_of_expert,
                         const ExpertWeights& w) {
-    tensor_list saved{w.norm.value, w.norm_bias.value, w.up.value, w.up_bias.value,
-                      w.down.value, w.down_bias.value, x};
-    const Tensor y = at::empty_like(x);
-    int64_t row = 0;
-    for (int64_t e = 0; e < static_cast<int64_t>(rows_of_expert.size()); ++e) {
-      if (rows_of_expert[e] == 0) continue;
-      const Tensor x_here = x.narrow(0, row, rows_of_expert[e]);
-      const auto [normed, mean, inverse] = at::native_layer_norm(
-          x_here, {x.size(1)}, w.norm.value[e], w.norm_bias.value[e], kEpsilon);
-      const Tensor active =
-          multiply_transposed(normed, w.up.value[e], w.up_bias.value[e], Activation::kRelu);
-      Tensor y_here = y.narrow(0, row, rows_of_expert[e]);
-      at::add_out(y_here, x_here,
-                  multiply_transposed(active, w.down.value[e], w.down_bias.value[e]));
-      saved.insert(saved.end(), {normed, mean, inverse, active});
-      row += rows_of_expert[e];
-    }
-    context->save_for_backward(saved);
+    const ExpertStacks weights = values_of(w);
+    KeptForBackward kept;
+    const Tensor y = runs_on_threads(x)
+                         ? expert_feed_forward_cpu(x, rows_of_expert, weights, kept)
+                         : expert_feed_forward_batched(x, rows_of_expert, weights, kept);
+    tensor_list saved{x, weights.norm, weights.up, weights.down};
+    saved.insert(saved.end(), kept.tensors.begin(), kept.tensors.end());
+    context->save_for_backward(std::move(saved));
     context->saved_data["sums"] =
         gradient_sums({w.norm, w.norm_bias, w.up, w.up_bias, w.down, w.down_bias});
     context->saved_data["rows"] = rows_of_expert.vec();
+    context->saved_data["tasks"] = kept.tasks;
     return y;
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const auto rows_of_expert = context->saved_data["rows"].toIntVector();
     const auto sums = context->saved_data["sums"].toTensorVector();
-    const auto sum = [&](Weight weight, int64_t e) {
-      return sums[weight].defined() ? sums[weight][e] : Tensor();
-    };
-    const Tensor &x = saved[kX], dy = gradients[0].contiguous();
-    const Tensor dx = at::empty_like(x);
-    int64_t row = 0, at = kPerExpert;
-    for (int64_t e = 0; e < static_cast<int64_t>(rows_of_expert.size()); ++e) {
-      const int64_t rows = rows_of_expert[e];
-      if (rows == 0) continue;
-      const Tensor x_here = x.narrow(0, row, rows), dy_here = dy.narrow(0, row, rows);
-      const Tensor &normed = saved[at + kNormed], &active = saved[at + kActive];
-      if (sum(kDown, e).defined()) add_outer_products(sum(kDown, e), dy_here, active);
-      if (sum(kDownBias, e).defined()) add_rows(sum(kDownBias, e), dy_here);
-      Tensor dactive = multiply_weight(dy_here, saved[kDown][e]);
-      at::threshold_backward_out(dactive, dactive, active, 0);
-      if (sum(kUp, e).defined()) add_outer_products(sum(kUp, e), dactive, normed);
-      if (sum(kUpBias, e).defined()) add_rows(sum(kUpBias, e), dactive);
-      const auto [dx_norm, dnorm, dnorm_bias] = at::native_layer_norm_backward(
-          multiply_weight(dactive, saved[kUp][e]), x_here, {x.size(1)}, saved[at + kMean],
-          saved[at + kInverse], saved[kNorm][e], saved[kNormBias][e], {true, true, true});
-      if (sum(kNorm, e).defined()) sum(kNorm, e).add_(dnorm);
-      if (sum(kNormBias, e).defined()) sum(kNormBias, e).add_(dnorm_bias);
-      Tensor dx_here = dx.narrow(0, row, rows);
-      at::add_out(dx_here, dy_here, dx_norm);
-      row += rows;
-      at += kSavedOfExpert;
-    }
-    return {dx, {}, {}};
+    const auto rows_of_expert = context->saved_data["rows"].toIntVector();
+    const ExpertStacks weights{saved[1], {}, saved[2], {}, saved[3], {}};  // biases have no say
+    const ExpertStacks gradient_sums{sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
+    const KeptForBackward kept{{saved.begin() + 4, saved.end()},
+                               context->saved_data["tasks"].toInt()};
+    const Tensor &x = saved[0], dy = gradients[0].contiguous();
+    return {runs_on_threads(x) ? expert_feed_forward_backward_cpu(dy, x, rows_of_expert, weights,
+                                                                  gradient_sums, kept)
+                               : expert_feed_forward_backward_batched(dy, x, rows_of_expert,
+                                                                      weights, gradient_sums, kept),
+            {},
+            {}};
   }
 };
 
@@ -104,7 +76,7 @@ void check_shapes(const Tensor& x, at::IntArrayRef rows_of_expert, const ExpertW
   TORCH_CHECK(experts == static_cast<int64_t>(rows_of_expert.size()),
               "expert_feed_forward: rows of ", rows_of_expert.size(), " experts, but weights of ",
               experts);
-  expert_groups(rows_of_expert, x.size(0));
+  expert_groups(rows_of_expert, x.size(0));  // refuses what does not fit
 }
 
 }  // namespace

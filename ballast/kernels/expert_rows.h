@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <vector>
 
 namespace ballast {
@@ -19,5 +20,24 @@ struct ExpertGroup {
 
 // All experts that have rows, as few groups as possible. Refuses what does not sum to `rows`.
 std::vector<ExpertGroup> expert_groups(at::IntArrayRef rows_of_expert, int64_t rows);
+
+// Rows of one expert that one thread computes: all its rows, or a part where threads meet.
+struct ExpertPiece {
+  int64_t task, expert;
+  int64_t row, rows;        // in tensors of N rows
+  int64_t first, together;  // where in the expert's rows, and how many those are
+
+  bool whole() const { return rows == together; }
+  at::Tensor of(const at::Tensor& x) const { return x.narrow(0, row, rows); }
+};
+
+// All rows, in order, for `tasks` threads with about equally many rows each.
+std::vector<ExpertPiece> expert_pieces(at::IntArrayRef rows_of_expert, int64_t rows, int64_t tasks);
+// As many threads as libtorch has, but none with fewer than `rows_each`.
+int64_t choose_tasks(int64_t rows, int64_t rows_each);
+
+// Calls work(i) for each piece, those of different tasks on different threads, without autograd.
+void for_each_piece(const std::vector<ExpertPiece>& pieces, int64_t tasks,
+                    const std::function<void(size_t)>& work);
 
 }  // namespace ballast

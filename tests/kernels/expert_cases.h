@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -38,10 +39,12 @@ inline auto cuda_cases() {
                            ExpertCase{at::kCUDA, at::kBFloat16, 2e-2});
 }
 
-// Equal, unequal and zero rows: the whole, a part, and nothing at all.
+// Equal, unequal and zero rows. The last two have enough for several threads, which meet within
+// an expert or just before its end.
 inline const std::vector<std::vector<int64_t>>& expert_loads() {
   static const std::vector<std::vector<int64_t>> loads{
-      {13, 13, 13, 13}, {7, 20, 1, 9}, {0, 30, 0, 5}, {8, 8, 0, 8}, {0, 0, 0, 0}, {40, 0, 0, 0}};
+      {13, 13, 13, 13}, {7, 20, 1, 9}, {0, 30, 0, 5},       {8, 8, 0, 8},
+      {0, 0, 0, 0},     {40, 0, 0, 0}, {1900, 100, 0, 200}, {665, 667, 1, 667}};
   return loads;
 }
 
@@ -58,7 +61,9 @@ class ExpertKernels : public ::testing::TestWithParam<ExpertCase> {
       ASSERT_TRUE(load_cuda_plugin().loaded);
     }
     at::manual_seed(1);
+    at::set_num_threads(3);
   }
+  void TearDown() override { at::set_num_threads(threads_); }
 
   at::Tensor random(at::IntArrayRef shape) const {
     return at::randn(shape, at::kDouble).to(at::Device(GetParam().device), GetParam().dtype);
@@ -79,6 +84,9 @@ class ExpertKernels : public ::testing::TestWithParam<ExpertCase> {
     EXPECT_LE((exact(got) - exact(want)).abs().max().item<double>() / scale, GetParam().tolerance)
         << what;
   }
+
+ private:
+  const int threads_ = at::get_num_threads();
 };
 
 // A stack of weights whose experts lie apart, with NaN between them: whoever reads it shows it.

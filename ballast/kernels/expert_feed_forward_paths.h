@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace ballast {
+
+// The two ways expert_feed_forward is computed. x and dy are contiguous and rows_of_expert fits.
+
+// The values of ExpertWeights, or the sums of their gradients (undefined where none is wanted).
+struct ExpertStacks {
+  at::Tensor norm, norm_bias, up, up_bias, down, down_bias;
+};
+
+// What forward keeps for backward, apart from x and the weights.
+struct KeptForBackward {
+  std::vector<at::Tensor> tensors;
+  int64_t tasks = 1;  // among how many threads the rows were divided
+};
+
+// On the CPU in fp32 and fp64: each thread has its own rows and runs its matrix products alone.
+at::Tensor expert_feed_forward_cpu(const at::Tensor& x, at::IntArrayRef rows_of_expert,
+                                   const ExpertStacks& weights, KeptForBackward& kept);
+at::Tensor expert_feed_forward_backward_cpu(const at::Tensor& dy, const at::Tensor& x,
+                                            at::IntArrayRef rows_of_expert,
+                                            const ExpertStacks& weights, const ExpertStacks& sums,
+                                            const KeptForBackward& kept);
+
+// Everywhere else: batched products of neighbouring experts with equally many rows.
+at::Tensor expert_feed_forward_batched(const at::Tensor& x, at::IntArrayRef rows_of_expert,
+                                       const ExpertStacks& weights, KeptForBackward& kept);
+at::Tensor expert_feed_forward_backward_batched(const at::Tensor& dy, const at::Tensor& x,
+                                                at::IntArrayRef rows_of_expert,
+                                                const ExpertStacks& weights,
+                                                const ExpertStacks& sums,
+                                                const KeptForBackward& kept);
+
+}  // namespace ballast
