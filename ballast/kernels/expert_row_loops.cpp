@@ -117,7 +117,7 @@ BALLAST_INLINE void gate(const GateRows<Scalar>& r) {
     Scalar* const __restrict y = r.y + row * r.width;
     const Scalar score = lane_sum<Scalar>(r.width, [&](int64_t i) { return h[i] * w[i]; });
     const Scalar gate = 1 / (1 + std::exp(-score));
-    for (int64_t i = 0; i < r.width; ++i) y[i] = (1 - gate) * h[i] + gate * stack[i];
+    for (int64_t i = 0; i < r.width; ++i) y[i] = h[i] + gate * (stack[i] - h[i]);
     r.gate[row] = gate;
   }
 }

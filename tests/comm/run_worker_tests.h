@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "ballast/comm/launch.h"
+
+namespace ballast::test {
+
+// Beside this program: the build folder, or that of a dist.
+inline std::string program_beside(const std::string& name) {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
+}
+
+// All tests of `program`, on `workers` real processes with data of their own. `kind`: what
+// workers_main.cpp takes.
+inline void expect_all_pass(const std::string& program, int workers, const std::string& kind) {
+  testing::internal::CaptureStderr();
+  testing::internal::CaptureStdout();
+  const LaunchResult result = run_workers({workers, {program, kind, "--gtest_brief=1"}});
+  const std::string output = testing::internal::GetCapturedStdout(),
+                    errors = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(result.code, 0) << result.reason << "\n" << output << errors;
+  for (int worker = 0; worker < workers; ++worker) {
+    EXPECT_THAT(errors, testing::ContainsRegex(
+                            fmt::format("worker {} of {}: [0-9]+ tests passed", worker, workers)));
+  }
+}
+
+}  // namespace ballast::test

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <tuple>
+
+#include "ballast/experts/base_layer.h"
+
+namespace ballast::test {
+
+// Keeps assignments in memory, group by group.
+class MemoryTape : public RouteTape {
+ public:
+  at::Tensor replay(const Key& key, int64_t groups) override {
+    std::vector<at::Tensor> parts;
+    for (int64_t group = key.first_group; group < key.first_group + groups; ++group) {
+      const auto found = kept.find({key.step, key.micro_step, key.layer, group});
+      if (found == kept.end()) return {};
+      parts.push_back(found->second);
+    }
+    ++replayed;
+    return at::stack(parts);
+  }
+  void record(const Key& key, const at::Tensor& expert_of_token) override {
+    for (int64_t i = 0; i < expert_of_token.size(0); ++i)
+      kept[{key.step, key.micro_step, key.layer, key.first_group + i}] = expert_of_token[i].clone();
+  }
+
+  std::map<std::tuple<uint64_t, uint64_t, int64_t, int64_t>, at::Tensor> kept;
+  int64_t replayed = 0;
+};
+
+struct LayerShape {
+  int64_t experts = 4, groups = 2, tokens = 32;  // tokens: of all workers
+  bool shuffle = true;
+};
+
+constexpr int64_t kWidth = 8;
+
+// A BASE layer in double, its zero projections randomised.
+struct Layer {
+  Layer(const LayerShape& shape, Communicator& workers)
+      : shape(shape), layer(config_of(shape), 1, table, workers) {
+    table.allocate({.working = at::kDouble, .master = at::kDouble});
+    table.initialize(7);
+    randomise();
+  }
+
+  static Config config_of(const LayerShape& shape) {
+    Config config;
+    config.model = {.vocabulary = 11, .width = kWidth, .layers = 2, .heads = 2, .hidden = 12};
+    config.experts.layers = 1;
+    config.experts.count = shape.experts;
+    config.experts.sublayers = 2;
+    config.experts.groups = shape.groups;
+    config.experts.self_check = true;
+    return config;
+  }
+
+  // Each parameter by its name: the same on any number of workers.
+  void randomise() {
+    for (const Segment& segment : table.segments()) {
+      at::manual_seed(std::hash<std::string>()(segment.name));
+      table.view(table.master(), segment)
+          .add_(at::randn(segment.shape, at::kDouble) * (segment.shape.size() > 1 ? 0.4 : 0.2));
+    }
+  }
+
+  Routing routing(RouteTape* tape = nullptr) const {
+    return {.mode = RoutingMode::kBalanced,
+            .training = TrainingRoute{.groups = shape.groups,
+                                      .shuffle = shape.shuffle,
+                                      .seed = 3,
+                                      .step = 5,
+                                      .micro_step = 1},
+            .tape = tape};
+  }
+
+  at::Tensor gradient(const std::string& name) const {
+    return table.view(table.gradient(), table.segment(name));
+  }
+
+  LayerShape shape;
+  ParameterTable table;
+  BaseLayer layer;
+};
+
+// The tokens of all workers, and a direction to take the gradient in.
+inline at::Tensor random_rows(int64_t rows, uint64_t seed) {
+  at::manual_seed(seed);
+  return at::randn({rows, kWidth}, at::kDouble);
+}
+
+}  // namespace ballast::test

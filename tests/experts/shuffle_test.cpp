@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/experts/shuffle.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace ballast {
+namespace {
+
+using Rows = std::vector<int64_t>;
+
+// What every worker holds after the exchange, if worker w had tokens w * T/W ... before: computed
+// here for all workers, from their plans alone.
+std::vector<Rows> shuffled(const TrainingRoute& route, int64_t tokens_of_group, int64_t workers) {
+  const int64_t tokens_of_worker = route.groups / workers * tokens_of_group;
+  std::vector<RowExchange> ways;
+  for (int64_t rank = 0; rank < workers; ++rank) {
+    ways.push_back(shuffle_way(route, 6,
+                               {.groups = route.groups,
+                                .tokens_of_group = tokens_of_group,
+                                .rank = rank,
+                                .workers = workers},
+                               at::kCPU));
+  }
+  std::vector<Rows> result;
+  for (size_t to = 0; to < ways.size(); ++to) {
+    Rows arrivals;
+    for (size_t from = 0; from < ways.size(); ++from) {
+      EXPECT_EQ(ways[from].send[to], ways[to].receive[from]);
+      int64_t slot = 0;
+      for (size_t before = 0; before < to; ++before) slot += ways[from].send[before];
+      for (int64_t i = 0; i < ways[from].send[to]; ++i) {
+        arrivals.push_back(static_cast<int64_t>(from) * tokens_of_worker +
+                           ways[from].row_of_slot[slot + i].item<int64_t>());
+      }
+    }
+    Rows rows = arrivals;
+    if (ways[to].arrival_of_place.defined()) {
+      for (size_t place = 0; place < rows.size(); ++place) {
+        const auto arrival = ways[to].arrival_of_place[static_cast<int64_t>(place)].item<int64_t>();
+        rows[place] = arrivals.at(static_cast<size_t>(arrival));
+        EXPECT_EQ(ways[to].place_of_arrival[arrival].item<int64_t>(), static_cast<int64_t>(place));
+      }
+    }
+    result.push_back(rows);
+  }
+  return result;
+}
+
+Rows joined(const std::vector<Rows>& parts) {
+  Rows all;
+  for (const Rows& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+class ShuffleOf : public testing::TestWithParam<int64_t> {};  // tokens of a group
+
+TEST_P(ShuffleOf, IsAPermutationThatNoNumberOfWorkersChanges) {
+  const TrainingRoute route{.groups = 8, .seed = 1, .step = 2, .micro_step = 3};
+  const Rows by_one = joined(shuffled(route, GetParam(), 1));
+  EXPECT_EQ(std::set<int64_t>(by_one.begin(), by_one.end()).size(),
+            static_cast<size_t>(8 * GetParam()));
+  for (const int64_t workers : {2, 4, 8}) {
+    EXPECT_EQ(joined(shuffled(route, GetParam(), workers)), by_one) << workers << " workers";
+  }
+}
+
+TEST_P(ShuffleOf, GivesEveryGroupAnEqualPartOfEveryGroup) {
+  const TrainingRoute route{.groups = 8, .seed = 1, .step = 2, .micro_step = 3};
+  const Rows rows = joined(shuffled(route, GetParam(), 1));
+  for (int64_t to = 0; to < 8; ++to) {
+    std::vector<int64_t> parts(8);
+    for (int64_t i = 0; i < GetParam(); ++i)
+      ++parts[static_cast<size_t>(rows[static_cast<size_t>(to * GetParam() + i)] / GetParam())];
+    for (const int64_t part : parts) {
+      EXPECT_GE(part, GetParam() / 8);
+      EXPECT_LE(part, (GetParam() + 7) / 8);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tokens, ShuffleOf, testing::Values(8, 64, 5, 13, 20, 1));
+
+TEST(Shuffle, IsAnotherOneForEveryStepMicroStepLayerAndSeed) {
+  const TrainingRoute route{.groups = 2, .seed = 1, .step = 2, .micro_step = 3};
+  std::set<Rows> seen = {joined(shuffled(route, 64, 1))};
+  TrainingRoute other = route;
+  other.seed = 2;
+  seen.insert(joined(shuffled(other, 64, 1)));
+  other = route;
+  other.step = 3;
+  seen.insert(joined(shuffled(other, 64, 1)));
+  other = route;
+  other.micro_step = 2;
+  seen.insert(joined(shuffled(other, 64, 1)));
+  const RowExchange layer = shuffle_way(
+      route, 7, {.groups = 2, .tokens_of_group = 64, .rank = 0, .workers = 1}, at::kCPU);
+  const auto* rows = layer.row_of_slot.const_data_ptr<int64_t>();
+  seen.insert(Rows(rows, rows + 128));
+  EXPECT_EQ(seen.size(), 5U);
+}
+
+}  // namespace
+}  // namespace ballast

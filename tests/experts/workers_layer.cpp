@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run by several workers, which hold other tokens each: see tests/training/workers_test.cpp.
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "ballast/experts/row_exchange.h"
+#include "tests/comm/workers.h"
+#include "tests/experts/layer_setting.h"
+#include "tests/support/lone_worker.h"
+
+namespace ballast {
+namespace {
+
+using at::Tensor;
+using test::everyone;
+using test::Layer;
+using test::random_rows;
+
+Tensor own_part(const Tensor& all) {
+  const int64_t rows = all.size(0) / everyone().size();
+  return all.narrow(0, everyone().rank() * rows, rows);
+}
+
+void expect_near(const Tensor& got, const Tensor& expected, const std::string& what) {
+  // Sums of a few hundred products in double, in another order.
+  EXPECT_LE((got - expected).abs().max().item<double>(), 1e-12) << what;
+}
+
+std::vector<test::LayerShape> shapes() {
+  return {{.experts = 8, .groups = 8, .tokens = 8 * 16},
+          {.experts = 16, .groups = 8, .tokens = 8 * 21},  // 21 tokens for 16 experts
+          {.experts = 8, .groups = 8, .tokens = 8 * 3},    // more experts than tokens
+          {.experts = 8, .groups = 16, .tokens = 16 * 10, .shuffle = false}};
+}
+
+// The layer on all workers is the layer of one that has all tokens and all experts.
+TEST(LayerOfWorkers, GivesWhatOneWorkerGives) {
+  for (const test::LayerShape& shape : shapes()) {
+    SCOPED_TRACE(fmt::format("{} experts, {} tokens", shape.experts, shape.tokens));
+    Layer whole(shape, test::lone_worker()), part(shape, everyone());
+    const Tensor all = random_rows(shape.tokens, 1), dy = random_rows(shape.tokens, 2);
+    Tensor h = all.clone().requires_grad_(), own = own_part(all).clone().requires_grad_();
+    const Tensor expected = whole.layer.forward(h, whole.routing());
+    const Tensor got = part.layer.forward(own, part.routing());
+    expect_near(got, own_part(expected), "output");
+    torch::autograd::backward({expected}, {dy});
+    torch::autograd::backward({got}, {own_part(dy)});
+    expect_near(own.grad(), own_part(h.grad()), "gradient of the tokens");
+    for (const Segment& segment : part.table.segments()) {
+      const Tensor gradient = part.gradient(segment.name);
+      if (segment.owner == Owner::kShared)
+        everyone().all_reduce(gradient, Reduction::kSum, {"shared"});
+      expect_near(gradient, whole.gradient(segment.name), segment.name);
+    }
+  }
+}
+
+// Greedy and priced routing, with another number of tokens on each worker, none on some.
+TEST(LayerOfWorkers, RoutesUnevenTokensAsOneWorkerDoes) {
+  Layer whole({.experts = 8}, test::lone_worker()), part({.experts = 8}, everyone());
+  const Tensor prices = at::linspace(-2, 2, 8, at::kDouble);
+  whole.layer.router().set_prices(prices);
+  part.layer.router().set_prices(prices);
+  for (const RoutingMode mode : {RoutingMode::kGreedy, RoutingMode::kPriced}) {
+    const Tensor own = random_rows(5 * (everyone().rank() % 3), 10 + everyone().rank());
+    const Tensor got = part.layer.forward(own, {.mode = mode});
+    ASSERT_EQ(got.sizes(), own.sizes());
+    if (own.size(0) > 0) expect_near(got, whole.layer.forward(own, {.mode = mode}), "output");
+  }
+}
+
+// Rows that say where they come from.
+Tensor marked_rows(int64_t rows) {
+  return (at::arange(rows, at::kDouble) + 1000 * everyone().rank()).unsqueeze(1).expand({rows, 3});
+}
+
+TEST(DispatchOfWorkers, GivesEveryExpertItsShareAndEveryTokenOnce) {
+  const int64_t experts = 8, groups = 2, tokens = 20;  // of each worker
+  const Tensor expert = (at::arange(groups * tokens) * 7 + everyone().rank()).remainder(experts);
+  const Tensor of_groups = expert.view({groups, tokens}).to(at::kInt);
+  // Loads differ by one at most here, as in an assignment.
+  const Tensor order = at::argsort(of_groups, /*stable=*/true, /*dim=*/1);
+  const Tensor places =
+      at::empty_like(order).scatter_(1, order, at::arange(tokens).expand({groups, tokens}));
+  const Tensor loads = at::zeros({groups, experts}, at::kLong)
+                           .scatter_add_(1, of_groups.to(at::kLong), at::ones_like(order));
+  const Dispatch dispatch =
+      dispatch_balanced({experts, everyone().size()}, of_groups, places, loads);
+  Tensor x = marked_rows(groups * tokens).clone().requires_grad_();
+  const Tensor arrived = exchange(everyone(), x, dispatch.way, {"test", 1});
+  const Tensor returned = exchange_back(everyone(), arrived, dispatch.way, {"test", 1});
+  EXPECT_TRUE(at::equal(returned, x)) << "dispatch then combine";
+  const Tensor dy = random_rows(groups * tokens, 20 + everyone().rank()).narrow(1, 0, 3);
+  torch::autograd::backward({returned}, {dy});
+  EXPECT_TRUE(at::equal(x.grad(), dy)) << "its gradient";
+
+  // All tokens of all workers are at some expert once; -1 marks the rows that are filled up.
+  const Tensor filled =
+      exchange(everyone(), at::ones({groups * tokens, 1}), dispatch.way, {"test", 1});
+  EXPECT_EQ(
+      at::Tensor(filled.sum()).item<double>(),
+      static_cast<double>(groups * tokens * everyone().size() * (experts / everyone().size())) /
+          static_cast<double>(experts));
+  const int64_t block = (tokens + experts - 1) / experts;
+  for (const int64_t rows : dispatch.rows_of_expert)
+    EXPECT_EQ(rows, groups * everyone().size() * block);
+}
+
+TEST(DispatchOfWorkers, ByCountsBringsEveryRowBack) {
+  const int64_t rows = 7 * (everyone().rank() + 1);
+  const Tensor expert = (at::arange(rows) * 5).remainder(8) * (everyone().rank() % 2);
+  const Dispatch dispatch = dispatch_by_counts(everyone(), 8, expert, {"test", 1});
+  Tensor x = marked_rows(rows).clone().requires_grad_();
+  const Tensor arrived = exchange(everyone(), x, dispatch.way, {"test", 1});
+  const Tensor returned = exchange_back(everyone(), arrived, dispatch.way, {"test", 1});
+  EXPECT_TRUE(at::equal(returned, x));
+  // Each row is with its expert.
+  const Tensor experts =
+      exchange(everyone(), expert.to(at::kDouble).unsqueeze(1), dispatch.way, {"test", 1});
+  const int64_t local = 8 / everyone().size();
+  int64_t row = 0;
+  for (int64_t e = 0; e < local; ++e) {
+    for (int64_t i = 0; i < dispatch.rows_of_expert[static_cast<size_t>(e)]; ++i)
+      EXPECT_EQ(experts[row++].item<double>(), static_cast<double>(everyone().rank() * local + e));
+  }
+  EXPECT_EQ(row, arrived.size(0));
+}
+
+}  // namespace
+}  // namespace ballast
