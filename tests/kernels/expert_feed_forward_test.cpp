@@ -39,27 +39,28 @@ Tensor plain_expert_feed_forward(const Tensor& x, const Loads& rows_of_expert,
   return at::cat(parts);
 }
 
+// Where the inner units are before relu: anywhere, or far from zero. There the gradient jumps, and
+// a unit that rounding turns on or off has no right one.
+enum class Units { kAnywhere, kFarFromZero };
+
 struct ExpertFeedForward : ExpertKernels {
-  // Weights of a size that keeps the result's terms comparable: about 1 each. In bf16 no unit is
-  // near zero, where its gradient jumps: one that rounding turns on or off has no right gradient.
-  std::vector<SpacedParameter> spaced_weights(int64_t experts, int64_t width, int64_t inner) const {
-    const bool bf16 = GetParam().dtype == at::kBFloat16;
+  // Weights of a size that keeps the result's terms comparable: about 1 each.
+  std::vector<SpacedParameter> spaced_weights(int64_t experts, int64_t width, int64_t inner,
+                                              Units units) const {
+    const bool far = units == Units::kFarFromZero;
     std::vector<SpacedParameter> weights;
     for (const auto& shape : weight_shapes(experts, width, inner)) {
-      const double scale = shape.size() == 3 ? (bf16 ? 0.25 : 1) / std::sqrt(double(shape[2])) : 1;
+      const double scale = shape.size() == 3 ? (far ? 0.25 : 1) / std::sqrt(double(shape[2])) : 1;
       Tensor value = random(shape) * scale;
-      if (bf16 && weights.size() == 3) value = value.sign() * 3;  // up_bias
+      if (far && weights.size() == 3) value = value.sign() * 3;  // up_bias
       weights.emplace_back(value, random(shape));
     }
     return weights;
   }
-};
 
-TEST_P(ExpertFeedForward, EqualsItsTwin) {
-  const int64_t width = 24, inner = 56;
-  for (const Loads& loads : expert_loads()) {
+  void compare_with_twin(const Loads& loads, int64_t width, int64_t inner, Units units) const {
     SCOPED_TRACE(::testing::PrintToString(loads));
-    const auto spaced = spaced_weights(static_cast<int64_t>(loads.size()), width, inner);
+    const auto spaced = spaced_weights(static_cast<int64_t>(loads.size()), width, inner, units);
     std::vector<Parameter> weights;
     std::vector<Tensor> leaves, before;
     for (const SpacedParameter& w : spaced) {
@@ -80,6 +81,18 @@ TEST_P(ExpertFeedForward, EqualsItsTwin) {
       spaced[i].expect_gaps_untouched();
     }
   }
+};
+
+TEST_P(ExpertFeedForward, EqualsItsTwin) {
+  const Units units = GetParam().dtype == at::kBFloat16 ? Units::kFarFromZero : Units::kAnywhere;
+  for (const Loads& loads : expert_loads()) compare_with_twin(loads, 24, 56, units);
+}
+
+// Sizes from which a GPU computes each expert's first product by itself.
+struct LargeExpertFeedForward : ExpertFeedForward {};
+
+TEST_P(LargeExpertFeedForward, EqualsItsTwin) {
+  compare_with_twin({1280, 1280}, 512, 8192, Units::kFarFromZero);
 }
 
 TEST_P(ExpertFeedForward, LeavesOutGradientsThatAreNotWanted) {
@@ -134,6 +147,7 @@ TEST(ExpertFeedForwardGradient, EqualsCentralDifferences) {
 
 INSTANTIATE_TEST_SUITE_P(Cpu, ExpertFeedForward, cpu_cases(), case_name);
 INSTANTIATE_TEST_SUITE_P(Cuda, ExpertFeedForward, cuda_cases(), case_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, LargeExpertFeedForward, cuda_cases(), case_name);
 
 }  // namespace
 }  // namespace ballast
