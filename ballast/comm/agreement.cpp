@@ -15,6 +15,7 @@
 #include <random>
 #include <vector>
 
+#include "ballast/comm/tensor_hash.h"
 #include "ballast/comm/tensor_text.h"
 #include "ballast/comm/texts.h"
 #include "ballast/system/checksum.h"
@@ -119,10 +120,11 @@ std::string differences(const std::vector<std::string>& packed_facts) {
   return lines == 0 ? "\n  the same facts in another order" : text;
 }
 
-int64_t hash_of(const Tensor& x) {
-  const Tensor bytes = x.cpu().contiguous();
-  return static_cast<int64_t>(
-      checksum({static_cast<const std::byte*>(bytes.const_data_ptr()), bytes.nbytes()}));
+// Which of its machine's GPUs a worker has is its own affair.
+std::string kind_text(const Tensor& x) {
+  return x.is_cpu() ? shape_text(x)
+                    : fmt::format("{} on {}", shape_text(x),
+                                  c10::DeviceTypeName(x.device().type(), /*lower_case=*/true));
 }
 
 // How this worker's tensor differs from the `root`'s, as text.
@@ -191,8 +193,8 @@ void check_equal(Communicator& group, std::span<const NamedTensor> tensors, Labe
   std::vector<int64_t> hashes;
   for (const NamedTensor& named : tensors) {
     const Tensor& x = named.tensor;
-    facts.push_back({named.name, tensor_text(x)});
-    hashes.push_back(hash_of(x));
+    facts.push_back({named.name, kind_text(x)});
+    hashes.push_back(tensor_hash(x));
   }
   check_agreement(group, facts, label);
   const auto all = gather(group, hashes, label);

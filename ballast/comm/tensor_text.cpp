@@ -30,11 +30,14 @@ const char* type_text(at::ScalarType type) {
 
 }  // namespace
 
+std::string shape_text(const at::Tensor& x) {
+  return x.defined()
+             ? fmt::format("{} [{}]", type_text(x.scalar_type()), fmt::join(x.sizes(), ", "))
+             : "undefined";
+}
+
 std::string tensor_text(const at::Tensor& x) {
-  if (!x.defined()) return "undefined";
-  const std::string text =
-      fmt::format("{} [{}]", type_text(x.scalar_type()), fmt::join(x.sizes(), ", "));
-  return x.is_cpu() ? text : text + " on " + x.device().str();
+  return !x.defined() || x.is_cpu() ? shape_text(x) : shape_text(x) + " on " + x.device().str();
 }
 
 }  // namespace ballast

@@ -57,8 +57,9 @@ TEST(WorkersAgreement, WhoDiffersAndHowIsToldOnAll) {
 
 TEST(WorkersAgreement, EqualTensorsPass) {
   at::manual_seed(3);
-  const std::vector<NamedTensor> tensors{
-      {"a", at::randn({7, 3})}, {"none", at::empty({0})}, {"b", at::randn({5}).to(at::kBFloat16)}};
+  const std::vector<NamedTensor> tensors{{"a", at::randn({7, 3}).to(device())},
+                                         {"none", at::empty({0}).to(device())},
+                                         {"b", at::randn({5}).to(device(), at::kBFloat16)}};
   EXPECT_EQ(shared_error_of([&] { check_equal(everyone(), tensors, {"step 5"}); }), "no error");
   EXPECT_EQ(shared_error_of([&] { check_equal(everyone(), {}, {"step 5"}); }), "no error");
 }

@@ -87,8 +87,8 @@ TEST(Workers, ANanOfAnyWorkerIsTheMaximumOfAll) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
     for (int culprit = 0; culprit < everyone().size(); ++culprit) {
-      Tensor x =
-          at::tensor({1.0 + everyone().rank(), everyone().rank() == culprit ? nan : 5.0}).to(type);
+      Tensor x = at::tensor({1.0 + everyone().rank(), everyone().rank() == culprit ? nan : 5.0})
+                     .to(device(), type);
       everyone().all_reduce(x, Reduction::kMax, {"test"});
       EXPECT_EQ(x[0].item<double>(), everyone().size());
       EXPECT_TRUE(std::isnan(x[1].item<double>())) << type << " of worker " << culprit;
@@ -255,7 +255,7 @@ TEST(Workers, SplitGroupsWorkAtTheSameTimeAndInReverse) {
   EXPECT_EQ(parity->size(), (n + 1 - rank % 2) / 2);
   const auto reversed = everyone().split(0, -rank, "reversed");
   EXPECT_EQ(reversed->rank(), n - 1 - rank);
-  Tensor in_parity = at::tensor({int64_t{rank}}), in_all = at::tensor({int64_t{rank}});
+  Tensor in_parity = at::tensor({int64_t{rank}}).to(device()), in_all = in_parity.clone();
   Pending first = parity->begin_all_reduce(in_parity, Reduction::kSum, {"test"});
   Pending second = everyone().begin_all_reduce(in_all, Reduction::kSum, {"test"});
   second.wait();
@@ -265,12 +265,38 @@ TEST(Workers, SplitGroupsWorkAtTheSameTimeAndInReverse) {
   EXPECT_EQ(in_parity.item<int64_t>(), of_parity);
   EXPECT_EQ(in_all.item<int64_t>(), n * (n - 1) / 2);
 
-  Tensor order = at::empty({n}, at::kLong);
-  reversed->all_gather(order, at::tensor({int64_t{rank}}), {"test"});
+  Tensor order = at::empty({n}, at::kLong).to(device());
+  reversed->all_gather(order, at::tensor({int64_t{rank}}).to(device()), {"test"});
   EXPECT_EQ(order[0].item<int64_t>(), n - 1);
   const auto of_split = parity->split(0, 0, "parity again");
   EXPECT_EQ(of_split->size(), parity->size());
   of_split->barrier({"test"});
+}
+
+TEST(Workers, TensorsOfTheHostGoTheirOwnWayBetweenThose) {
+  const int n = everyone().size(), rank = everyone().rank();
+  Tensor here = at::full({300'000}, rank + 1, at::kFloat).to(device());
+  Tensor host = at::tensor({int64_t{rank}});
+  Pending first = everyone().begin_all_reduce(here, Reduction::kSum, {"test"});
+  everyone().all_reduce(host, Reduction::kSum, {"test"});
+  everyone().barrier({"test"});
+  first.wait();
+  EXPECT_EQ(host.item<int64_t>(), n * (n - 1) / 2);
+  EXPECT_TRUE(here.eq(n * (n + 1) / 2).all().item<bool>());
+}
+
+TEST(Workers, WhatIsReadWhileItIsComputedIsComplete) {
+  // On a GPU the call begins after all that was queued before, and results are used without
+  // waiting.
+  const int n = everyone().size(), rank = everyone().rank();
+  for (int time = 0; time < 10; ++time) {
+    Tensor x = at::full({64, 512}, 1.0 / 512).to(device());
+    const Tensor mixing = at::full({512, 512}, 1.0 / 512).to(device());
+    for (int i = 0; i < 50; ++i) x = x.matmul(mixing);
+    x.fill_(rank + 1);
+    everyone().all_reduce(x, Reduction::kSum, {"test"});
+    EXPECT_TRUE(x.mul(2).eq(n * (n + 1)).all().item<bool>()) << time;
+  }
 }
 
 TEST(Workers, WhatDoesNotFitIsRefusedBeforeAnythingIsSent) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tests of several workers: each runs all of them, in the same order. workers_test.cpp starts
-// this under mpirun.  workers_tests [single|mpi|cuda] [gtest's options]
+// this under mpirun.  workers_tests [single|mpi|cuda|nccl] [gtest's options]
+// cuda: tensors on a GPU that workers may share; nccl: a GPU for each, also without mpirun.
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -32,17 +34,36 @@ Setting& setting() {
 Communicator& everyone() { return setting().world->everyone(); }
 at::Device device() { return setting().device; }
 
+namespace {
+
+// A worker that fails a test may leave the others in a collective: they give up soon.
+WorldOptions options_of(std::string_view kind) {
+  WorldOptions options{.kind = WorldKind::kMpi, .deadline_seconds = 60, .gpus = GpuTransport::kMpi};
+  if (kind == "single") options.kind = WorldKind::kSingle;
+  if (kind == "nccl") options.kind = WorldKind::kAuto;
+  if (kind == "nccl") options.gpus = GpuTransport::kNccl;
+  return options;
+}
+
+void choose_gpu() {
+  const CudaPlugin plugin = load_cuda_plugin();
+  if (!plugin.loaded) fail("{}", plugin.reason);
+  const c10::impl::VirtualGuardImpl gpus(at::kCUDA);
+  if (gpus.deviceCount() == 0) fail("there is no GPU");
+  setting().device = gpu_of(setting().world->place(), gpus.deviceCount());
+  gpus.setDevice(setting().device);
+}
+
+}  // namespace
+
 int run(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   const std::string_view kind = argc > 1 ? argv[1] : "single";
-  if (kind == "cuda") {
-    const CudaPlugin plugin = load_cuda_plugin();
-    if (!plugin.loaded) fail("{}", plugin.reason);
-    setting().device = at::Device(at::kCUDA, 0);
-  }
-  // A worker that fails a test may leave the others in a collective: they give up soon.
   auto& world = setting().world;
-  world = open_world({kind == "single" ? WorldKind::kSingle : WorldKind::kMpi, 60});
+  world = open_world(options_of(kind));
+  if (kind == "cuda" || kind == "nccl") choose_gpu();
+  world->compute_on(device());
+  if (everyone().rank() == 0) fmt::print(stderr, "transport: {}\n", world->transport());
   const int code = RUN_ALL_TESTS();
   if (code != 0) {
     fmt::print(stderr, "worker {} failed\n", everyone().rank());
@@ -52,6 +73,7 @@ int run(int argc, char** argv) {
   fmt::print(stderr, "worker {} of {}: {} tests passed\n", everyone().rank(), everyone().size(),
              testing::UnitTest::GetInstance()->successful_test_count());
   world->close();
+  world.reset();  // CUDA ends before what is static does
   return 0;
 }
 

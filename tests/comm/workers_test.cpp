@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "ballast/comm/launch.h"
 
@@ -13,17 +14,21 @@ namespace ballast {
 namespace {
 
 using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
 
-// Beside this program: the build folder, or that of a dist.
-std::string program() {
-  return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "workers_tests";
+// This program's: the build folder, or that of a dist.
+std::filesystem::path program_folder() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path();
 }
 
+std::string program() { return program_folder() / "workers_tests"; }
+
 // All tests of workers_tests, on `workers` real processes with data of their own.
-void expect_all_pass(int workers, const std::string& kind) {
+void expect_all_pass(int workers, const std::vector<std::string>& command) {
   testing::internal::CaptureStderr();
   testing::internal::CaptureStdout();
-  const LaunchResult result = run_workers({workers, {program(), kind, "--gtest_brief=1"}});
+  const LaunchResult result = run_workers({workers, command});
   const std::string output = testing::internal::GetCapturedStdout(),
                     errors = testing::internal::GetCapturedStderr();
   EXPECT_EQ(result.code, 0) << result.reason << "\n" << output << errors;
@@ -31,6 +36,10 @@ void expect_all_pass(int workers, const std::string& kind) {
     EXPECT_THAT(errors, ContainsRegex(fmt::format("worker {} of {}: [0-9][0-9]+ tests passed",
                                                   worker, workers)));
   }
+}
+
+void expect_all_pass(int workers, const std::string& kind) {
+  expect_all_pass(workers, std::vector<std::string>{program(), kind, "--gtest_brief=1"});
 }
 
 class WorkersOf : public testing::TestWithParam<int> {};
@@ -43,6 +52,45 @@ class WorkersCuda : public testing::TestWithParam<int> {};
 TEST_P(WorkersCuda, PassAllTests) { expect_all_pass(GetParam(), "cuda"); }
 INSTANTIATE_TEST_SUITE_P(Mpi, WorkersCuda, testing::Values(1, 2, 4),
                          [](const auto& info) { return std::to_string(info.param); });
+
+TEST(NcclCuda, AWorldOfOnePassesTheTestsOfWorkers) {
+  testing::internal::CaptureStdout();
+  const int status = std::system((program() + " nccl --gtest_brief=1 2>&1").c_str());
+  const std::string output = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(status, 0) << output;
+  EXPECT_THAT(output, ContainsRegex("transport: NCCL [0-9]+"));
+}
+
+// Workers that NCCL takes for those of machines of their own: they may share a GPU. A name for each
+// is enough.
+std::vector<std::string> apart(const std::string& name, const std::string& arguments) {
+  const std::string program = program_folder() / name;
+  return {"unshare",
+          "--map-root-user",
+          "--uts",
+          "sh",
+          "-c",
+          fmt::format("hostname worker$OMPI_COMM_WORLD_RANK && exec {} {}", program, arguments)};
+}
+
+class ApartNcclCuda : public testing::TestWithParam<int> {};
+TEST_P(ApartNcclCuda, PassAllTests) {
+  expect_all_pass(GetParam(), apart("workers_tests", "nccl --gtest_brief=1"));
+}
+INSTANTIATE_TEST_SUITE_P(Hosts, ApartNcclCuda, testing::Values(2, 3),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+TEST(NcclCuda, AStoppedWorkerIsNamedWithCallLayerAndSizes) {
+  testing::internal::CaptureStderr();
+  testing::internal::CaptureStdout();
+  const LaunchResult result = run_workers({3, apart("worker_scenario", "stopped 1 4 nccl")});
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "") << "nobody goes on with wrong results";
+  const std::string errors = testing::internal::GetCapturedStderr();
+  EXPECT_NE(result.code, 0);
+  EXPECT_THAT(errors, HasSubstr("worker 1 does not answer"));
+  EXPECT_THAT(errors, HasSubstr("all_to_all (experts, layer 6) of float32 [12] on cuda:0"));
+  EXPECT_THAT(errors, Not(HasSubstr("worker 2 began this call"))) << "it waits for the same";
+}
 
 // The same tests without MPI.
 TEST(WorldOfOne, PassesTheTestsOfWorkers) {
