@@ -10,34 +10,14 @@
 #include <numbers>
 #include <utility>
 
+#include "ballast/inference/any_worker.h"
 #include "ballast/inference/batch_tensors.h"
+#include "ballast/inference/window_rounds.h"
 #include "ballast/kernels/cross_entropy.h"
 
 namespace ballast {
 
 namespace {
-
-// The windows of batch `index`, one after another; a part of the source is taken as batches that
-// are spread evenly over it.
-struct WindowRange {
-  uint64_t first = 0, count = 0;
-};
-
-WindowRange windows_of_batch(uint64_t index, uint64_t batch, uint64_t wanted, uint64_t all) {
-  const uint64_t done = std::min(index * batch, wanted), count = std::min(batch, wanted - done);
-  if (wanted == all) return {done, count};
-  const uint64_t first = done * (all - count) / std::max<uint64_t>(1, wanted - count);
-  return {std::min(first, all - count), count};
-}
-
-// For a worker that has no windows left while others go on: nothing of it counts.
-Batch batch_without_targets(int64_t context) {
-  const auto size = static_cast<size_t>(context);
-  return {.rows = 1,
-          .context = context,
-          .inputs = std::vector<int64_t>(size, 0),
-          .targets = std::vector<int64_t>(size, kIgnoredTarget)};
-}
 
 // Counts what the BASE layers do with the inputs of targets that count.
 class ExpertCounter {
@@ -87,18 +67,12 @@ Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
                     const std::function<bool(uint64_t)>& advance) {
   const at::NoGradGuard no_grad;
   Communicator& workers = model.workers();
-  const uint64_t wanted =
-      options.max_windows ? std::min(options.max_windows, windows.size()) : windows.size();
-  const auto batch = static_cast<uint64_t>(options.batch);
-  const uint64_t batches = (wanted + batch - 1) / batch;
-  const auto together = static_cast<uint64_t>(workers.size());
+  const WindowRounds rounds(windows, {options.batch, options.max_windows},
+                            {workers.rank(), workers.size()});
   ExpertCounter experts(model, windows.source());
   double sum = 0, tokens = 0;
-  for (uint64_t next = 0; next < batches; next += together) {
-    const WindowRange mine = windows_of_batch(next + static_cast<uint64_t>(workers.rank()), batch,
-                                              wanted, windows.size());
-    const Batch read = mine.count > 0 ? windows.at(mine.first, mine.count)
-                                      : batch_without_targets(model.config().context);
+  for (uint64_t round = 0; round < rounds.size(); ++round) {
+    const Batch read = rounds.take(round).batch;
     const BatchTensors tensors = to_device(read, place.device);
     const at::Tensor hidden =
         model.forward(tensors.inputs, experts.watching(options.routing, read));
@@ -107,8 +81,8 @@ Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
     sum += losses.sum(at::kDouble).item<double>();
     tokens +=
         static_cast<double>(std::ranges::count_if(read.targets, [](int64_t t) { return t >= 0; }));
-    const uint64_t taken = std::min((next + together) * batch, wanted) - next * batch;
-    if (advance && !advance(taken)) break;
+    if (advance && on_any_worker(workers, !advance(rounds.windows_of(round)), {"stop evaluation"}))
+      break;
   }
   const at::Tensor totals = at::tensor({sum, tokens}, at::kDouble);
   workers.all_reduce(totals, Reduction::kSum, {"evaluation"});

@@ -29,8 +29,8 @@ struct EvaluationOptions {
 
 // Next-token loss of the model over the windows, without gradients. The model's workers take the
 // batches in turn, also where they do not come out even; all get the result of all. Collective.
-// `advance` is told of the windows that all workers took; returning false (on all of them) stops
-// early, and the result covers what was read.
+// `advance`, on all workers or none, is told of the windows that all took; where it returns false
+// on any of them all stop, and the result covers what was read.
 Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
                     const EvalWindows& windows, const EvaluationOptions& options,
                     const std::function<bool(uint64_t)>& advance = {});

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "ballast/inference/any_worker.h"
 #include "ballast/system/random.h"
 
 namespace ballast {
@@ -65,6 +66,24 @@ class Continuation {
   KeyValueCache cache_;
 };
 
+// Token number `index` of every row, by its logits [B, V]. Those of worker 0 count: the others'
+// may differ by rounding, and all must go on with the same.
+std::vector<TokenId> choose_tokens(Communicator& workers, const Tensor& logits,
+                                   const GenerationOptions& options, int64_t index) {
+  const int64_t rows = logits.size(0), vocabulary = logits.size(1);
+  const Tensor chosen = at::empty({rows}, at::kLong);
+  for (int64_t p = 0; p < rows; ++p) {
+    const auto* row = logits.const_data_ptr<float>() + p * vocabulary;
+    RandomStream random(options.seed, "sample", static_cast<uint64_t>(p),
+                        static_cast<uint64_t>(index));
+    chosen.mutable_data_ptr<int64_t>()[p] =
+        sample_token({row, static_cast<size_t>(vocabulary)}, options.sampling, random.uniform());
+  }
+  if (workers.size() > 1) workers.broadcast(chosen, 0, {"new tokens"});
+  const auto* begin = chosen.const_data_ptr<int64_t>();
+  return {begin, begin + rows};
+}
+
 }  // namespace
 
 std::vector<std::vector<TokenId>> generate(const LanguageModel& model, const ComputePlace& place,
@@ -88,21 +107,20 @@ std::vector<std::vector<TokenId>> generate(const LanguageModel& model, const Com
       if (continuation.is_full(p)) continuation.read(p, texts[p]);
       last.push_back(texts[p].back());
     }
-    const Tensor logits = continuation.step(last);  // [B, V]
-    for (size_t p = 0; p < rows; ++p) {
+    const std::vector<TokenId> next =
+        choose_tokens(model.workers(), continuation.step(last), options, i);
+    bool stop = false;
+    for (size_t p = 0; p < rows && !stop; ++p) {
       if (done[p]) continue;
-      const auto* row = logits.const_data_ptr<float>() + static_cast<int64_t>(p) * logits.size(1);
-      const double uniform =
-          RandomStream(options.seed, "sample", p, static_cast<uint64_t>(i)).uniform();
-      const auto token = static_cast<TokenId>(
-          sample_token({row, static_cast<size_t>(logits.size(1))}, options.sampling, uniform));
+      const TokenId token = next[p];
       done[p] =
           (token == end_of_text && options.stop_at_end_of_text) || i + 1 >= options.max_tokens;
       if (token == end_of_text && options.stop_at_end_of_text) continue;
       texts[p].push_back(token);
       written[p].push_back(token);
-      if (on_token && !on_token(p, token)) return written;
+      stop = on_token && !on_token(p, token);
     }
+    if (on_token && on_any_worker(model.workers(), stop, {"stop writing"})) break;
   }
   return written;
 }

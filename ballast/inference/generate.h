@@ -21,13 +21,14 @@ struct GenerationOptions {
   bool stop_at_end_of_text = true;
 };
 
-// Called for each new token with the prompt's index; returning false stops all.
+// Called for each new token with the prompt's index; returning false stops all prompts.
 using TokenCallback = std::function<bool(size_t prompt, TokenId token)>;
 
 // Continues each prompt (token ids; an empty one starts a document), all in one batch with a
 // key-value cache; token i of prompt p depends on (seed, p, i) and the prompt alone. When a text
 // fills the model's context, its older half is forgotten. Returns the new tokens of each prompt.
-// With several workers all call it with the same arguments, and write the same.
+// Collective: with several workers all give the same arguments, and get what worker 0 writes.
+// `on_token` is given on all of them or none; where it returns false on any, all stop.
 std::vector<std::vector<TokenId>> generate(const LanguageModel& model, const ComputePlace& place,
                                            TokenId end_of_text,
                                            const std::vector<std::vector<TokenId>>& prompts,

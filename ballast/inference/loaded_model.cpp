@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/inference/loaded_model.h"
 
+#include <optional>
+#include <utility>
+
 #include "ballast/checkpoint/checkpoint.h"
+#include "ballast/comm/agreement.h"
+#include "ballast/comm/texts.h"
 #include "ballast/inference/weights.h"
+#include "ballast/system/checksum.h"
 #include "ballast/system/error.h"
+#include "ballast/system/version.h"
 
 namespace ballast {
 
@@ -35,36 +42,72 @@ void check_tokenizer(const LoadedModel& loaded, const std::string& origin) {
   }
 }
 
+// Which one is worker 0's to say: another may be finished while the others look.
+Checkpoint open_together(const fs::path& path, Communicator& workers) {
+  std::optional<Checkpoint> checkpoint;
+  all_or_none(
+      workers,
+      [&] {
+        if (workers.rank() == 0)
+          checkpoint.emplace(open_checkpoint(is_export(path) ? path / kExportedWeights : path));
+      },
+      {"checkpoint"});
+  const std::string found =
+      gather_texts(workers, checkpoint ? checkpoint->path().string() : "", {"checkpoint"}).front();
+  all_or_none(workers,
+              [&] {
+                if (workers.rank() != 0) checkpoint.emplace(found);
+              },
+              {"checkpoint"});
+  const Manifest& manifest = checkpoint->manifest();
+  const Fact facts[] = {
+      {"the program's version", version()},
+      {found,
+       fmt::format("step {}, checksum {}", manifest.step,
+                   checksum_hex(checksum(manifest.config + entries_text(manifest.tensors))))}};
+  check_agreement(workers, facts, {"model"});
+  return std::move(*checkpoint);
+}
+
+void check_experts(const ExpertsConfig& experts, const fs::path& path, int workers) {
+  if (experts.layers > 0 && experts.count % workers != 0) {
+    fail(
+        "{} has {} experts in a layer, which cannot be divided among {} workers; start a number of "
+        "workers that divides it",
+        path.string(), experts.count, workers);
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, World& world) {
-  const fs::path& path = request.path;
   Communicator& workers = world.everyone();
-  const Checkpoint checkpoint = open_checkpoint(is_export(path) ? path / kExportedWeights : path);
+  const Checkpoint checkpoint = open_together(request.path, workers);
   auto loaded = std::make_unique<LoadedModel>();
   loaded->path = checkpoint.path();
   loaded->step = checkpoint.manifest().step;
-  read_config_text(loaded->config, checkpoint.manifest().config,
-                   checkpoint.path().string() + ", its config");
-  if (loaded->config.experts.layers > 0 && loaded->config.experts.count % workers.size() != 0) {
-    fail("{} has {} experts, which cannot be divided among {} workers", path.string(),
-         loaded->config.experts.count, workers.size());
-  }
-  loaded->place = choose_place({.device = request.device,
-                                .precision = request.precision,
-                                .threads = loaded->config.training.threads,
-                                .on_machine = world.place()});
-  loaded->model = std::make_unique<LanguageModel>(loaded->config, loaded->table, workers);
-  loaded->table.allocate({.device = loaded->place.device,
-                          .working = loaded->place.working,
-                          .master = loaded->place.working,
-                          .trainable = false});
-  load_segments(checkpoint, loaded->table, loaded->table.working(), "");
-  load_prices(checkpoint, *loaded->model);
-  const std::string tokenizer =
-      request.tokenizer.empty() ? tokenizer_folder_of(path).string() : request.tokenizer;
-  if (!tokenizer.empty()) loaded->tokenizer = load_tokenizer(tokenizer);
-  check_tokenizer(*loaded, tokenizer);
+  const auto load = [&] {
+    read_config_text(loaded->config, checkpoint.manifest().config,
+                     checkpoint.path().string() + ", its config");
+    check_experts(loaded->config.experts, checkpoint.path(), workers.size());
+    loaded->place = choose_place({.device = request.device,
+                                  .precision = request.precision,
+                                  .threads = loaded->config.training.threads,
+                                  .on_machine = world.place()});
+    loaded->model = std::make_unique<LanguageModel>(loaded->config, loaded->table, workers);
+    loaded->table.allocate({.device = loaded->place.device,
+                            .working = loaded->place.working,
+                            .master = loaded->place.working,
+                            .trainable = false});
+    load_segments(checkpoint, loaded->table, loaded->table.working(), "");
+    load_prices(checkpoint, *loaded->model);
+    const std::string tokenizer =
+        request.tokenizer.empty() ? tokenizer_folder_of(request.path).string() : request.tokenizer;
+    if (!tokenizer.empty()) loaded->tokenizer = load_tokenizer(tokenizer);
+    check_tokenizer(*loaded, tokenizer);
+  };
+  all_or_none(workers, load, {"load model"});
+  world.compute_on(loaded->place.device);
   return loaded;
 }
 

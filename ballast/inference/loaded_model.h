@@ -26,8 +26,9 @@ struct LoadedModel {
 };
 
 // From a run directory (its newest valid checkpoint), a checkpoint, or an exported model. Each
-// worker of the world, which must outlive the model, holds its part of the experts. Throws
-// UserError for anything that does not fit.
+// worker of the world, which must outlive the model, holds its part of the experts. Collective;
+// calls World::compute_on().
+// SharedError (a UserError), on all workers: anything that does not fit.
 struct LoadRequest {
   std::filesystem::path path;
   std::string device = "auto", precision = "auto";

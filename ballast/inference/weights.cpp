@@ -5,7 +5,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <set>
+#include <string_view>
 
 #include "ballast/system/error.h"
 
@@ -42,6 +46,30 @@ at::ScalarType scalar_type_of(Dtype dtype, const std::string& name) {
 
 std::string full_name(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "/" + name;
+}
+
+// Says which experts of which layer a checkpoint lacks, rather than one of their many tensors.
+void check_experts(const Checkpoint& checkpoint, const ParameterTable& table,
+                   const std::string& prefix) {
+  constexpr std::string_view kMark = ".expert.";  // layer.6.expert.17.sublayer.0.up.weight
+  std::string layer;
+  std::set<int64_t> missing;
+  for (const Segment& segment : table.segments()) {
+    if (segment.owner != Owner::kExpert || checkpoint.has(full_name(prefix, segment.name)))
+      continue;
+    const size_t mark = segment.name.find(kMark);
+    if (layer.empty()) layer = segment.name.substr(0, mark);
+    if (segment.name.substr(0, mark) == layer)
+      missing.insert(std::stoll(segment.name.substr(mark + kMark.size())));
+  }
+  if (missing.empty()) return;
+  const std::vector<int64_t> named(missing.begin(),
+                                   std::next(missing.begin(), std::min(missing.size(), size_t{8})));
+  fail("checkpoint {} lacks expert{} {}{} of {}, which its config has (use another checkpoint)",
+       checkpoint.path().string(), missing.size() > 1 ? "s" : "", fmt::join(named, ", "),
+       missing.size() > named.size() ? fmt::format(" and {} more", missing.size() - named.size())
+                                     : "",
+       layer);
 }
 
 }  // namespace
@@ -83,6 +111,7 @@ void load_segment(const Checkpoint& checkpoint, const std::string& name, const a
 
 void load_segments(const Checkpoint& checkpoint, const ParameterTable& table,
                    const at::Tensor& flat, const std::string& prefix) {
+  check_experts(checkpoint, table, prefix);
   for (const Segment& segment : table.segments())
     load_segment(checkpoint, full_name(prefix, segment.name), table.view(flat, segment));
 }

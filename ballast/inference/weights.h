@@ -25,8 +25,8 @@ struct SegmentChoice {
 std::vector<TensorView> segment_views(const ParameterTable& table, const at::Tensor& flat,
                                       const SegmentChoice& choice, at::Tensor& host);
 
-// Fills a flat buffer from a checkpoint. Throws UserError naming a tensor that is missing or of
-// another shape.
+// Fills a flat buffer from a checkpoint. Throws UserError naming the experts that are missing, or a
+// tensor that is missing or of another shape.
 void load_segments(const Checkpoint& checkpoint, const ParameterTable& table,
                    const at::Tensor& flat, const std::string& prefix);
 // One segment of it.

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "ballast/system/random.h"
+#include "tests/inference/sparse_model.h"
 #include "tests/support/lone_worker.h"
 
 namespace ballast {
@@ -16,20 +17,20 @@ namespace {
 constexpr int64_t kContext = 8, kVocabulary = 11;
 
 struct SmallModel {
-  SmallModel()
-      : model({.model = {.vocabulary = kVocabulary,
-                         .width = 8,
-                         .layers = 1,
-                         .heads = 2,
-                         .hidden = 0,
-                         .context = kContext}},
-              table, test::lone_worker()) {
+  SmallModel() : model(config(), table, test::lone_worker()) {
     table.allocate({.working = at::kDouble, .master = at::kDouble});
     table.initialize(5);
     table.master().mul_(10);
     RandomStream random(1, "evaluate test");
     for (int i = 0; i < 30; ++i) ids.push_back(static_cast<int64_t>(random.below(kVocabulary)));
     source = tokens_in_memory(ids, {.name = "test", .format = "memory", .source_bytes = 60});
+  }
+
+  static Config config() {
+    Config config;
+    config.model = {
+        .vocabulary = kVocabulary, .width = 8, .layers = 1, .heads = 2, .context = kContext};
+    return config;
   }
 
   // -log p of token `i` given the `before` tokens that stand before it.
@@ -94,6 +95,76 @@ TEST(Evaluate, APartReachesTheEndWhateverTheNumbers) {
         return evaluate(s.model, s.place, EvalWindows(tokens, kContext, kContext), {8, 64}).loss;
       };
   EXPECT_NE(loss_with_last(3), loss_with_last(4));
+}
+
+// A BASE model's loss over windows side by side, one token at a time.
+double loss_token_by_token(const test::SparseModel& m, const std::vector<int64_t>& ids,
+                           RoutingMode mode) {
+  const at::NoGradGuard no_grad;
+  double sum = 0;
+  const int64_t context = m.config.model.context;
+  for (int64_t i = 1; i < std::ssize(ids); ++i) {
+    const int64_t begin = (i - 1) / context * context;
+    const std::vector<int64_t> seen(ids.begin() + begin, ids.begin() + i);
+    const at::Tensor hidden =
+        m.model.forward(at::tensor(seen, at::kLong).unsqueeze(0), {.mode = mode});
+    sum -=
+        at::log_softmax(m.model.logits(hidden)[-1], 0)[ids[static_cast<size_t>(i)]].item<double>();
+  }
+  return sum / static_cast<double>(ids.size() - 1);
+}
+
+std::vector<int64_t> all_of(const TokenSource& source) {
+  std::vector<int64_t> ids(source.size());
+  source.read(0, ids);
+  return ids;
+}
+
+TEST(Evaluate, RoutesAsItIsTold) {
+  const test::SparseModel m(test::sparse_config(8));
+  const auto source = test::random_tokens(60, 13);
+  const EvalWindows windows(source, 8, 8);
+  std::vector<double> losses;
+  for (const RoutingMode mode : {RoutingMode::kGreedy, RoutingMode::kPriced}) {
+    const double expected = loss_token_by_token(m, all_of(*source), mode);
+    for (const int64_t batch : {1, 3, 100}) {
+      const Evaluation result =
+          evaluate(m.model, m.place, windows, {.batch = batch, .routing = mode});
+      EXPECT_NEAR(result.loss, expected, 1e-12) << routing_name(mode) << ", batches of " << batch;
+    }
+    losses.push_back(expected);
+  }
+  EXPECT_GT(std::abs(losses[0] - losses[1]), 1e-3) << "prices decide";
+}
+
+TEST(Evaluate, CountsWhatEveryLayerDidWithThePredictedTokensInputs) {
+  const test::SparseModel m(test::sparse_config(8));
+  const auto source = test::random_tokens(65, 13);
+  const std::vector<int64_t> equal(4, 16);
+  for (const RoutingMode mode : {RoutingMode::kGreedy, RoutingMode::kBalanced}) {
+    const EvaluationOptions options{.batch = 4, .routing = mode};
+    const Evaluation result = evaluate(m.model, m.place, EvalWindows(source, 8, 8), options);
+    ASSERT_EQ(result.experts.size(), 2U);
+    for (const ExpertUse& use : result.experts) {
+      EXPECT_EQ(use.total(), 64);
+      EXPECT_EQ(use.loads() == equal, mode == RoutingMode::kBalanced);
+    }
+    const Evaluation overlapping = evaluate(m.model, m.place, EvalWindows(source, 8, 5), options);
+    EXPECT_EQ(overlapping.experts.front().total(), 64) << "inputs that were read again count once";
+  }
+}
+
+TEST(Evaluate, StopsWhenAskedAndTellsOfWhatItRead) {
+  const SmallModel s;
+  const EvalWindows windows(s.source, kContext, kContext);
+  std::vector<uint64_t> told;
+  const Evaluation result = evaluate(s.model, s.place, windows, {.batch = 2}, [&](uint64_t count) {
+    told.push_back(count);
+    return false;
+  });
+  EXPECT_EQ(told, std::vector<uint64_t>{2});
+  EXPECT_EQ(result.tokens, 16U);
+  EXPECT_FALSE(result.bits_per_byte);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "ballast/system/random.h"
+#include "tests/inference/sparse_model.h"
 #include "tests/support/lone_worker.h"
 
 namespace ballast {
@@ -19,14 +20,15 @@ namespace {
 constexpr TokenId kEnd = 10;
 
 struct DoubleModel {
-  explicit DoubleModel(int64_t context)
-      : model({.model = shape(context)}, table, test::lone_worker()) {
+  explicit DoubleModel(int64_t context) : model(config(context), table, test::lone_worker()) {
     table.allocate({.working = at::kDouble, .master = at::kDouble});
     table.initialize(5);
     table.master().mul_(20);  // opinions strong enough to tell tokens apart
   }
-  static ModelConfig shape(int64_t context) {
-    return {.vocabulary = 11, .width = 8, .layers = 2, .heads = 2, .hidden = 0, .context = context};
+  static Config config(int64_t context) {
+    Config config;
+    config.model = {.vocabulary = 11, .width = 8, .layers = 2, .heads = 2, .context = context};
+    return config;
   }
   ParameterTable table;
   LanguageModel model;
@@ -34,19 +36,19 @@ struct DoubleModel {
 };
 
 // Without a cache: the whole text through the model for every token.
-std::vector<TokenId> generate_slowly(const DoubleModel& m, std::vector<TokenId> prompt,
-                                     int64_t count) {
+std::vector<TokenId> generate_slowly(const LanguageModel& model, std::vector<TokenId> prompt,
+                                     int64_t count, const Routing& routing = {}) {
   const at::NoGradGuard no_grad;
   std::vector<int64_t> text = {kEnd};
   text.insert(text.end(), prompt.begin(), prompt.end());
   std::vector<TokenId> written;
   for (int64_t i = 0; i < count; ++i) {
     // A text that fills the context is cut to its newer half, then grows again.
-    if (static_cast<int64_t>(text.size()) > m.model.config().context) {
-      text.erase(text.begin(), text.end() - m.model.config().context / 2);
+    if (static_cast<int64_t>(text.size()) > model.config().context) {
+      text.erase(text.begin(), text.end() - model.config().context / 2);
     }
     const at::Tensor tokens = at::tensor(text, at::kLong).unsqueeze(0);
-    const at::Tensor logits = m.model.logits(m.model.forward(tokens, {}))[-1];
+    const at::Tensor logits = model.logits(model.forward(tokens, routing))[-1];
     text.push_back(logits.argmax().item<int64_t>());
     written.push_back(static_cast<TokenId>(text.back()));
   }
@@ -61,7 +63,7 @@ TEST(Generate, CachedTextEqualsTheSlowOne) {
   const std::vector<std::vector<TokenId>> prompts = {{1, 2, 3}, {}, {4, 5, 6, 7, 8, 9, 0, 1}};
   const auto written = generate(m.model, m.place, kEnd, prompts, kGreedy);
   for (size_t p = 0; p < prompts.size(); ++p)
-    EXPECT_EQ(written[p], generate_slowly(m, prompts[p], 12)) << p;
+    EXPECT_EQ(written[p], generate_slowly(m.model, prompts[p], 12)) << p;
 }
 
 TEST(Generate, GoesOnWhenTheContextIsFull) {
@@ -71,7 +73,22 @@ TEST(Generate, GoesOnWhenTheContextIsFull) {
   const std::vector<std::vector<TokenId>> prompts = {{1, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}};
   const auto written = generate(m.model, m.place, kEnd, prompts, options);
   for (size_t p = 0; p < prompts.size(); ++p)
-    EXPECT_EQ(written[p], generate_slowly(m, prompts[p], 50)) << p;
+    EXPECT_EQ(written[p], generate_slowly(m.model, prompts[p], 50)) << p;
+}
+
+TEST(Generate, CachedTextOfABaseModelEqualsTheSlowOne) {
+  const test::SparseModel m(test::sparse_config(8));
+  const std::vector<std::vector<TokenId>> prompts = {{1, 2, 3}, {}, {4, 5, 6, 7, 8, 9, 0, 1, 2}};
+  GenerationOptions options = kGreedy;
+  options.max_tokens = 30;
+  std::vector<std::vector<std::vector<TokenId>>> texts;
+  for (const RoutingMode mode : {RoutingMode::kGreedy, RoutingMode::kPriced}) {
+    options.routing = mode;
+    texts.push_back(generate(m.model, m.place, kEnd, prompts, options));
+    for (size_t p = 0; p < prompts.size(); ++p)
+      EXPECT_EQ(texts.back()[p], generate_slowly(m.model, prompts[p], 30, {.mode = mode})) << p;
+  }
+  EXPECT_NE(texts[0], texts[1]) << "prices decide";
 }
 
 TEST(Generate, StopsAtEndOfTextAndOnRequest) {

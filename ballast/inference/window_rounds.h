@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "ballast/batches/eval_windows.h"
+
+namespace ballast {
+
+struct WindowChoice {
+  int64_t batch = 8;         // windows at a time, on each worker
+  uint64_t max_windows = 0;  // 0: all; else as many, as batches spread evenly over the source
+};
+
+struct WorkerNumber {
+  int rank = 0, workers = 1;
+};
+
+// How workers go through windows: in rounds, in each of which every worker takes one batch. Which
+// windows a batch holds does not depend on the number of workers.
+class WindowRounds {
+ public:
+  // REQUIRES: the windows outlive this.
+  WindowRounds(const EvalWindows& windows, const WindowChoice& choice, const WorkerNumber& worker);
+
+  uint64_t windows() const { return wanted_; }  // of all workers and rounds
+  uint64_t size() const;                        // rounds
+  uint64_t windows_of(uint64_t round) const;    // of all workers
+
+  struct Taken {
+    uint64_t first = 0, count = 0;  // windows; none: nothing is left for this worker
+    Batch batch;                    // of those; or one row without targets
+  };
+  Taken take(uint64_t round) const;
+
+ private:
+  uint64_t batches() const { return (wanted_ + batch_ - 1) / batch_; }
+
+  const EvalWindows& windows_;
+  uint64_t batch_, wanted_, rank_, workers_;
+};
+
+}  // namespace ballast

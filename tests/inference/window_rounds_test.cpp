@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/inference/window_rounds.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/inference/sparse_model.h"
+
+namespace ballast {
+namespace {
+
+// The batches, by their first window, with their sizes.
+std::map<uint64_t, uint64_t> batches_of(const EvalWindows& windows, const WindowChoice& choice,
+                                        int workers) {
+  std::map<uint64_t, uint64_t> batches;
+  uint64_t told = 0;
+  for (int rank = 0; rank < workers; ++rank) {
+    const WindowRounds rounds(windows, choice, {rank, workers});
+    for (uint64_t round = 0; round < rounds.size(); ++round) {
+      const WindowRounds::Taken taken = rounds.take(round);
+      if (rank == 0) told += rounds.windows_of(round);
+      const bool is_new = taken.count == 0 || batches.emplace(taken.first, taken.count).second;
+      EXPECT_TRUE(is_new) << "the batch of window " << taken.first << " was taken already";
+      EXPECT_EQ(taken.batch.rows, taken.count > 0 ? static_cast<int64_t>(taken.count) : 1);
+      const auto counted =
+          std::ranges::count_if(taken.batch.targets, [](int64_t target) { return target >= 0; });
+      EXPECT_EQ(counted > 0, taken.count > 0) << "an idle worker's batch counts nothing";
+    }
+    EXPECT_EQ(rounds.size(), WindowRounds(windows, choice, {0, workers}).size());
+  }
+  EXPECT_EQ(told, WindowRounds(windows, choice, {0, workers}).windows());
+  return batches;
+}
+
+TEST(WindowRounds, AnyNumberOfWorkersTakesTheSameBatchesOnce) {
+  const EvalWindows windows(test::random_tokens(70, 9), 4, 4);  // 18
+  for (const int64_t batch : {1, 4, 5, 30}) {
+    for (const uint64_t most : {0, 7, 18, 40}) {
+      const WindowChoice choice{batch, most};
+      const auto alone = batches_of(windows, choice, 1);
+      uint64_t sum = 0;
+      for (const auto& [first, count] : alone) sum += count;
+      EXPECT_EQ(sum, most == 7 ? 7U : 18U);
+      for (const int workers : {2, 3, 8, 25}) {
+        EXPECT_EQ(batches_of(windows, choice, workers), alone)
+            << workers << " workers, batches of " << batch << ", at most " << most;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ballast
