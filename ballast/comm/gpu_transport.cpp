@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/nccl_plugin.h"
@@ -100,6 +101,7 @@ bool decide_nccl(GpuTransport wish, const std::vector<WorkerGpu>& workers) {
 }
 
 void World::compute_on(at::Device device) {
+  if (std::exchange(placed_, true)) return;
   const NcclPlugin plugin = find_nccl_plugin();
   GpuDescription description;
   if (device.is_cuda()) {

@@ -145,6 +145,9 @@ std::shared_ptr<NcclTransfer> NcclRuntime::front() {
 
 void NcclRuntime::watch() {
   cudaSetDevice(device_.index());
+  // Asking for events here must not spoil a graph that another thread records.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
   Clock::time_point last = Clock::now();
   bool waiting = false;
   try {

@@ -35,9 +35,9 @@ class World {
   virtual Communicator& everyone() = 0;
   virtual PlaceOnMachine place() const = 0;
 
-  // Collective; once, before tensors on a GPU are exchanged: where this worker computes. everyone()
-  // stays the same object, and moves tensors on GPUs as WorldOptions::gpus wishes. SharedError:
-  // that is NCCL, but a worker has no GPU, or none of its own, or there is no NCCL.
+  // Collective, before tensors on a GPU are exchanged: where this worker computes. Again is free.
+  // everyone() stays the same object, and moves tensors on GPUs as WorldOptions::gpus wishes.
+  // SharedError: that is NCCL, but a worker has no GPU, or none of its own, or there is no NCCL.
   void compute_on(at::Device device);
   // How tensors go from worker to worker, for people: "nowhere", "MPI", "NCCL 2.28.9".
   const std::string& transport() const { return transport_; }
@@ -57,6 +57,7 @@ class World {
  private:
   const GpuTransport wish_;
   std::string transport_;
+  bool placed_ = false;
 };
 
 // The GPU of a worker, where its machine has `gpus` of them: they are dealt out in turn.

@@ -9,9 +9,11 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "tests/support/child_process.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ballast {
 namespace {
@@ -181,6 +183,22 @@ TEST(WorkerCommand, TheNumberOfWorkersIsGivenOnce) {
   EXPECT_THAT(outcome.errors, HasSubstr("--workers 2: this is one of 2 workers"));
   // A shell within a step of Slurm is no worker.
   EXPECT_EQ(run("--workers 2", "SLURM_STEP_NUM_TASKS=1").code, 0);
+}
+
+TEST(WorkerCommand, WithoutTheMpiPluginOneWorkerRunsAndSeveralAreRefused) {
+  const test::TemporaryFolder folder;  // a program that was built where there is no mpi.h
+  std::filesystem::copy(BALLAST_BINARY_DIR "/libballast_comm.so", folder.path());
+  const std::string without = "LD_LIBRARY_PATH=" + folder.path().string();
+  EXPECT_EQ(run("--workers 1", without).code, 0);
+  const Outcome launched = run("--workers 2", without);
+  EXPECT_EQ(launched.code, 2);
+  EXPECT_THAT(launched.errors,
+              AllOf(HasSubstr("there is no " + (folder / "libballast_mpi.so").string()),
+                    HasSubstr("libopenmpi-dev")));
+  const Outcome started = run("", without + " " + kMpirun + " -n 2");
+  EXPECT_EQ(started.code, 2);
+  EXPECT_THAT(started.errors, AllOf(HasSubstr("cannot work with several workers: there is no "),
+                                    HasSubstr("libopenmpi-dev")));
 }
 
 TEST(WorkerCommand, WithoutMpirunOneWorkerRunsAndSeveralAreRefused) {
