@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -11,10 +12,13 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/comm/texts.h"
+#include "ballast/inference/loaded_model.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "cli/commands.h"
+#include "cli/expert_table.h"
+#include "cli/knob_options.h"
 #include "cli/workers.h"
 
 namespace ballast::cli {
@@ -40,8 +44,8 @@ Examples
     ballast train --config configs/first_run.toml --print-config
 
 JSON keys (--json): run, checkpoint, finished, step, tokens, seconds, parameters, skipped, loss,
-  valid_loss, valid_perplexity, valid_tokens, floor_per_token, floor_per_byte (nats), sample;
-  null where there is none.
+  valid_loss, valid_perplexity, valid_tokens, greedy_perplexity, priced_perplexity (of BASE models),
+  floor_per_token, floor_per_byte (nats), sample; null where there is none.
 The run directory: config.toml, run.json, metrics.jsonl, samples.txt, tensorboard/, checkpoints/,
   tokenizer/. docs/file_formats.md describes each.
 )";
@@ -83,13 +87,17 @@ TrainRequest to_request(const Options& options) {
   if (options.resume == "auto" && options.run.empty())
     fail("--resume auto: name the run to go on with, --run DIR");
   request.resume = options.resume == "auto" ? Resume::kAuto : Resume::kNever;
-  if (options.resume == "auto" && !options.initial_weights.empty() &&
-      options.workers.max_restarts == 0)
-    log_info("--init-from is for a new run: a run that is there goes on with its own weights");
   request.initial_weights = options.initial_weights;
   request.run = options.run;
   request.command_line = command_line();
   return request;
+}
+
+// Of a BASE model, with this routing; null: there is none.
+const Evaluation* evaluation_of(const TrainSummary& s, RoutingMode mode) {
+  if (!s.validation || s.validation->result.experts.empty()) return nullptr;
+  if (s.validation->routing == mode) return &s.validation->result;
+  return s.validation->other ? &*s.validation->other : nullptr;
 }
 
 void print_json(const TrainSummary& s) {
@@ -106,10 +114,15 @@ void print_json(const TrainSummary& s) {
   const auto optional = [](const auto& value) {
     return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
   };
-  const auto& v = s.validation;
+  const Evaluation* v = s.validation ? &s.validation->result : nullptr;
   out["valid_loss"] = v ? nlohmann::ordered_json(v->loss) : nlohmann::ordered_json();
   out["valid_perplexity"] = v ? nlohmann::ordered_json(v->perplexity) : nlohmann::ordered_json();
   out["valid_tokens"] = v ? nlohmann::ordered_json(v->tokens) : nlohmann::ordered_json();
+  for (const RoutingMode mode : {RoutingMode::kGreedy, RoutingMode::kPriced}) {
+    const Evaluation* routed = evaluation_of(s, mode);
+    out[fmt::format("{}_perplexity", routing_name(mode))] =
+        routed ? nlohmann::ordered_json(routed->perplexity) : nlohmann::ordered_json();
+  }
   out["floor_per_token"] = optional(s.floor_per_token);
   out["floor_per_byte"] = optional(s.floor_per_byte);
   out["sample"] = s.sample;
@@ -120,8 +133,16 @@ void print_summary(const TrainSummary& s) {
   fmt::print("\n{} after {} steps, {} tokens, {}\n", s.finished ? "Done" : "Stopped", s.step,
              format_count(static_cast<double>(s.tokens)), format_duration(s.seconds));
   if (s.validation)
-    fmt::print("  validation perplexity  {:.3f}  (loss {:.4f} a token)\n", s.validation->perplexity,
-               s.validation->loss);
+    fmt::print("  validation perplexity  {:.3f}  (loss {:.4f} a token)\n",
+               s.validation->result.perplexity, s.validation->result.loss);
+  for (const RoutingMode mode : {RoutingMode::kGreedy, RoutingMode::kPriced}) {
+    if (const Evaluation* routed = evaluation_of(s, mode)) {
+      double busiest = 0;
+      for (const ExpertUse& use : routed->experts) busiest = std::max(busiest, use.busiest_share());
+      fmt::print("    {:<20} {:.3f}  busiest expert {:.2f} x its share\n",
+                 fmt::format("{} routing", routing_name(mode)), routed->perplexity, busiest);
+    }
+  }
   if (s.floor_per_token) {
     fmt::print(
         "  entropy floor          {:.3f}  ({:.4f} nats a token, {:.4f} bits a byte): no model can "
@@ -132,6 +153,12 @@ void print_summary(const TrainSummary& s) {
   if (s.skipped > 0) fmt::print("  skipped steps          {}\n", s.skipped);
   fmt::print("  run directory          {}\n  newest checkpoint      {}\n", s.run.string(),
              s.checkpoint.string());
+  if (s.validation && !s.validation->result.experts.empty()) {
+    const std::filesystem::path tokenizer = tokenizer_folder_of(s.run);
+    fmt::print("\nWhat the experts do\n{}\n",
+               expert_table(s.validation->result.experts, s.base_layer_places,
+                            tokenizer.empty() ? nullptr : load_tokenizer(tokenizer.string()).get()));
+  }
   fmt::print("Next:\n");
   if (!s.finished) fmt::print("  ballast train --run {} --resume auto\n", s.run.string());
   fmt::print("  ballast generate {0}\n  ballast eval {0}\n  tensorboard --logdir {0}/tensorboard\n",
@@ -190,18 +217,7 @@ void add_train(CLI::App& app, Action& chosen) {
   command->add_flag("--print-config", options->print_config,
                     "print the resolved configuration as TOML and stop");
   command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
-  for (const KnobHelp& knob : knob_help()) {
-    const std::string name = knob.section + "." + knob.key;
-    command
-        ->add_option_function<std::string>(
-            "--" + name,
-            [options, name](const std::string& value) { options->knobs[name] = value; },
-            fmt::format("{} [{}]", knob.help, knob.default_value))
-        ->type_name(knob.type)
-        ->multi_option_policy(
-            CLI::MultiOptionPolicy::TakeLast)  // a script's defaults, then the user's
-        ->group("Knobs, section [" + knob.section + "]");
-  }
+  add_knob_options(*command, options->knobs);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 
