@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <utility>
 
@@ -223,13 +224,23 @@ void Communicator::all_gather_uneven(const Tensor& output, const Tensor& input,
                                      const RowsOfWorker& rows, Label label) {
   begin_all_gather_uneven(output, input, rows, label).wait();
 }
+void Communicator::all_to_all_and_wait(const std::function<Pending()>& begin, Label label) {
+  const auto begun = std::chrono::steady_clock::now();
+  begin().wait();
+  all_to_all_seconds_[label.layer] +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+}
 void Communicator::all_to_all(const Tensor& output, const Tensor& input, Label label) {
-  begin_all_to_all(output, input, label).wait();
+  all_to_all_and_wait([&] { return begin_all_to_all(output, input, label); }, label);
 }
 void Communicator::all_to_all_uneven(const Tensor& output, const Tensor& input,
                                      const RowsOfWorker& send, const RowsOfWorker& receive,
                                      Label label) {
-  begin_all_to_all_uneven(output, input, send, receive, label).wait();
+  all_to_all_and_wait([&] { return begin_all_to_all_uneven(output, input, send, receive, label); },
+                      label);
+}
+double Communicator::take_all_to_all_seconds(int layer) {
+  return std::exchange(all_to_all_seconds_[layer], 0);
 }
 void Communicator::broadcast(const Tensor& values, int root, Label label) {
   begin_broadcast(values, root, label).wait();

@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -78,6 +80,10 @@ class Communicator : protected Engine {
   void use_gpu_engine(std::unique_ptr<GpuEngine> engine);
   GpuEngine* gpu_engine() const { return gpu_engine_.get(); }  // null: none
 
+  // Seconds this worker has spent in all_to_all() and all_to_all_uneven() with labels of a layer
+  // since the last call: waiting for others included, under NCCL the host's time alone.
+  double take_all_to_all_seconds(int layer);
+
   // What each worker will send to this one, where this one sends send[r] rows to worker r.
   RowsOfWorker exchange_rows(const RowsOfWorker& send, Label label);
 
@@ -91,9 +97,11 @@ class Communicator : protected Engine {
 
  private:
   Engine& engine_of(const at::Tensor& x);
+  void all_to_all_and_wait(const std::function<Pending()>& begin, Label label);
 
   const int rank_, size_;
   const std::string name_;
+  std::map<int, double> all_to_all_seconds_;  // by layer
   std::unique_ptr<GpuEngine> gpu_engine_;  // null: the host's engine takes tensors of all devices
 };
 

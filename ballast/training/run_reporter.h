@@ -6,12 +6,12 @@
 #include <string>
 
 #include "ballast/config/config.h"
-#include "ballast/inference/evaluate.h"
 #include "ballast/report/run_directory.h"
 #include "ballast/report/run_log.h"
 #include "ballast/report/tensorboard.h"
 #include "ballast/system/progress.h"
 #include "ballast/training/trainer.h"
+#include "ballast/training/validation.h"
 
 namespace ballast {
 
@@ -23,12 +23,14 @@ class RunReporter {
   RunReporter(const RunDirectory& run, const Trainer& trainer);
 
   void step(const StepStats& stats);
-  void validation(int64_t step, const Evaluation& result, std::optional<double> floor_per_token);
+  void validation(int64_t step, const Validation& validation,
+                  std::optional<double> floor_per_token);
   void sample(int64_t step, const std::string& text);
   void sync();  // before a checkpoint is committed
 
  private:
   std::string step_line(const StepStats& stats) const;
+  void report_use(const ExpertUse& use, RoutingMode routing, size_t layer) const;
 
   const Trainer& trainer_;
   MetricsLog metrics_;

@@ -25,9 +25,11 @@ StepTotals sum_over_workers(const Tensor& loss_sum, const Tensor& expert_norm,
                                expert_norm.to(at::kDouble).square().view({1})};
   for (const auto& layer : model.base_layers()) {
     const RoutingStats stats = layer->router().take_stats();
-    totals.layers.push_back({.place = layer->place(),
-                             .relative_gap = stats.relative_gap,
-                             .assign_seconds = stats.assign_seconds});
+    totals.layers.push_back(
+        {.place = layer->place(),
+         .relative_gap = stats.relative_gap,
+         .assign_seconds = stats.assign_seconds,
+         .exchange_seconds = workers.take_all_to_all_seconds(static_cast<int>(layer->place()))});
     parts.push_back(stats.greedy_matches.to(at::kDouble).view({1}));
     parts.push_back(at::zeros({2}, doubles).add_(static_cast<double>(stats.tokens)));
     parts.back()[1].fill_(static_cast<double>(stats.groups));

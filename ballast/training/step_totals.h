@@ -13,11 +13,12 @@ namespace ballast {
 
 // How a BASE layer routed in one step.
 struct LayerStats {
-  int64_t place = 0;          // blocks before it
-  double greedy_share = 0;    // of the tokens: their balanced expert is also their best
-  double relative_gap = 0;    // the largest of the assignments solved here: 0 is the optimum
-  double assign_seconds = 0;  // here
-  at::Tensor prices;          // [E] float64, mean over groups and micro-steps; undefined: replayed
+  int64_t place = 0;            // blocks before it
+  double greedy_share = 0;      // of the tokens: their balanced expert is also their best
+  double relative_gap = 0;      // the largest of the assignments solved here: 0 is the optimum
+  double assign_seconds = 0;    // here
+  double exchange_seconds = 0;  // here, in all_to_all, forward and backward
+  at::Tensor prices;  // [E] float64, mean over groups and micro-steps; undefined: replayed
 };
 
 // What the workers know together after a step's backward passes.

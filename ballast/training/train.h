@@ -9,7 +9,7 @@
 
 #include "ballast/comm/world.h"
 #include "ballast/config/config.h"
-#include "ballast/inference/evaluate.h"
+#include "ballast/training/validation.h"
 
 namespace ballast {
 
@@ -38,7 +38,8 @@ struct TrainSummary {
   double seconds = 0;
   std::optional<double> loss;  // of the last step; none was made: nothing
   bool finished = false;       // false: stopped early by a signal or max_time
-  std::optional<Evaluation> validation;
+  std::optional<Validation> validation;
+  std::vector<int64_t> base_layer_places;  // blocks before each BASE layer
   std::optional<double> floor_per_token, floor_per_byte;
   std::string sample;
 };

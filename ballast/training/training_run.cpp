@@ -45,11 +45,19 @@ void TrainingRun::validate() {
   if (data_.valid == nullptr || validated_at_ == step) return;
   const EvalWindows windows(data_.valid, config_.model.context, config_.model.context);
   const int64_t rows = config_.training.batch / config_.training.micro_steps;
-  const EvaluationOptions options{
+  EvaluationOptions options{
       .batch = std::max<int64_t>(1, rows / workers_.size()),
       .max_windows = static_cast<uint64_t>(config_.training.validate_batches * rows),
       .routing = parse_routing_mode(config_.experts.test_routing)};
-  validation_ = evaluate(trainer_.model(), place_, windows, options);
+  validation_.emplace();
+  validation_->routing = options.routing;
+  validation_->result = evaluate(trainer_.model(), place_, windows, options);
+  if (step >= config_.training.steps && config_.experts.layers > 0) {
+    options.routing =
+        options.routing == RoutingMode::kGreedy ? RoutingMode::kPriced : RoutingMode::kGreedy;
+    validation_->other_routing = options.routing;
+    validation_->other = evaluate(trainer_.model(), place_, windows, options);
+  }
   if (reporter_) reporter_->validation(step, *validation_, data_.valid->floor_per_token());
   validated_at_ = step;
 }
@@ -148,6 +156,7 @@ TrainSummary TrainingRun::summary(std::optional<double> last_loss) const {
   s.loss = last_loss;
   s.finished = state.step >= config_.training.steps;
   s.validation = validation_;
+  s.base_layer_places = config_.experts.places(config_.model.layers);
   if (data_.valid != nullptr) {
     s.floor_per_token = data_.valid->floor_per_token();
     s.floor_per_byte = data_.valid->floor_per_byte();

@@ -52,7 +52,7 @@ class TrainingRun {
   ComputePlace place_;
   Trainer trainer_;
   std::optional<RunReporter> reporter_;  // worker 0's
-  std::optional<Evaluation> validation_;
+  std::optional<Validation> validation_;
   std::string sample_;
   std::filesystem::path checkpoint_;
   int64_t saved_at_ = -1, validated_at_ = -1, sampled_at_ = -1;

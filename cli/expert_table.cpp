@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/expert_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string_view>
+
+#include "ballast/system/utf8.h"
+
+namespace ballast::cli {
+namespace {
+
+constexpr size_t kColumns = 100, kDomainColumns = 6, kDomainWidth = 8;
+constexpr size_t kBusiest = 16, kLeastBusy = 4, kMostTokens = 10;
+
+// Bytes of a valid UTF-8 character at the start of `text`, which is not empty; 0: there is none.
+size_t character_length(std::string_view text) {
+  for (size_t length = 1; length <= std::min<size_t>(4, text.size()); ++length) {
+    const std::string_view start = text.substr(0, length);
+    if (replace_invalid_utf8(start) == start) return length;
+  }
+  return 0;
+}
+
+// One character, or a byte that is none, as it may stand in quotes.
+std::string escaped(std::string_view character) {
+  if (character == "\n") return "\\n";
+  if (character == "\t") return "\\t";
+  if (character == "\"" || character == "\\") return fmt::format("\\{}", character);
+  const auto first = static_cast<uint8_t>(character.front());
+  const bool is_ascii = first < 0x80;
+  const bool is_control = is_ascii ? first < 0x20 || first == 0x7F
+                                   : first == 0xC2 && character.size() == 2 &&
+                                         static_cast<uint8_t>(character[1]) < 0xA0;
+  if (!is_control && (is_ascii || character.size() > 1)) return std::string(character);
+  std::string text;
+  for (const char byte : character) text += fmt::format("\\x{:02x}", static_cast<uint8_t>(byte));
+  return text;
+}
+
+size_t width_of(std::string_view text) {  // characters, of valid UTF-8
+  return static_cast<size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<uint8_t>(c) & 0xC0U) != 0x80U; }));
+}
+
+std::string cut_to(const std::string& text, size_t characters) {
+  size_t end = 0;
+  for (size_t seen = 0; end < text.size(); ++end) {
+    if ((static_cast<uint8_t>(text[end]) & 0xC0U) != 0x80U && ++seen > characters) break;
+  }
+  return text.substr(0, end);
+}
+
+// The domains that have most tokens, as indices, in the order of their names.
+std::vector<size_t> shown_domains(const ExpertUse& use) {
+  std::vector<int64_t> sizes(use.domains().size(), 0);
+  for (int64_t expert = 0; expert < use.experts(); ++expert) {
+    const std::vector<int64_t> loads = use.domain_loads(expert);
+    for (size_t i = 0; i < sizes.size(); ++i) sizes[i] += loads[i];
+  }
+  std::vector<size_t> shown(sizes.size());
+  std::iota(shown.begin(), shown.end(), size_t{0});
+  std::ranges::stable_sort(shown, std::ranges::greater(), [&](size_t i) { return sizes[i]; });
+  if (shown.size() > kDomainColumns) shown.resize(kDomainColumns);
+  std::ranges::sort(shown);
+  return shown;
+}
+
+// All experts by number; of many, some by falling load.
+std::vector<int64_t> shown_experts(const std::vector<int64_t>& loads) {
+  std::vector<int64_t> shown(loads.size());
+  std::iota(shown.begin(), shown.end(), int64_t{0});
+  if (shown.size() <= kBusiest + kLeastBusy) return shown;
+  std::ranges::stable_sort(shown, std::ranges::greater(),
+                           [&](int64_t i) { return loads[static_cast<size_t>(i)]; });
+  shown.erase(shown.begin() + kBusiest, shown.end() - kLeastBusy);
+  return shown;
+}
+
+std::string heading(const ExpertUse& use, int64_t place) {
+  const std::vector<int64_t> dead = use.dead_experts();
+  std::string text = fmt::format(
+      "BASE layer {}: {} tokens; {} of {} experts in use, the busiest has {:.2f} x its fair "
+      "share\n",
+      place, use.total(), experts_in_use(use), use.experts(), use.busiest_share());
+  if (!use.domains().empty())
+    text +=
+        fmt::format("  a token's expert tells {:.3f} bits of its domain", use.domain_information());
+  text += fmt::format("{} {:.3f} bits of the token itself\n",
+                      use.domains().empty() ? "  a token's expert tells" : " and",
+                      use.token_information());
+  if (!dead.empty()) text += fmt::format("  {} experts get nothing\n", dead.size());
+  return text;
+}
+
+std::string top_tokens(const ExpertUse& use, int64_t expert, const Tokenizer* tokenizer,
+                       size_t width) {
+  std::string line;
+  for (const auto& top : use.top_tokens(expert, kMostTokens)) {
+    const std::string text = token_text(tokenizer, top.token);
+    if (width_of(line) + 1 + width_of(text) > width) break;
+    line += " " + text;
+  }
+  return line;
+}
+
+std::string layer_table(const ExpertUse& use, const Tokenizer* tokenizer) {
+  const std::vector<size_t> domains = shown_domains(use);
+  const std::vector<int64_t> loads = use.loads(), shown = shown_experts(loads);
+  std::string text = fmt::format("  {:>6} {:>8} {:>6}", "expert", "load", "x fair");
+  for (const size_t domain : domains) {
+    const std::string name = cut_to(use.domains()[domain], kDomainWidth - 1);
+    text += std::string(kDomainWidth - width_of(name), ' ') + name;
+  }
+  text += "   most often\n";
+  const size_t taken = 2 + 6 + 1 + 8 + 1 + 6 + domains.size() * kDomainWidth + 2;
+  for (size_t i = 0; i < shown.size(); ++i) {
+    const int64_t expert = shown[i], load = loads[static_cast<size_t>(expert)];
+    if (shown.size() < loads.size() && i == kBusiest)
+      text += fmt::format(
+          "  {:>6}   {} more, not shown: these are the {} busiest and the {} least "
+          "busy\n",
+          "...", loads.size() - shown.size(), kBusiest, kLeastBusy);
+    const auto total = static_cast<double>(std::max<int64_t>(1, use.total()));
+    text += fmt::format("  {:>6} {:>8} {:>6.2f}", expert, load,
+                        static_cast<double>(load * use.experts()) / total);
+    const std::vector<int64_t> of_domain = use.domain_loads(expert);
+    for (const size_t domain : domains) {
+      const double share =
+          load > 0 ? 100.0 * static_cast<double>(of_domain[domain]) / static_cast<double>(load) : 0;
+      text += fmt::format("{:>{}}", of_domain[domain] > 0 ? fmt::format("{:.0f}%", share) : "-",
+                          kDomainWidth);
+    }
+    text += "  " + top_tokens(use, expert, tokenizer, kColumns - taken) + "\n";
+  }
+  if (domains.size() < use.domains().size())
+    text += fmt::format("  the {} largest of {} domains\n", domains.size(), use.domains().size());
+  return text;
+}
+
+}  // namespace
+
+std::string expert_table(const std::vector<ExpertUse>& uses, const std::vector<int64_t>& places,
+                         const Tokenizer* tokenizer) {
+  std::string text;
+  for (size_t i = 0; i < uses.size(); ++i) {
+    if (i > 0) text += "\n";
+    text += heading(uses[i], places[i]) + layer_table(uses[i], tokenizer);
+  }
+  return text;
+}
+
+int64_t experts_in_use(const ExpertUse& use) {
+  return std::ranges::count_if(use.loads(), [](int64_t load) { return load > 0; });
+}
+
+std::string token_text(const Tokenizer* tokenizer, int64_t token) {
+  if (tokenizer == nullptr || token >= static_cast<int64_t>(tokenizer->vocabulary_size()))
+    return fmt::format("#{}", token);
+  std::string_view bytes = tokenizer->token_bytes(static_cast<TokenId>(token));
+  std::string text;
+  while (!bytes.empty()) {
+    const std::string_view character =
+        bytes.substr(0, std::max<size_t>(1, character_length(bytes)));
+    text += escaped(character);
+    bytes.remove_prefix(character.size());
+  }
+  return fmt::format("\"{}\"", text);
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ballast/router/expert_use.h"
+#include "ballast/tokenizer/tokenizer.h"
+
+namespace ballast::cli {
+
+// What the experts of each BASE layer got, for a terminal of 100 columns: a heading for each layer
+// with its balance and what domains and tokens tell of experts, then a line for each expert with
+// its load, its tokens' domains and the tokens it got most often. Of more than 20 experts the 16
+// busiest and the 4 least busy. places[i]: the blocks before the layer of uses[i]. Without a
+// tokenizer (null) tokens are numbers.
+std::string expert_table(const std::vector<ExpertUse>& uses, const std::vector<int64_t>& places,
+                         const Tokenizer* tokenizer);
+
+// Experts that got a token.
+int64_t experts_in_use(const ExpertUse& use);
+
+// A token in quotes, on one line: control characters and bytes that are not UTF-8 as \n or \x1b.
+// #17 where there is no tokenizer or it has no such token.
+std::string token_text(const Tokenizer* tokenizer, int64_t token);
+
+}  // namespace ballast::cli
