@@ -51,8 +51,7 @@ ComputePlace choose_place(const PlaceRequest& request) {
   ComputePlace place;
   if (gpu) {
     const c10::impl::VirtualGuardImpl gpus(at::kCUDA);
-    place.device = at::Device(
-        at::kCUDA, static_cast<c10::DeviceIndex>(request.on_machine.index % gpus.deviceCount()));
+    place.device = gpu_of(request.on_machine, gpus.deviceCount());
     gpus.setDevice(place.device);
   }
   const std::string& precision = request.precision;

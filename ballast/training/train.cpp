@@ -35,7 +35,8 @@ void announce_experts(const Config& config, const ModelSize& size) {
       format_count(double(size.active)), e.groups);
 }
 
-void announce(const Config& config, const std::filesystem::path& run, const Trainer& trainer) {
+void announce(const Config& config, const std::filesystem::path& run, const Trainer& trainer,
+              const World& world) {
   if (trainer.workers().rank() != 0) return;
   const ModelSize size = model_size(config);
   log_info("model: {} parameters, {} layers of width {}, vocabulary {}, context {}",
@@ -49,7 +50,7 @@ void announce(const Config& config, const std::filesystem::path& run, const Trai
            config.training.steps, config.training.batch, config.model.context, format_count(tokens),
            trainer.batches().epochs(0, static_cast<uint64_t>(config.training.steps)),
            trainer.place().device.str(), c10::toString(trainer.place().working),
-           workers > 1 ? fmt::format(", by {} workers", workers) : "");
+           workers > 1 ? fmt::format(", by {} workers over {}", workers, world.transport()) : "");
   log_info("run directory: {}", run.string());
 }
 
@@ -143,7 +144,7 @@ TrainSummary start_new(const TrainRequest& request, World& world) {
     }
     throw;
   }
-  announce(config, request.run, training->trainer());
+  announce(config, request.run, training->trainer(), world);
   return training->go();
 }
 
@@ -223,7 +224,7 @@ TrainSummary resume_run(const TrainRequest& request, World& world) {
     run->store_config(to_toml(config));
     run->record_start(run_start(request, training.trainer().state().step));
   }
-  announce(config, request.run, training.trainer());
+  announce(config, request.run, training.trainer(), world);
   return training.go();
 }
 

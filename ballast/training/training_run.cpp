@@ -18,6 +18,16 @@ using Clock = std::chrono::steady_clock;
 
 bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
+ComputePlace place_of(const TrainingConfig& config, World& world) {
+  const ComputePlace place = choose_place({.device = config.device,
+                                           .precision = config.precision,
+                                           .threads = config.threads,
+                                           .deterministic = config.deterministic,
+                                           .on_machine = world.place()});
+  world.compute_on(place.device);
+  return place;
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(const Config& config, const std::filesystem::path& run,
@@ -27,11 +37,7 @@ TrainingRun::TrainingRun(const Config& config, const std::filesystem::path& run,
       directory_(directory),
       data_(data),
       workers_(world.everyone()),
-      place_(choose_place({.device = config.training.device,
-                           .precision = config.training.precision,
-                           .threads = config.training.threads,
-                           .deterministic = config.training.deterministic,
-                           .on_machine = world.place()})),
+      place_(place_of(config.training, world)),
       trainer_(config, place_, data.train, workers_) {}
 
 void TrainingRun::resume(const Checkpoint& checkpoint) {

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BASE models trained by several workers, as people use them: on other numbers of workers, with workers that die or
+hang, from a dense model, with wrong input."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+BUILD = Path(os.environ["BALLAST_BUILD"])
+BALLAST = BUILD / "ballast"
+
+TINY = (
+    "--model.width=16 --model.layers=2 --model.heads=2 --model.context=16 --training.threads=1 --training.batch=8 "
+    "--training.validate_every=0 --training.validate_batches=2 --training.sample_tokens=8 --data.builtin_bytes=60000 "
+    "--training.log_every=50 --optimizer.learning_rate=5e-3 --optimizer.warmup_steps=5"
+).split()
+BASE = "--experts.layers=1 --experts.count=8 --experts.sublayers=1 --experts.groups=8".split()
+
+
+def ballast(*arguments, **options):
+    return subprocess.run([BALLAST, *map(str, arguments)], capture_output=True, encoding="utf-8", errors="replace", timeout=300, **options)
+
+
+class InFolder(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="ballast-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def run_well(self, *arguments):
+        result = ballast(*arguments, cwd=self.folder)
+        self.assertEqual(result.returncode, 0, f"{arguments}\n{result.stderr}\n{result.stdout}")
+        return result
+
+    def refused(self, *arguments, says):
+        result = ballast(*arguments, cwd=self.folder)
+        self.assertEqual(result.returncode, 2, f"{arguments}\n{result.stderr}\n{result.stdout}")
+        for words in says if isinstance(says, (list, tuple)) else [says]:
+            self.assertIn(words, result.stderr)
+        self.assertEqual(result.stdout, "")
+        return result
+
+    def records(self, run):
+        return [json.loads(line) for line in (self.folder / run / "metrics.jsonl").read_text().splitlines()]
+
+    def losses(self, run):
+        return {line["step"]: line["loss"] for line in self.records(run) if "loss" in line}
+
+    def assert_losses_near(self, run, expected, bound):
+        losses = self.losses(run)
+        self.assertEqual(losses.keys(), expected.keys())
+        for step, loss in expected.items():
+            self.assertLessEqual(abs(losses[step] - loss), bound, f"{run}, step {step}")
+
+
+class AnyNumberOfWorkers(InFolder):
+    def train(self, run, workers, *more, steps=20):
+        return self.run_well("train", *TINY, *BASE, "--training.precision=fp64", f"--training.steps={steps}", "--run", run,
+                             "--workers", workers, *more)
+
+    def test_all_give_the_same_losses_and_go_on_from_each_others_checkpoints(self):
+        self.train("one", 1, "--checkpoint.every=10")
+        expected = self.losses("one")
+        self.assertEqual(len(expected), 20)
+        for workers in (2, 4, 8):
+            self.train(f"by{workers}", workers)
+            self.assert_losses_near(f"by{workers}", expected, 1e-9)
+        # Ten steps by N, ten more by M.
+        for first, second in ((4, 1), (1, 8), (8, 2)):
+            run = f"{first}-{second}"
+            stop = subprocess.run([BALLAST, "train", *TINY, *BASE, "--training.precision=fp64", "--training.steps=20", "--run", run,
+                                   "--workers", str(first), "--checkpoint.every=10", "--checkpoint.keep_last=9"],
+                                  cwd=self.folder, capture_output=True, encoding="utf-8", timeout=300)
+            self.assertEqual(stop.returncode, 0, stop.stderr)
+            shutil.rmtree(self.folder / run / "checkpoints" / "step_00000020")
+            shutil.rmtree(self.folder / run / "metrics.jsonl", ignore_errors=True)
+            again = self.run_well("train", "--run", run, "--resume", "auto", "--workers", second)
+            self.assertIn("step_00000010", again.stderr)
+            self.assert_losses_near(run, expected, 1e-9)
+        files = {path.name for path in (self.folder / "8-2" / "checkpoints" / "step_00000020").iterdir()}
+        self.assertEqual(files, {"manifest.json", "model.safetensors", "optimizer.safetensors", "experts.0-of-2.safetensors",
+                                 "experts.1-of-2.safetensors", "experts_optimizer.0-of-2.safetensors", "experts_optimizer.1-of-2.safetensors"})
+
+    def test_the_groups_of_the_first_start_are_kept(self):
+        result = self.run_well("train", *TINY, *BASE[:-1], "--training.steps=4", "--checkpoint.every=2", "--run", "kept", "--workers", 4)
+        self.assertIn("4 routing group(s)", result.stderr)
+        self.assertRegex((self.folder / "kept" / "config.toml").read_text(), r"(?m)^groups = 4")
+        again = self.run_well("train", "--run", "kept", "--resume", "auto", "--workers", 2, "--training.steps", 6)
+        self.assertIn("4 routing group(s)", again.stderr)
+
+    def test_the_step_line_the_metrics_and_the_validation_tell_of_the_experts(self):
+        result = self.train("seen", 2, "--training.log_every=1")
+        self.assertRegex(result.stderr, r"step 20/20 .* greedy 0\.\d\d \| assign [\d.]+ms \d+% \| all2all [\d.]+ms \d+%")
+        self.assertRegex(result.stderr, r"layer 1 \| greedy routing \| busiest expert [\d.]+ x its share \| \d of 8 experts in use")
+        steps = [line for line in self.records("seen") if "loss" in line]
+        layer = steps[-1]["layers"][0]
+        self.assertEqual(layer["layer"], 1)
+        self.assertTrue(0 < layer["greedy_share"] <= 1)
+        self.assertLess(layer["relative_gap"], 1e-6)
+        self.assertGreater(layer["exchange_seconds"], 0)
+        use = [line for line in self.records("seen") if "valid_loss" in line][-1]["experts"][0]
+        self.assertEqual(sum(use["loads"]), [line for line in self.records("seen") if "valid_loss" in line][-1]["valid_tokens"])
+
+    def test_mpirun_starts_them_as_well(self):
+        result = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2", BALLAST, "train",
+                                 *TINY, *BASE, "--training.steps=5", "--json"], cwd=self.folder, capture_output=True, encoding="utf-8", timeout=300)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(json.loads(result.stdout)["step"], 5)
+        self.assertEqual(result.stderr.count("run directory:"), 1)
+
+    def test_a_stop_is_agreed_on(self):
+        process = subprocess.Popen([BALLAST, "train", *TINY, *BASE, "--training.steps=100000", "--run", "stopped", "--workers", "2"],
+                                   cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+        wait_for_steps(self, "stopped", 3, process)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0, errors)
+        self.assertIn("Stopped after", out)
+        again = self.run_well("train", "--run", "stopped", "--resume", "auto", "--workers", 4, "--training.steps", max(self.losses("stopped")) + 2)
+        self.assertIn("Done", again.stdout)
+
+
+def wait_for_steps(test, run, steps, process):
+    metrics = test.folder / run / "metrics.jsonl"
+    end = time.monotonic() + 120
+    while time.monotonic() < end and process.poll() is None:
+        if metrics.exists() and metrics.read_text().count('"loss"') >= steps:
+            return
+        time.sleep(0.01)
+    test.fail(f"no step {steps}: {process.poll()}")
+
+
+def workers_of(run):
+    """The processes that train this run, by rank."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            environment = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        rank = [int(v.split(b"=")[1]) for v in environment if v.startswith(b"OMPI_COMM_WORLD_RANK=")]
+        if rank and b"train" in words and run.encode() in words:
+            found[rank[0]] = int(entry.name)
+    return found
+
+
+class AWorkerIsLost(InFolder):
+    def start(self, run, *more, steps=60):
+        return subprocess.Popen([BALLAST, "train", *TINY, *BASE, f"--training.steps={steps}", "--checkpoint.every=10", "--run", run,
+                                 "--workers", "4", "--deadline", "4", *more],
+                                cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+
+    def test_one_that_is_killed_ends_the_job_which_names_it(self):
+        process = self.start("killed", steps=100000)
+        wait_for_steps(self, "killed", 12, process)
+        os.kill(workers_of("killed")[2], signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertIn("worker 2", errors)
+
+    def test_one_that_is_stopped_ends_the_job_within_the_deadline_which_names_it(self):
+        process = self.start("frozen", steps=100000)
+        wait_for_steps(self, "frozen", 12, process)
+        pid = workers_of("frozen")[1]
+        os.kill(pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        _, errors = process.communicate(timeout=90)
+        self.assertLess(time.monotonic() - begun, 60)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertRegex(errors, r"worker 1 (does not answer|was)")
+        self.assertFalse(Path(f"/proc/{pid}/stat").exists() and b"T" in Path(f"/proc/{pid}/stat").read_bytes().split()[2:3],
+                         "the stopped worker is still there")
+
+    def test_with_restarts_it_ends_with_the_loss_of_an_undisturbed_run(self):
+        self.run_well("train", *TINY, *BASE, "--training.steps=60", "--checkpoint.every=10", "--run", "quiet", "--workers", 4)
+        process = self.start("mended", "--max-restarts", "1")
+        wait_for_steps(self, "mended", 17, process)
+        os.kill(workers_of("mended")[3], signal.SIGKILL)
+        out, errors = process.communicate(timeout=200)
+        self.assertEqual(process.returncode, 0, errors)
+        self.assertIn("worker 3", errors)
+        self.assertIn("Done", out)
+        self.assertEqual(self.losses("mended"), self.losses("quiet"), "to the bit")
+
+
+class FromDenseToSparse(InFolder):
+    def test_a_fresh_layer_is_the_identity_so_the_loss_does_not_jump(self):
+        dense = ["--training.steps=30", "--run", "dense"]
+        self.run_well("train", *TINY, *dense)
+        last = [line for line in self.records("dense") if "valid_loss" in line][-1]["valid_loss"]
+        result = self.run_well("train", *TINY, *BASE, "--training.steps=1", "--optimizer.learning_rate=0", "--run", "sparse", "--init-from", "dense")
+        self.assertIn("fresh, the identity at first: layer.1", result.stderr)
+        first = [line for line in self.records("sparse") if "valid_loss" in line][-1]["valid_loss"]
+        self.assertAlmostEqual(first, last, places=5)
+        self.refused("train", *TINY, *BASE, "--model.width=32", "--run", "other", "--init-from", "dense", says=["token_embedding", "another configuration"])
+        self.assertFalse((self.folder / "other").exists())
+        more = self.run_well("train", *TINY, "--training.steps=1", "--run", "less", "--init-from", "sparse")
+        self.assertIn("left out: layer.1", more.stderr)
+
+
+class WrongInput(InFolder):
+    def test_numbers_of_workers_that_do_not_divide(self):
+        self.refused("train", *TINY, *BASE, "--run", "r", "--training.batch=9", "--workers", 3, says=["experts.count: 8 experts cannot be divided among 3 workers"])
+        self.refused("train", *TINY, *BASE, "--run", "r", "--experts.groups=2", "--workers", 4, says=["experts.groups: 2 routing groups cannot be divided among 4 workers"])
+        self.refused("train", *TINY, *BASE, "--run", "r", "--training.batch=12", says=["experts.groups: 8 routing groups do not divide the 12 sequences"])
+        self.refused("train", *TINY, "--run", "r", "--training.batch=6", "--workers", 4, says=["training.batch: 6 sequences"])
+        self.assertEqual(list(self.folder.glob("r*")), [], "nothing is left behind")
+
+    def test_configs_that_cannot_be(self):
+        self.refused("train", *TINY, "--experts.layers=3", says="3 BASE layers do not fit between 2 blocks")
+        self.refused("train", *TINY, "--experts.layers=2", "--experts.placement=top", says="top is for one BASE layer")
+        self.refused("train", *TINY, "--workers", 0, says="--workers")
+        self.refused("train", *TINY, "--max-restarts", 1, says="--workers")
+
+    def test_workers_that_are_started_differently(self):
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+        one = [BALLAST, "train", *TINY, *BASE, "--run", "r"]
+        result = subprocess.run([*command, "-n", "1", *one, ":", "-n", "1", *one, "--optimizer.beta2=0.9"],
+                                cwd=self.folder, capture_output=True, encoding="utf-8", timeout=120)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("optimizer.beta2", result.stderr)
+        self.assertEqual(result.stderr.count("the workers do not agree"), 1)
+        self.assertFalse((self.folder / "r").exists())
+
+    def test_a_run_directory_that_not_all_see(self):
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+        for name in ("here", "there"):
+            (self.folder / name).mkdir()
+        one = [BALLAST, "train", *TINY, *BASE, "--run", "r"]
+        result = subprocess.run([*command, "-n", "1", "--wdir", self.folder / "here", *one, ":", "-n", "1", "--wdir", self.folder / "there", *one],
+                                capture_output=True, encoding="utf-8", timeout=120)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertRegex(result.stderr, "worker 1")
+
+    def test_a_checkpoint_that_lacks_an_expert(self):
+        self.run_well("train", *TINY, *BASE, "--training.steps=4", "--run", "r", "--workers", 2)
+        folder = self.folder / "r" / "checkpoints" / "step_00000004"
+        (folder / "experts.1-of-2.safetensors").unlink()
+        self.refused("train", "--run", "r", "--resume", "auto", "--workers", 2, "--training.steps", 8, says=["experts.1-of-2.safetensors"])
+
+    def test_nccl_without_gpus(self):
+        if Path("/dev/nvidiactl").exists():
+            self.skipTest("there is a GPU")
+        result = self.refused("train", *TINY, *BASE, "--run", "r", "--workers", 2, "--engine", "nccl", says="NCCL")
+        self.assertRegex(result.stderr, "GPU")
+
+
+if __name__ == "__main__":
+    unittest.main()
