@@ -24,6 +24,7 @@ constexpr std::string_view kKnown[] = {
     "mpirun noticed that process rank ",
     "mpirun: Forwarding signal ",
     "/orte/util/show_help.c at line ",  // messages of several workers that come at once
+    "] Read -1, expected ",             // of memory of a worker that has died
     " sent help message help-mpi-api.txt / mpi-abort",
     // of workers; the launcher says it once
     kStopMessage.substr(0, kStopMessage.size() - 1),

@@ -26,7 +26,7 @@ std::string shown(MpirunOutput& output, const std::string& text) {
 TEST(MpirunOutput, AWorkerEndedByASignalIsNamed) {
   MpirunOutput output;
   EXPECT_EQ(
-      shown(output, kRule +
+      shown(output, "[vm:11394] Read -1, expected 524288, errno = 3\n" + kRule +
                         "\nmpirun noticed that process rank 11 with PID 0 on node gpu-7 exited "
                         "on signal 11 (Segmentation fault).\n" +
                         kRule + "\n"),
