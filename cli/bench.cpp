@@ -10,6 +10,7 @@ void add_bench(CLI::App& app, Action& chosen) {
       app.add_subcommand("bench", "Measure speed, beside a peer where there is one");
   command->require_subcommand(1);
   add_bench_step(*command, chosen);
+  add_bench_layer(*command, chosen);
   add_bench_tokenizer(*command, chosen);
   add_bench_assignment(*command, chosen);
 }

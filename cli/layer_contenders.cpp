@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/layer_contenders.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/randn.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "ballast/experts/row_exchange.h"
+#include "ballast/experts/shuffle.h"
+#include "ballast/kernels/expert_gate.h"
+#include "ballast/kernels/layer_norm.h"
+#include "ballast/kernels/linear.h"
+
+namespace ballast::cli {
+namespace {
+
+using at::Tensor;
+using Tensors = std::vector<Tensor>;
+
+constexpr double kWeightDeviation = 0.02;  // GPT-2's, as in the blocks
+
+// Fresh weights, but none of the projections zero: products with zeros may take less time.
+void fill(ParameterTable& table, const ComputePlace& place) {
+  table.allocate({.device = place.device, .working = place.working, .master = place.master});
+  table.initialize(1);
+  for (const Segment& segment : table.segments()) {
+    if (segment.shape.size() < 2 || segment.initialization.kind != Initialization::Kind::kZero)
+      continue;
+    table.view(table.master(), segment)
+        .copy_(at::randn(segment.shape, table.master().options()) * kWeightDeviation);
+  }
+  table.copy_master_to_working();
+}
+
+Routing routing_of(const Config& config, uint64_t step) {
+  return {.mode = RoutingMode::kBalanced,
+          .training = TrainingRoute{.groups = config.experts.groups,
+                                    .shuffle = config.experts.shuffle,
+                                    .seed = 1,
+                                    .step = step}};
+}
+
+// Prices follow the solver's as in training: the next assignment starts from them.
+void learn_prices(TokenRouter& router, const Config& config, uint64_t step) {
+  const RoutingStats stats = router.take_stats();
+  const Tensor seen = stats.price_sum.cpu() / stats.groups;
+  const double share =
+      std::max(1 - config.experts.price_decay, 1 / (static_cast<double>(step) + 1));
+  router.set_prices(router.prices() + share * (seen - router.prices()));
+}
+
+double seconds_of(const LayerPass& pass, const std::function<Tensor(const Tensor&)>& forward) {
+  const Tensor tokens = pass.tokens.detach().requires_grad_();
+  DeviceTimer timer;
+  timer.begin(tokens.device());
+  torch::autograd::backward({forward(tokens)}, {pass.gradient});
+  timer.end();
+  return timer.take_seconds();
+}
+
+// A part of a layer on inputs of its own, so that its backward is apart too.
+class TimedStage {
+ public:
+  using Compute = std::function<Tensor(const Tensors&)>;
+
+  TimedStage(DeviceTimer& timer, const Tensors& inputs, const Compute& compute) : timer_(timer) {
+    for (const Tensor& x : inputs) inputs_.push_back(x.detach().requires_grad_());
+    timer_.begin(inputs_.front().device());
+    output_ = compute(inputs_);
+    timer_.end();
+  }
+
+  const Tensor& output() const { return output_; }
+
+  // The gradients of the inputs.
+  Tensors backward(const Tensor& gradient) {
+    timer_.begin(gradient.device());
+    torch::autograd::backward({output_}, {gradient});
+    timer_.end();
+    Tensors gradients;
+    for (const Tensor& x : inputs_) gradients.push_back(x.grad());
+    return gradients;
+  }
+
+ private:
+  DeviceTimer& timer_;
+  Tensors inputs_;
+  Tensor output_;
+};
+
+}  // namespace
+
+WholeLayer::WholeLayer(const Config& config, const ComputePlace& place, Communicator& workers)
+    : config_(config), layer_(config, 0, table_, workers) {
+  fill(table_, place);
+}
+
+double WholeLayer::run(const LayerPass& pass) {
+  const Routing routing = routing_of(config_, pass.step);
+  const double seconds =
+      seconds_of(pass, [&](const Tensor& tokens) { return layer_.forward(tokens, routing); });
+  learn_prices(layer_.router(), config_, pass.step);
+  return seconds;
+}
+
+DenseStack::DenseStack(const Config& config, const ComputePlace& place) {
+  const int64_t d = config.model.width, f = config.model.feed_forward_width();
+  for (int64_t i = 0; i < config.experts.sublayers_of_layer(); ++i) {
+    const auto part = [&](const char* name, std::vector<int64_t> shape,
+                          Initialization initialization) -> const Parameter& {
+      return table_.declare({.name = fmt::format("sublayer.{}.{}", i, name),
+                             .shape = std::move(shape),
+                             .initialization = initialization});
+    };
+    const auto zero = Initialization::zero(), normal = Initialization::normal(kWeightDeviation);
+    sublayers_.push_back({.norm = part("norm.weight", {d}, Initialization::one()),
+                          .norm_bias = part("norm.bias", {d}, zero),
+                          .up = part("up.weight", {f, d}, normal),
+                          .up_bias = part("up.bias", {f}, zero),
+                          .down = part("down.weight", {d, f}, normal),
+                          .down_bias = part("down.bias", {d}, zero)});
+  }
+  fill(table_, place);
+}
+
+double DenseStack::run(const LayerPass& pass) {
+  return seconds_of(pass, [&](const Tensor& tokens) {
+    Tensor h = tokens;
+    for (const Sublayer& s : sublayers_) {
+      h = h +
+          feed_forward(layer_norm(h, s.norm, s.norm_bias), {s.up, s.up_bias, s.down, s.down_bias});
+    }
+    return h;
+  });
+}
+
+const std::vector<std::string>& LayerInParts::parts() {
+  static const std::vector<std::string> names = {"shuffle", "assign", "exchange", "experts",
+                                                 "gate"};
+  return names;
+}
+
+LayerInParts::LayerInParts(const Config& config, const ComputePlace& place, Communicator& workers)
+    : config_(config),
+      workers_(workers),
+      expert_embeddings_(table_.declare({.name = "expert_embeddings",
+                                         .shape = {config.experts.count, config.model.width},
+                                         .initialization = Initialization::orthogonal(0.1)})),
+      experts_({.width = config.model.width,
+                .hidden = config.model.feed_forward_width(),
+                .sublayers = config.experts.sublayers_of_layer(),
+                .count = config.experts.count},
+               "layer.0", table_),
+      router_(config.experts, 0, expert_embeddings_, workers) {
+  fill(table_, place);
+}
+
+std::map<std::string, double> LayerInParts::run(const LayerPass& pass) {
+  const Routing routing = routing_of(config_, pass.step);
+  const TrainingRoute& route = *routing.training;
+  const at::Device device = pass.tokens.device();
+  RowExchange mix;
+  if (route.shuffle) {
+    timers_["shuffle"].begin(device);
+    mix = shuffle_way(
+        route, 0, {.groups = route.groups, .tokens_of_group = pass.tokens.size(0) / route.groups},
+        device);
+    timers_["shuffle"].end();
+  }
+  TimedStage mixing(timers_["exchange"], {pass.tokens}, [&](const Tensors& x) {
+    return route.shuffle ? exchange(workers_, x[0], mix, {"shuffle"}) : x[0];
+  });
+  timers_["assign"].begin(device);
+  const Dispatch dispatch = router_.route(mixing.output(), routing);
+  timers_["assign"].end();
+  const std::vector<int64_t>& rows = dispatch.rows_of_expert;
+  TimedStage going(timers_["exchange"], {mixing.output()}, [&](const Tensors& x) {
+    return exchange(workers_, x[0], dispatch.way, {"to experts"});
+  });
+  TimedStage computing(timers_["experts"], {going.output()},
+                       [&](const Tensors& x) { return experts_.forward(x[0], rows); });
+  TimedStage gating(timers_["gate"], {going.output(), computing.output()}, [&](const Tensors& x) {
+    return gated_residual(x[0], x[1], rows, expert_embeddings_);
+  });
+  TimedStage coming(timers_["exchange"], {gating.output()}, [&](const Tensors& x) {
+    return exchange_back(workers_, x[0], dispatch.way, {"from experts"});
+  });
+  TimedStage unmixing(timers_["exchange"], {coming.output()}, [&](const Tensors& x) {
+    return route.shuffle ? exchange_back(workers_, x[0], mix, {"shuffle back"}) : x[0];
+  });
+
+  const Tensor of_coming = unmixing.backward(pass.gradient).front();
+  const Tensors of_gating = gating.backward(coming.backward(of_coming).front());
+  const Tensor of_computing = computing.backward(of_gating[1]).front();
+  timers_["gate"].begin(device);
+  const Tensor of_going = of_computing + of_gating[0];
+  timers_["gate"].end();
+  mixing.backward(going.backward(of_going).front());
+
+  learn_prices(router_, config_, pass.step);
+  std::map<std::string, double> seconds;
+  for (const std::string& part : parts()) seconds[part] = timers_[part].take_seconds();
+  return seconds;
+}
+
+}  // namespace ballast::cli

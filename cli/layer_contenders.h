@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ballast/comm/communicator.h"
+#include "ballast/config/config.h"
+#include "ballast/experts/base_layer.h"
+#include "ballast/experts/routing_stats.h"
+#include "ballast/kernels/parameter.h"
+#include "ballast/model/device.h"
+#include "ballast/parameters/parameter_table.h"
+
+namespace ballast::cli {
+
+// What a layer is measured on: tokens [T, D], and the gradient of what it makes of them.
+struct LayerPass {
+  at::Tensor tokens, gradient;
+  uint64_t step = 0;  // decides the shuffle
+};
+
+// A BASE layer in training. All take `config.model`'s width and `config.experts`, groups resolved.
+class WholeLayer {
+ public:
+  WholeLayer(const Config& config, const ComputePlace& place, Communicator& workers);
+  double run(const LayerPass& pass);  // forward and backward; seconds
+
+ private:
+  Config config_;
+  ParameterTable table_;
+  BaseLayer layer_;
+};
+
+// All tokens through the residual sublayers of one expert, of the blocks' kernels.
+class DenseStack {
+ public:
+  DenseStack(const Config& config, const ComputePlace& place);
+  double run(const LayerPass& pass);  // forward and backward; seconds
+
+ private:
+  struct Sublayer {
+    const Parameter &norm, &norm_bias, &up, &up_bias, &down, &down_bias;
+  };
+  ParameterTable table_;
+  std::vector<Sublayer> sublayers_;
+};
+
+// The steps of BaseLayer::forward one by one, each with its backward, to see what they take.
+class LayerInParts {
+ public:
+  // shuffle: drawing it; assign: affinities, assignment and where tokens go; exchange: moving rows,
+  // to the experts, back, and for the shuffle; experts; gate.
+  static const std::vector<std::string>& parts();
+
+  LayerInParts(const Config& config, const ComputePlace& place, Communicator& workers);
+  std::map<std::string, double> run(const LayerPass& pass);  // seconds of each part
+
+ private:
+  Config config_;
+  Communicator& workers_;
+  ParameterTable table_;
+  const Parameter& expert_embeddings_;
+  ExpertStack experts_;
+  TokenRouter router_;
+  std::map<std::string, DeviceTimer> timers_;
+};
+
+}  // namespace ballast::cli

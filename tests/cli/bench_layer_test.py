@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ballast bench layer` and `bench step --experts` measure what they say. Nothing here looks at how long it took."""
+
+import json
+import os
+import subprocess
+import unittest
+from pathlib import Path
+
+BALLAST = Path(os.environ["BALLAST_BUILD"]) / "ballast"
+
+
+def run(*arguments):
+    return subprocess.run([BALLAST, "bench", *map(str, arguments)], capture_output=True, encoding="utf-8")
+
+
+class Bench(unittest.TestCase):
+    def measured(self, *arguments):
+        result = run(*arguments, "--device", "cpu", "--threads", 1, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
+    def refused(self, *arguments, says):
+        result = run(*arguments)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertEqual(result.stdout, "")
+        self.assertIn(says, result.stderr)
+        self.assertLess(len(result.stderr), 300, result.stderr)
+
+
+class BenchLayer(Bench):
+    def test_a_layer_beside_the_dense_stack_and_its_parts(self):
+        found = self.measured("layer", "--size", "96,16,4,2", "--size", "50,8,1,3", "--rounds", 3)
+        self.assertEqual((found["device"], found["threads"], found["rounds"], found["groups"], found["shuffle"]), ("cpu", 1, 3, 1, True))
+        self.assertEqual([(s["tokens"], s["width"], s["experts"], s["sublayers"]) for s in found["sizes"]],
+                         [(96, 16, 4, 2), (50, 8, 1, 3)])
+        for size in found["sizes"]:
+            for name in ["layer_ms", "dense_ms"]:
+                self.assertGreater(size[name], 0)
+            for name in ["layer", "dense"]:
+                self.assertGreaterEqual(size[f"{name}_ms"], size[f"{name}_fastest_ms"])
+            self.assertAlmostEqual(size["ratio"], size["layer_ms"] / size["dense_ms"])
+            self.assertEqual(set(size["parts_ms"]), {"shuffle", "assign", "exchange", "experts", "gate"})
+            total = sum(size["parts_ms"].values())
+            for part, milliseconds in size["parts_ms"].items():
+                self.assertGreater(milliseconds, 0, part)
+                self.assertAlmostEqual(size["shares"][part], milliseconds / total)
+            # Six for each weight of a matrix; the same for the stack.
+            weights = size["sublayers"] * 2 * size["width"] * 4 * size["width"]
+            self.assertEqual(size["gflops"], 6e-9 * weights * size["tokens"])
+
+    def test_without_the_shuffle_nothing_is_drawn(self):
+        found = self.measured("layer", "--size", "96,16,4,2", "--rounds", 1, "--no-shuffle", "--groups", 3)
+        self.assertEqual((found["groups"], found["shuffle"]), (3, False))
+        self.assertEqual(found["sizes"][0]["parts_ms"]["shuffle"], 0)
+
+    def test_people_see_the_ratio_and_the_shares(self):
+        result = run("layer", "--size", "96,16,4,2", "--rounds", 1, "--device", "cpu")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for words in ["T=96 D=16 E=4", "dense", "experts", "assign", "exchange", "gate"]:
+            self.assertIn(words, result.stdout)
+
+    def test_what_cannot_be_measured_is_refused(self):
+        self.refused("layer", "--size", "96,16,4", says="--size: want 4 numbers")
+        self.refused("layer", "--size", "96,16,4,2,1", says="--size: want 4 numbers")
+        self.refused("layer", "--size", "96,16,four,2", says="--size: want 4 numbers")
+        self.refused("layer", "--size", "0,16,4,2", says="--size: want at least 1 token")
+        self.refused("layer", "--size", "96,16,0,2", says="experts.count")
+        self.refused("layer", "--size", "96,16,4,0", says="--size: want at least 1 sublayer")
+        self.refused("layer", "--size", "96,16,4,2", "--groups", 5, says="--groups: 5 groups do not divide 96 tokens")
+        for option in ["--groups", "--rounds"]:
+            self.refused("layer", option, 0, says="at least 1")
+        self.refused("layer", "--threads", -1, says="at least 0")
+
+
+class BenchStepWithExperts(Bench):
+    def test_a_base_model_beside_the_dense_model_of_the_same_operations(self):
+        found = self.measured("step", "--size", "32,16,4,2,8,4", "--experts", "4,2,2", "--experts", "1,1", "--rounds", 2, "--steps", 2)
+        self.assertIsNone(found["twin"])
+        self.assertEqual([(s["experts"], s["sublayers"], s["groups"]) for s in found["sizes"]], [(4, 2, 2), (1, 1, 1)])
+        for size in found["sizes"]:
+            dense = size["dense"]
+            # The feed-forwards of 4 blocks share what the sublayers of one expert compute.
+            self.assertEqual(dense["hidden"], 64 + size["sublayers"] * 64 // 4)
+            affinities = 2 * 16 * size["experts"]
+            self.assertEqual(size["flops_per_token"] - affinities, dense["flops_per_token"])
+            self.assertAlmostEqual(size["ratio"], size["step_ms"] / dense["step_ms"])
+            self.assertAlmostEqual(size["ratio_per_flop"], size["ratio"] * dense["flops_per_token"] / size["flops_per_token"])
+            self.assertGreater(size["assign_share"], 0)
+            self.assertLess(size["assign_share"], 1)
+            self.assertEqual(size["exchange_share"], 0, "one worker sends nothing")
+            self.assertIsNone(size["speedup"])
+
+    def test_without_experts_there_is_no_dense_peer(self):
+        found = self.measured("step", "--size", "32,16,1,2,8,4", "--rounds", 1, "--steps", 1, "--no-twin")
+        self.assertNotIn("experts", found["sizes"][0])
+        self.assertNotIn("dense", found["sizes"][0])
+
+    def test_people_see_both_times_operations_and_shares(self):
+        result = run("step", "--size", "32,16,4,2,8,4", "--experts", "4,2", "--rounds", 1, "--steps", 1, "--device", "cpu")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for words in ["E=4", "dense", "FLOP", "assignment"]:
+            self.assertIn(words, result.stdout)
+
+    def test_what_cannot_be_measured_is_refused(self):
+        self.refused("step", "--experts", "4", says="--experts: want 2 or 3 numbers")
+        self.refused("step", "--experts", "4,2,1,1", says="--experts: want 2 or 3 numbers")
+        self.refused("step", "--experts", "4,0", says="--experts: want at least 1 sublayer")
+        self.refused("step", "--experts", "0,2", says="experts.count")
+        self.refused("step", "--size", "32,16,4,2,8,4", "--experts", "4,2,3", says="experts.groups")
+        self.refused("step", "--size", "32,16,4", says="--size: want 6 numbers")
+        for option in ["--rounds", "--steps"]:
+            self.refused("step", option, -1, says="at least 1")
+        self.refused("step", "--threads", -1, says="at least 0")
+
+
+if __name__ == "__main__":
+    unittest.main()
