@@ -65,8 +65,15 @@ bool is_unexplained(const LaunchResult& result) {
   return result.code != 0 && result.code != kUserMistake && !told && result.stops == 0;
 }
 
-// All workers have thrown the same: worker 0 says it and ends all, which the others leave it the
-// time for.
+// What went wrong here may have gone wrong on all workers: the first says it and ends the job, and
+// the others leave it the time for that.
+void let_the_first_speak(int rank) {
+  constexpr int kLongestMilliseconds = 4000, kMilliseconds = 500;
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(std::min(rank * kMilliseconds, kLongestMilliseconds)));
+}
+
+// All workers have thrown the same.
 int end_together(World& world, const SharedError& error) {
   if (world.everyone().rank() == 0) {
     complain(error.what(), kUserMistake);
@@ -82,9 +89,7 @@ GpuTransport transport_of(const std::string& engine) {
   return engine == "nccl" ? GpuTransport::kNccl : GpuTransport::kAuto;
 }
 
-std::string worker_prefix(const Communicator& all) {
-  return all.size() == 1 ? "" : fmt::format("worker {}: ", all.rank());
-}
+std::string worker_prefix(int rank) { return rank == 0 ? "" : fmt::format("worker {}: ", rank); }
 
 // The command line without the options of starting; an option of `arguments` takes the place of
 // those of the same name. Behind a "--" nothing is an option.
@@ -192,7 +197,9 @@ int run_as_worker(const WorkerOptions& options, const std::function<int(World&)>
   } catch (const SharedError& error) {
     return end_together(*world, error);
   } catch (const std::exception&) {
-    code = complain_of_exception(worker_prefix(world->everyone()));
+    const int rank = world->everyone().rank();
+    let_the_first_speak(rank);
+    code = complain_of_exception(worker_prefix(rank));
   }
   world->abort(code);
   return code;

@@ -40,8 +40,8 @@ int launch_workers(const WorkerOptions& options, const std::vector<std::string>&
                    const std::vector<std::string>& restart_arguments);
 
 // Opens the world, runs `body`, closes the world; returns the exit code, which is body's if it
-// returns. If it throws, prints what, with "worker 3: " before it where there are several (a
-// SharedError once for all), and ends the job. What body prints to stdout is for worker 0 alone.
+// returns. If it throws, prints what, with "worker 3: " before it unless it is worker 0 (what all
+// have in common is said once), and ends the job. What body prints to stdout is for worker 0 alone.
 // Where it computes on a GPU, body calls World::compute_on().
 int run_as_worker(const WorkerOptions& options, const std::function<int(World&)>& body);
 

@@ -89,6 +89,12 @@ TEST(WorkerCommand, AWorkersMistakeIsToldWithItsNumberAndNotTriedAgain) {
   EXPECT_THAT(alone.errors, HasSubstr("\nballast: the data of worker 0 is not there\n"));
 }
 
+TEST(WorkerCommand, AMistakeThatAllWorkersFindIsToldByTheFirst) {
+  const Outcome outcome = run("--workers 3 --trouble 'mistake of all'");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.errors, "3 workers, resume never\nballast: the data is not there\n");
+}
+
 TEST(WorkerCommand, WhatAllWorkersThrowIsToldOnceAndNotTriedAgain) {
   for (int time = 0; time < 5; ++time) {
     const Outcome outcome = run("--workers 4 --max-restarts 2 --trouble disagreement --culprit 3");

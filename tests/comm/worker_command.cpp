@@ -53,6 +53,7 @@ int work(const Options& options, World& world) {
     const std::string fact = all.rank() == options.culprit ? "odd" : "even";
     check_agreement(all, std::vector<Fact>{{"parity", fact}}, {"start"});
   }
+  if (options.trouble == "mistake of all") fail("the data is not there");
   if (options.trouble == "stop") wait_until_stopped();
   if (options.trouble == "deaf") std::this_thread::sleep_for(std::chrono::hours(1));
   // What has gone on from a checkpoint goes well, unless the trouble is for ever.
