@@ -1,26 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
+#include <cstdio>
+#include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
+#include "ballast/comm/agreement.h"
+#include "ballast/inference/audit.h"
 #include "ballast/inference/evaluate.h"
 #include "ballast/system/error.h"
 #include "ballast/system/progress.h"
 #include "ballast/system/stop_signal.h"
-#include "ballast/tokens/prepare.h"
-#include "ballast/tokens/token_dataset.h"
-#include "ballast/training/training_data.h"
 #include "cli/commands.h"
+#include "cli/eval_data.h"
+#include "cli/eval_report.h"
 #include "cli/model_options.h"
+#include "cli/workers.h"
 
 namespace ballast::cli {
 namespace {
+
+constexpr int kAuditFailed = 3;  // the exit code
 
 constexpr const char* kExamples = R"(
 Examples
@@ -30,129 +34,165 @@ Examples
     ballast eval runs/mine --data book.txt --stride 128
   On prepared data, for another program:
     ballast eval runs/mine --data data/other --split valid --json
+  A BASE model's ways of routing side by side, and what each expert got:
+    ballast eval runs/mine --routing all --experts
+  Whether the model looks ahead, which it must not:
+    ballast eval runs/mine --audit
+  By four workers, which share the experts and the windows:
+    ballast eval runs/mine --workers 4
+    mpirun -n 4 ballast eval runs/mine
+
+Routing of BASE models (default: the run's experts.test_routing)
+  greedy     each token goes to its best expert
+  priced     to its best expert less the prices that balanced training has settled on
+  balanced   as in training: every expert gets its share of a batch. The tokens of a batch compete,
+             so that a token's expert depends on later tokens: its perplexity is not that of a
+             language model, and it depends on --batch
+  all        the three side by side
+
+The audit (--audit) runs up to 64 windows, spread over the data, as they are and with all tokens after
+  a cut replaced by others, at four cuts each. Of the tokens before the cut every expert must stay the
+  same, but where two experts tie within rounding, and every logit within rounding of 16 sqrt(2 layers)
+  (u + sqrt(width) v) of the largest (u: the precision's unit roundoff; v: that of its sums; in doubt
+  --precision fp64 tells rounding from more). Exit code 3: the model looks ahead, as with balanced
+  routing.
 
 JSON keys (--json): model, step, data, loss (nats a token), perplexity, bits_per_byte (null where the
-  text's size is unknown), tokens, stride, floor_per_token (nats; null where the law is unknown).
+  text's size is unknown), tokens, stride, floor_per_token (nats; null where the law is unknown),
+  routing (that the keys before are of; null for a dense model), routings, a list of {routing, loss,
+  perplexity, bits_per_byte, layers: [{layer (blocks before it), busiest_share (1: balance),
+  experts_in_use, dead_experts, domain_information_bits (null: domains are not known), loads}]}.
+  --experts adds to each layer token_information_bits and experts: [{expert, load, domains (shares),
+  top_tokens: [{token, text, count, lift}]}].
+  With --audit: model, step, data, passed, audits: [{routing, passed, windows, cuts, routes, ties,
+  changed_routes, logits (positions), changed_logits, left_out, logit_difference, logit_bound,
+  score_bound (shares of the largest), first_leak}].
 )";
 
 struct Options {
   ModelOptions model;
   std::vector<std::string> data;
-  std::string split = "valid";
+  std::string split = "valid", routing;
   int64_t stride = 0, batch = 8;
-  bool json = false;
+  bool experts = false, audit = false, json = false;
+  WorkerOptions workers;
 };
 
-// A folder in the system's temporary place, deleted with everything in it at the end.
-class TemporaryFolder {
+// What must be the same on all workers beside the model.
+void check_alike(const Options& options, Communicator& workers) {
+  const Fact facts[] = {{"--data", fmt::format("{}", fmt::join(options.data, ","))},
+                        {"--split", options.split},
+                        {"--routing", options.routing},
+                        {"--stride", fmt::format("{}", options.stride)},
+                        {"--batch", fmt::format("{}", options.batch)},
+                        {"--audit", options.audit ? "given" : "not given"}};
+  check_agreement(workers, facts, {"eval"});
+}
+
+std::vector<RoutingMode> chosen_routings(const Options& options, const LoadedModel& loaded) {
+  const bool is_dense = loaded.model->base_layers().empty();
+  if (options.experts && is_dense)
+    fail("--experts: {} is a dense model, without experts", loaded.path.string());
+  if (options.routing == "all" && !is_dense)
+    return {RoutingMode::kGreedy, RoutingMode::kPriced, RoutingMode::kBalanced};
+  return {choose_routing(loaded, options.routing)};
+}
+
+// A look at the windows, with a progress bar on worker 0, until all are done or someone stops it.
+class Watch {
  public:
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "ballast-eval-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr)
-      fail("cannot create a folder in {}", fs::temp_directory_path().string());
-    path_ = name;
+  Watch(const char* title, uint64_t windows, Communicator& workers) {
+    if (workers.rank() == 0) progress_.emplace(title, windows, "windows");
   }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
+  std::function<bool(uint64_t)> advance() {
+    return [this](uint64_t count) {
+      if (progress_) progress_->advance(count);
+      return !signal_.requested();
+    };
   }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const fs::path& path() const { return path_; }
 
  private:
-  fs::path path_;
+  StopSignal signal_;
+  std::optional<Progress> progress_;
 };
 
-bool holds_tokens(const fs::path& path) {
-  return TokenDataset::is_dataset(path) || path.extension() == ".bin" || path.extension() == ".idx";
-}
+[[noreturn]] void stopped() { throw SharedError("stopped before the end: nothing to report"); }
 
-// The run's own validation data; an export has none lying about it, so that goes to `scratch`.
-std::shared_ptr<TokenSource> own_data(const Options& options, const LoadedModel& loaded,
-                                      const fs::path& scratch) {
-  const fs::path folder = tokenizer_folder_of(options.model.path).parent_path();
-  const bool in_run = TokenDataset::is_dataset(folder / "data");
-  TrainingData data = open_training_data(loaded.config.data, (in_run ? folder : scratch) / "data");
-  if (data.valid == nullptr)
-    fail("the run has no validation data of its own: name some with --data");
-  return data.valid;
-}
+struct Job {
+  const Options& options;
+  const LoadedModel& loaded;
+  const EvalWindows& windows;
+  std::string data;
+  std::vector<RoutingMode> routings;
+};
 
-std::shared_ptr<TokenSource> open_tokens(const Options& options) {
-  std::vector<std::unique_ptr<TokenSource>> parts;
-  for (const std::string& path : options.data) {
-    if (!holds_tokens(path))
-      fail("--data: {} is text and others are tokens: evaluate them one after the other", path);
-    check_before_use(path);
-    parts.push_back(open_token_source(path, options.split));
+int evaluate_all(const Job& job, Communicator& workers, int64_t stride) {
+  EvalReport report{.model = job.loaded,
+                    .data = job.data,
+                    .stride = stride,
+                    .floor = job.windows.source().floor_per_token(),
+                    .results = {},
+                    .main = 0,
+                    .with_experts = job.options.experts};
+  {
+    Watch watch("eval", job.windows.size() * job.routings.size(), workers);
+    for (const RoutingMode routing : job.routings) {
+      const EvaluationOptions options{.batch = job.options.batch, .routing = routing};
+      report.results.push_back({routing, evaluate(*job.loaded.model, job.loaded.place, job.windows,
+                                                  options, watch.advance())});
+      if (report.results.back().evaluation.tokens < job.windows.predictions()) stopped();
+    }
   }
-  if (parts.size() == 1) return std::move(parts.front());
-  return concatenate(std::move(parts), {.name = "the data", .format = "several"});
+  const RoutingMode usual = choose_routing(job.loaded, "");
+  const auto main = std::ranges::find(job.routings, usual);
+  if (main != job.routings.end()) report.main = static_cast<size_t>(main - job.routings.begin());
+  if (workers.rank() == 0) fmt::print("{}", job.options.json ? to_json(report) : to_text(report));
+  return 0;
 }
 
-// Tokens as they are; text goes through the model's tokenizer, on disk, so that its size does not
-// matter.
-std::shared_ptr<TokenSource> open_data(const Options& options, const LoadedModel& loaded,
-                                       const fs::path& scratch) {
-  if (options.data.empty()) return own_data(options, loaded, scratch);
-  if (std::ranges::any_of(options.data, holds_tokens)) return open_tokens(options);
-  const Tokenizer& tokenizer = require_tokenizer(loaded);
-  tokenizer.save(scratch / "tokenizer");
-  PrepareRequest request;
-  request.inputs = options.data;
-  request.out = scratch / "data";
-  request.valid_fraction = 0;
-  request.tokenizer = (scratch / "tokenizer").string();
-  prepare(request);
-  return open_token_source(request.out, "train");
+int audit_all(const Job& job, Communicator& workers) {
+  AuditSummary summary{.model = job.loaded, .data = job.data, .audits = {}};
+  {
+    AuditOptions options{.batch = job.options.batch};
+    const uint64_t windows = std::min(options.max_windows, job.windows.size());
+    Watch watch("audit", windows * job.routings.size(), workers);
+    for (const RoutingMode routing : job.routings) {
+      options.routing = routing;
+      summary.audits.push_back({routing, audit_causality(*job.loaded.model, job.loaded.place,
+                                                         job.windows, options, watch.advance())});
+      if (static_cast<uint64_t>(summary.audits.back().audit.windows) < windows) stopped();
+    }
+  }
+  if (workers.rank() == 0) fmt::print("{}", job.options.json ? to_json(summary) : to_text(summary));
+  return summary.passed() ? 0 : kAuditFailed;
+}
+
+int work(const Options& options, World& world) {
+  Communicator& workers = world.everyone();
+  check_alike(options, workers);
+  const auto loaded = load(options.model, world);
+  std::vector<RoutingMode> routings;
+  all_or_none(workers, [&] { routings = chosen_routings(options, *loaded); }, {"routing"});
+  const EvalData data({options.model.path, options.data, options.split}, *loaded, workers);
+  const int64_t context = loaded->config.model.context;
+  const int64_t stride = options.stride > 0 ? options.stride : context;
+  std::optional<EvalWindows> windows;
+  all_or_none(workers, [&] { windows.emplace(data.source(), context, stride); }, {"windows"});
+  const Job job{.options = options,
+                .loaded = *loaded,
+                .windows = *windows,
+                .data = options.data.empty() ? data.source()->info().name
+                                             : fmt::format("{}", fmt::join(options.data, ",")),
+                .routings = routings};
+  return options.audit ? audit_all(job, workers) : evaluate_all(job, workers, stride);
 }
 
 int run(const Options& options) {
-  const auto world = open_world({.kind = WorldKind::kSingle});
-  const auto loaded = load(options.model, *world);
-  const TemporaryFolder scratch;
-  const std::shared_ptr<TokenSource> source = open_data(options, *loaded, scratch.path());
-  if (loaded->tokenizer != nullptr) require_same_tokenizer(*source, *loaded->tokenizer);
-  source->limit_vocabulary(static_cast<uint64_t>(loaded->config.model.vocabulary));
-  const int64_t stride = options.stride > 0 ? options.stride : loaded->config.model.context;
-  const EvalWindows windows(source, loaded->config.model.context, stride);
-  const StopSignal signal;
-  Evaluation result;
-  {
-    Progress progress("eval", windows.size(), "windows");
-    result = evaluate(*loaded->model, loaded->place, windows, {.batch = options.batch},
-                      [&](uint64_t count) {
-                        progress.advance(count);
-                        return !signal.requested();
-                      });
-  }
-  if (result.tokens < windows.predictions()) fail("stopped before the end: nothing to report");
-  const auto floor = source->floor_per_token();
-  if (options.json) {
-    using Json = nlohmann::ordered_json;
-    const Json out = {
-        {"model", loaded->path.string()},
-        {"step", loaded->step},
-        {"data", options.data.empty() ? source->info().name
-                                      : fmt::format("{}", fmt::join(options.data, ","))},
-        {"loss", result.loss},
-        {"perplexity", result.perplexity},
-        {"bits_per_byte", result.bits_per_byte ? Json(*result.bits_per_byte) : Json()},
-        {"tokens", result.tokens},
-        {"stride", stride},
-        {"floor_per_token", floor ? Json(*floor) : Json()}};
-    fmt::print("{}\n", out.dump(2));
-    return 0;
-  }
-  fmt::print("{} (step {})\n  loss           {:.4f} nats a token\n  perplexity     {:.3f}\n",
-             loaded->path.string(), loaded->step, result.loss, result.perplexity);
-  if (result.bits_per_byte) fmt::print("  bits per byte  {:.4f}\n", *result.bits_per_byte);
-  if (floor)
-    fmt::print("  entropy floor  {:.4f} nats a token (perplexity {:.3f})\n", *floor,
-               std::exp(*floor));
-  fmt::print("  tokens         {}\n", result.tokens);
-  return 0;
+  if (!must_launch(options.workers))
+    return run_as_worker(options.workers, [&](World& world) { return work(options, world); });
+  if (std::ranges::find(options.data, "-") != options.data.end())
+    fail("--data -: standard input does not reach workers that --workers starts; give a file");
+  return launch_workers(options.workers, {}, {});
 }
 
 }  // namespace
@@ -176,10 +216,23 @@ void add_eval(CLI::App& app, Action& chosen) {
           "--stride", options->stride,
           "new tokens a window predicts; smaller: more context, slower; default: the context")
       ->check(CLI::PositiveNumber);
-  command->add_option("--batch", options->batch, "windows at a time")
+  command->add_option("--batch", options->batch, "windows at a time, on each worker")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command
+      ->add_option("--routing", options->routing,
+                   "how tokens of a BASE model find their experts, see below; balanced sees the "
+                   "future, so that its perplexity is not that of a language model")
+      ->check(CLI::IsMember({"greedy", "priced", "balanced", "all"}));
+  CLI::Option* experts =
+      command->add_flag("--experts", options->experts,
+                        "also what each expert got: load, domains, most frequent tokens");
+  command
+      ->add_flag("--audit", options->audit,
+                 "instead of the loss, whether the model looks ahead (exit code 3), see below")
+      ->excludes(experts);
   command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  add_worker_options(*command, options->workers);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

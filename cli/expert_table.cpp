@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kColumns = 100, kDomainColumns = 6, kDomainWidth = 8;
 constexpr size_t kBusiest = 16, kLeastBusy = 4, kMostTokens = 10;
+constexpr std::ptrdiff_t kDead = 12;  // named
 
 // Bytes of a valid UTF-8 character at the start of `text`, which is not empty; 0: there is none.
 size_t character_length(std::string_view text) {
@@ -63,6 +64,7 @@ std::vector<size_t> shown_domains(const ExpertUse& use) {
   std::vector<size_t> shown(sizes.size());
   std::iota(shown.begin(), shown.end(), size_t{0});
   std::ranges::stable_sort(shown, std::ranges::greater(), [&](size_t i) { return sizes[i]; });
+  std::erase_if(shown, [&](size_t i) { return sizes[i] == 0; });
   if (shown.size() > kDomainColumns) shown.resize(kDomainColumns);
   std::ranges::sort(shown);
   return shown;
@@ -91,7 +93,13 @@ std::string heading(const ExpertUse& use, int64_t place) {
   text += fmt::format("{} {:.3f} bits of the token itself\n",
                       use.domains().empty() ? "  a token's expert tells" : " and",
                       use.token_information());
-  if (!dead.empty()) text += fmt::format("  {} experts get nothing\n", dead.size());
+  if (!dead.empty()) {
+    const std::vector<int64_t> named(dead.begin(),
+                                     dead.begin() + std::min(std::ssize(dead), kDead));
+    text += fmt::format(
+        "  no token goes to expert {}{}\n", fmt::join(named, ", "),
+        dead.size() > named.size() ? fmt::format(" and {} more", dead.size() - named.size()) : "");
+  }
   return text;
 }
 
@@ -100,8 +108,9 @@ std::string top_tokens(const ExpertUse& use, int64_t expert, const Tokenizer* to
   std::string line;
   for (const auto& top : use.top_tokens(expert, kMostTokens)) {
     const std::string text = token_text(tokenizer, top.token);
-    if (width_of(line) + 1 + width_of(text) > width) break;
-    line += " " + text;
+    const std::string space = line.empty() ? "   " : " ";
+    if (width_of(line) + space.size() + width_of(text) > width) break;
+    line += space + text;
   }
   return line;
 }
@@ -115,7 +124,7 @@ std::string layer_table(const ExpertUse& use, const Tokenizer* tokenizer) {
     text += std::string(kDomainWidth - width_of(name), ' ') + name;
   }
   text += "   most often\n";
-  const size_t taken = 2 + 6 + 1 + 8 + 1 + 6 + domains.size() * kDomainWidth + 2;
+  const size_t taken = 2 + 6 + 1 + 8 + 1 + 6 + domains.size() * kDomainWidth;
   for (size_t i = 0; i < shown.size(); ++i) {
     const int64_t expert = shown[i], load = loads[static_cast<size_t>(expert)];
     if (shown.size() < loads.size() && i == kBusiest)
@@ -133,10 +142,10 @@ std::string layer_table(const ExpertUse& use, const Tokenizer* tokenizer) {
       text += fmt::format("{:>{}}", of_domain[domain] > 0 ? fmt::format("{:.0f}%", share) : "-",
                           kDomainWidth);
     }
-    text += "  " + top_tokens(use, expert, tokenizer, kColumns - taken) + "\n";
+    text += top_tokens(use, expert, tokenizer, kColumns - taken) + "\n";
   }
-  if (domains.size() < use.domains().size())
-    text += fmt::format("  the {} largest of {} domains\n", domains.size(), use.domains().size());
+  if (domains.size() == kDomainColumns && use.domains().size() > kDomainColumns)
+    text += fmt::format("  the {} largest of {} domains\n", kDomainColumns, use.domains().size());
   return text;
 }
 

@@ -9,12 +9,14 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "ballast/comm/agreement.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 #include "ballast/system/stop_signal.h"
 #include "ballast/system/utf8.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
+#include "cli/workers.h"
 
 namespace ballast::cli {
 namespace {
@@ -37,7 +39,9 @@ struct Options {
   std::string prompt_file;
   int64_t samples = 1;
   GenerationOptions generation;
+  std::string routing;
   bool endless = false, json = false;
+  WorkerOptions workers;
 };
 
 std::vector<std::string> all_prompts(const Options& options) {
@@ -60,30 +64,12 @@ bool print_bytes(std::string_view text) {
          std::fflush(stdout) == 0;
 }
 
-int run(const Options& options) {
-  const auto world = open_world({.kind = WorldKind::kSingle});
-  const auto loaded = load(options.model, *world);
-  const Tokenizer& tokenizer = require_tokenizer(*loaded);
-  const std::vector<std::string> prompts = all_prompts(options);
-  std::vector<std::vector<TokenId>> ids(prompts.size());
-  for (size_t i = 0; i < prompts.size(); ++i) tokenizer.encode(prompts[i], ids[i]);
-
-  const bool stream = prompts.size() == 1 && !options.json;
-  const StopSignal signal;
-  if (stream) print_bytes(prompts.front());
-  const auto written = generate(*loaded->model, loaded->place, tokenizer.end_of_text(), ids,
-                                options.generation, [&](size_t, TokenId token) {
-                                  if (stream && !print_bytes(tokenizer.token_bytes(token)))
-                                    return false;
-                                  return !signal.requested();
-                                });
-  if (stream) {
-    print_bytes("\n");
-    return 0;
-  }
+void print_all(const Options& options, const LoadedModel& loaded,
+               const std::vector<std::string>& prompts,
+               const std::vector<std::vector<TokenId>>& written) {
   nlohmann::ordered_json completions = nlohmann::ordered_json::array();
   for (size_t i = 0; i < prompts.size(); ++i) {
-    const std::string text = tokenizer.decode(written[i]);
+    const std::string text = loaded.tokenizer->decode(written[i]);
     if (options.json) {
       completions.push_back({{"prompt", replace_invalid_utf8(prompts[i])},
                              {"text", replace_invalid_utf8(text)},
@@ -93,13 +79,48 @@ int run(const Options& options) {
     }
   }
   if (options.json) {
-    const nlohmann::ordered_json out = {{"model", loaded->path.string()},
-                                        {"step", loaded->step},
+    const nlohmann::ordered_json out = {{"model", loaded.path.string()},
+                                        {"step", loaded.step},
                                         {"seed", options.generation.seed},
                                         {"completions", completions}};
     fmt::print("{}\n", out.dump(2));
   }
+}
+
+int work(const Options& options, World& world) {
+  Communicator& workers = world.everyone();
+  const auto loaded = load(options.model, world);
+  std::vector<std::string> prompts;
+  GenerationOptions generation = options.generation;
+  all_or_none(workers,
+              [&] {
+                require_tokenizer(*loaded);
+                generation.routing = choose_routing(*loaded, options.routing);
+                prompts = all_prompts(options);
+              },
+              {"prompts"});
+  const Tokenizer& tokenizer = *loaded->tokenizer;
+  std::vector<std::vector<TokenId>> ids(prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) tokenizer.encode(prompts[i], ids[i]);
+
+  const bool prints = workers.rank() == 0;
+  const bool stream = prompts.size() == 1 && !options.json && prints;
+  const StopSignal signal;
+  if (stream) print_bytes(prompts.front());
+  const auto written = generate(*loaded->model, loaded->place, tokenizer.end_of_text(), ids,
+                                generation, [&](size_t, TokenId token) {
+                                  if (stream && !print_bytes(tokenizer.token_bytes(token)))
+                                    return false;
+                                  return !signal.requested();
+                                });
+  if (stream) print_bytes("\n");
+  if (prints && !stream) print_all(options, *loaded, prompts, written);
   return 0;
+}
+
+int run(const Options& options) {
+  if (must_launch(options.workers)) return launch_workers(options.workers, {}, {});
+  return run_as_worker(options.workers, [&](World& world) { return work(options, world); });
 }
 
 }  // namespace
@@ -137,8 +158,14 @@ void add_generate(CLI::App& app, Action& chosen) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--seed", g.seed, "the same seed, the same text")->capture_default_str();
+  command
+      ->add_option("--routing", options->routing,
+                   "how tokens of a BASE model find their experts: the best by score, or less the "
+                   "prices of training; default: the run's experts.test_routing")
+      ->check(CLI::IsMember({"greedy", "priced"}));
   command->add_flag("--endless", options->endless, "write on after the end of a document");
   command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  add_worker_options(*command, options->workers);
   command->callback([options, &chosen] {
     options->generation.stop_at_end_of_text = !options->endless;
     chosen = [options] { return run(*options); };

@@ -25,6 +25,15 @@ std::unique_ptr<LoadedModel> load(const ModelOptions& options, World& world) {
   return load_model({options.path, options.device, options.precision, options.tokenizer}, world);
 }
 
+RoutingMode choose_routing(const LoadedModel& loaded, const std::string& wish) {
+  if (wish.empty()) return parse_routing_mode(loaded.config.experts.test_routing);
+  if (loaded.model->base_layers().empty()) {
+    fail("--routing {}: {} is a dense model, without experts to route to; leave the option away",
+         wish, loaded.path.string());
+  }
+  return parse_routing_mode(wish);
+}
+
 const Tokenizer& require_tokenizer(const LoadedModel& loaded) {
   if (loaded.tokenizer == nullptr) {
     fail("{} was trained on token files that name no tokenizer: give one with --tokenizer",

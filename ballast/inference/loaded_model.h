@@ -32,7 +32,7 @@ struct LoadedModel {
 struct LoadRequest {
   std::filesystem::path path;
   std::string device = "auto", precision = "auto";
-  std::string tokenizer;  // empty: the run's
+  std::string tokenizer = {};  // empty: the run's
 };
 std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, World& world);
 

@@ -103,8 +103,9 @@ void PrefixComparison::judge(const Place& place, const SeenRoute& before, const 
     return std::abs(static_cast<double>(scores[static_cast<size_t>(a)]) -
                     scores[static_cast<size_t>(b)]);
   };
-  const double gaps = std::max(gap(first), gap(second)), rounding = bounds_.scores * size;
-  if (gaps <= 2 * std::min(apart, rounding)) {
+  const double gaps = std::max(gap(first), gap(second));
+  const double explained = 2 * std::min(apart, bounds_.scores * size);
+  if (gaps <= explained) {
     ++counts_.ties;
     int64_t& next = next_untouched_[static_cast<size_t>(place.row)];
     next = std::min(next, place.position);
@@ -114,7 +115,7 @@ void PrefixComparison::judge(const Place& place, const SeenRoute& before, const 
   tell(place, fmt::format("goes to expert {} of layer {}, and to expert {} once tokens after the "
                           "prefix change. The two experts' scores are {:.3g} apart, where rounding "
                           "explains {:.1g}",
-                          a, before.layer, b, gaps, 2 * rounding));
+                          a, before.layer, b, gaps, explained));
 }
 
 void PrefixComparison::add_logits(int64_t row, int64_t first, const at::Tensor& before,

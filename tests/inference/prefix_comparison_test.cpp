@@ -156,5 +156,27 @@ TEST(RoundingBound, GrowsWithWhatIsRounded) {
   EXPECT_GT(rounding_bound(at::kFloat, 64, 8), rounding_bound(at::kFloat, 64, 4));
 }
 
+TEST(RoundingBound, HoldsForWindowsComputedAloneAndTogether) {
+  const at::NoGradGuard no_grad;
+  Config config = test::sparse_config(32);
+  config.model.width = 32;
+  config.model.layers = 4;
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const test::SparseModel m(config, dtype);
+    m.table.master().mul_(0.25);  // weights of a size that training gives
+    const Tensor tokens = test::normal_values({24, 32}, "tokens").mul(100).abs().to(at::kLong) % 13;
+    const Tensor together = m.model.logits(m.model.forward(tokens, {}));
+    double most = 0;
+    for (int64_t row = 0; row < tokens.size(0); ++row) {
+      const Tensor alone = m.model.logits(m.model.forward(tokens.narrow(0, row, 1), {}));
+      const Tensor apart = (together.narrow(0, row * 32, 32) - alone).abs().amax(1);
+      most = std::max(most, (apart / alone.abs().amax(1)).max().item<double>());
+    }
+    const double bound = rounding_bound(dtype, 32, 2 * (4 + 2));
+    EXPECT_LT(most, bound / 4) << c10::toString(dtype);
+    EXPECT_GT(most, bound / 1e4) << "numbers that are equal to the bit show nothing";
+  }
+}
+
 }  // namespace
 }  // namespace ballast

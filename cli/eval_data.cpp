@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/eval_data.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "ballast/comm/agreement.h"
+#include "ballast/comm/texts.h"
+#include "ballast/system/error.h"
+#include "ballast/tokens/prepare.h"
+#include "ballast/tokens/token_dataset.h"
+#include "ballast/training/training_data.h"
+#include "cli/model_options.h"
+
+namespace ballast::cli {
+
+TemporaryFolder::TemporaryFolder() {
+  std::string name = (fs::temp_directory_path() / "ballast-eval-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr)
+    fail("cannot create a folder in {}", fs::temp_directory_path().string());
+  path_ = name;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+namespace {
+
+bool holds_tokens(const fs::path& path) {
+  return TokenDataset::is_dataset(path) || path.extension() == ".bin" || path.extension() == ".idx";
+}
+
+// The folder of the run's own data; empty where there is none, as beside an export.
+fs::path data_of_run(const std::string& model) {
+  const fs::path folder = tokenizer_folder_of(model).parent_path() / "data";
+  return TokenDataset::is_dataset(folder) ? folder : fs::path();
+}
+
+std::shared_ptr<TokenSource> own_data(const DataChoice& choice, const LoadedModel& loaded,
+                                      const fs::path& scratch) {
+  const fs::path of_run = data_of_run(choice.model);
+  TrainingData data =
+      open_training_data(loaded.config.data, of_run.empty() ? scratch / "data" : of_run);
+  if (data.valid == nullptr)
+    fail("the run has no validation data of its own: name some with --data");
+  return data.valid;
+}
+
+std::shared_ptr<TokenSource> open_tokens(const DataChoice& choice) {
+  std::vector<std::unique_ptr<TokenSource>> parts;
+  for (const std::string& path : choice.data) {
+    if (!holds_tokens(path))
+      fail("--data: {} is text and others are tokens: evaluate them one after the other", path);
+    check_before_use(path);
+    parts.push_back(open_token_source(path, choice.split));
+  }
+  if (parts.size() == 1) return std::move(parts.front());
+  return concatenate(std::move(parts), {.name = "the data", .format = "several"});
+}
+
+// Prepares the text in `scratch` unless another worker has.
+std::shared_ptr<TokenSource> open_text(const DataChoice& choice, const LoadedModel& loaded,
+                                       const fs::path& scratch) {
+  const Tokenizer& tokenizer = require_tokenizer(loaded);
+  if (!TokenDataset::is_dataset(scratch / "data")) {
+    tokenizer.save(scratch / "tokenizer");
+    PrepareRequest request;
+    request.inputs = choice.data;
+    request.out = scratch / "data";
+    request.valid_fraction = 0;
+    request.tokenizer = (scratch / "tokenizer").string();
+    prepare(request);
+  }
+  return open_token_source(scratch / "data", "train");
+}
+
+std::shared_ptr<TokenSource> open_data(const DataChoice& choice, const LoadedModel& loaded,
+                                       const fs::path& scratch) {
+  std::shared_ptr<TokenSource> source;
+  if (choice.data.empty()) {
+    source = own_data(choice, loaded, scratch);
+  } else if (std::ranges::any_of(choice.data, holds_tokens)) {
+    source = open_tokens(choice);
+  } else {
+    source = open_text(choice, loaded, scratch);
+  }
+  if (loaded.tokenizer != nullptr) require_same_tokenizer(*source, *loaded.tokenizer);
+  source->limit_vocabulary(static_cast<uint64_t>(loaded.config.model.vocabulary));
+  return source;
+}
+
+// Whether tokens must first be made: of text, or of the built-in corpus.
+bool needs_scratch(const DataChoice& choice, const LoadedModel& loaded) {
+  if (!choice.data.empty()) return std::ranges::none_of(choice.data, holds_tokens);
+  const auto is_builtin = [](const std::string& name) { return name.starts_with("builtin"); };
+  const DataConfig& data = loaded.config.data;
+  return data_of_run(choice.model).empty() && (std::ranges::any_of(data.train, is_builtin) ||
+                                               std::ranges::any_of(data.valid, is_builtin));
+}
+
+}  // namespace
+
+EvalData::EvalData(const DataChoice& choice, const LoadedModel& loaded, Communicator& workers) {
+  const bool is_first = workers.rank() == 0;
+  const auto on = [&](bool these, const std::function<void()>& work, Label label) {
+    all_or_none(
+        workers,
+        [&] {
+          if (these) work();
+        },
+        label);
+  };
+  on(is_first,
+     [&] {
+       if (needs_scratch(choice, loaded)) scratch_.emplace();
+     },
+     {"temporary folder"});
+  const fs::path scratch =
+      gather_texts(workers, scratch_ ? scratch_->path().string() : "", {"temporary folder"})
+          .front();
+  if (workers.size() > 1 && !scratch.empty())
+    check_same_folder(workers, scratch, {"tokens of the text; TMPDIR chooses the place"});
+  on(is_first, [&] { source_ = open_data(choice, loaded, scratch); }, {"prepare data"});
+  on(!is_first, [&] { source_ = open_data(choice, loaded, scratch); }, {"open data"});
+}
+
+}  // namespace ballast::cli

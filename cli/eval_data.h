@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ballast/inference/loaded_model.h"
+#include "ballast/tokens/token_source.h"
+
+namespace ballast::cli {
+
+// A folder in the system's temporary place, deleted with everything in it at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct DataChoice {
+  std::string model;              // as the user named it
+  std::vector<std::string> data;  // text, prepared data or token files; empty: the run's own
+  std::string split = "valid";    // of prepared data
+};
+
+// What a model is evaluated on. Text becomes tokens on disk, so that its size does not matter:
+// worker 0 prepares them in a temporary folder, and all read them there.
+class EvalData {
+ public:
+  // Collective. SharedError (a UserError): what is missing or does not fit the model.
+  EvalData(const DataChoice& choice, const LoadedModel& loaded, Communicator& workers);
+
+  const std::shared_ptr<TokenSource>& source() const { return source_; }
+
+ private:
+  std::optional<TemporaryFolder> scratch_;  // worker 0's
+  std::shared_ptr<TokenSource> source_;
+};
+
+}  // namespace ballast::cli
