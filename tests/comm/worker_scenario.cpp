@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job in which one worker misbehaves, ended as a program should end it. launch_test.cpp starts
-// it:  worker_scenario NAME CULPRIT DEADLINE [nccl]
+// it:  worker_scenario NAME CULPRIT DEADLINE
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/ones_like.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -16,7 +15,6 @@
 
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/world.h"
-#include "ballast/kernels/cuda_plugin.h"
 #include "tests/comm/leaks_of_mpi.h"
 
 namespace ballast::test {
@@ -42,18 +40,14 @@ void misbehave(const std::string& name, Communicator& all, const at::Tensor& x) 
   if (name == "elsewhere") all.all_gather(at::ones({all.size() * 5}), at::ones({5}), {"wrong"});
   // Begins what the others begin, and then does not wait for it.
   if (name == "busy") {
-    const Pending begun = all.begin_all_to_all(at::ones_like(x), x, {"experts", 6});
+    const Pending begun = all.begin_all_to_all(at::ones({all.size() * 4}), x, {"experts", 6});
     std::this_thread::sleep_for(std::chrono::hours(1));
   }
 }
 
-void run(const std::string& name, int culprit, Communicator& all, at::Device device) {
-  const at::Tensor x = at::ones({all.size() * 4}, device), out = at::ones_like(x);
+void run(const std::string& name, int culprit, Communicator& all) {
+  const at::Tensor x = at::ones({all.size() * 4}), out = at::ones({all.size() * 4});
   all.all_reduce(x, Reduction::kSum, {"gradients", 2});
-  if (x.is_cuda()) {
-    (void)x.cpu();  // all have it, before the culprit does what it does
-    all.barrier({"gradients", 2});
-  }
   if (name == "disagree") {
     const std::string width = all.rank() == culprit ? "512" : "256";
     check_agreement(all, std::vector<Fact>{{"model.width", width}}, {"start"});
@@ -61,32 +55,13 @@ void run(const std::string& name, int culprit, Communicator& all, at::Device dev
   if (name == "stop request") wait_for_stop_request();
   if (all.rank() == culprit) misbehave(name, all, x);
   all.all_to_all(out, x, {"experts", 6});
-  if (out.is_cuda()) {
-    (void)out.cpu();  // returns with or without the others
-    all.barrier({"after it"});
-  }
   fmt::print("worker {} of {} is well\n", all.rank(), all.size());
 }
 
-at::Device first_gpu() {
-  const CudaPlugin plugin = load_cuda_plugin();
-  if (!plugin.loaded) fail("{}", plugin.reason);
-  return {at::kCUDA, 0};
-}
-
-struct Arguments {
-  std::string name;
-  int culprit;
-  double deadline;
-  bool nccl;
-};
-
-int main_of(const Arguments& given) {
-  const auto world = open_world({WorldKind::kAuto, given.deadline});
+int main_of(const std::string& name, int culprit, double deadline) {
+  const auto world = open_world({WorldKind::kAuto, deadline});
   try {
-    const at::Device device = given.nccl ? first_gpu() : at::Device(at::kCPU);
-    if (given.nccl) world->compute_on(device);
-    run(given.name, given.culprit, world->everyone(), device);
+    run(name, culprit, world->everyone());
     world->close();
     return 0;
   } catch (const SharedError& error) {
@@ -102,9 +77,9 @@ int main_of(const Arguments& given) {
 }  // namespace ballast::test
 
 int main(int argc, char** argv) {
-  if (argc < 4) return 64;
+  if (argc != 4) return 64;
   try {
-    return ballast::test::main_of({argv[1], std::atoi(argv[2]), std::atof(argv[3]), argc > 4});
+    return ballast::test::main_of(argv[1], std::atoi(argv[2]), std::atof(argv[3]));
   } catch (const std::exception& error) {
     fmt::print(stderr, "ballast: {}\n", error.what());
     return 2;

@@ -2,10 +2,14 @@
 // The tests of several workers: each runs all of them, in the same order. workers_test.cpp starts
 // this under mpirun.  workers_tests [single|mpi|cuda|nccl] [gtest's options]
 // cuda: tensors on a GPU that workers may share; nccl: a GPU for each, also without mpirun.
+// nccl-stopped: no tests; worker 1 is stopped, and the others must find that out.
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <exception>
 #include <memory>
 #include <string_view>
@@ -40,9 +44,31 @@ namespace {
 WorldOptions options_of(std::string_view kind) {
   WorldOptions options{.kind = WorldKind::kMpi, .deadline_seconds = 60, .gpus = GpuTransport::kMpi};
   if (kind == "single") options.kind = WorldKind::kSingle;
-  if (kind == "nccl") options.kind = WorldKind::kAuto;
-  if (kind == "nccl") options.gpus = GpuTransport::kNccl;
+  if (kind.starts_with("nccl")) {
+    options.kind = WorldKind::kAuto;
+    options.gpus = GpuTransport::kNccl;
+  }
+  if (kind == "nccl-stopped") options.deadline_seconds = 4;
   return options;
+}
+
+// Returns the code of a job that has ended as it should.
+int lose_a_worker() {
+  try {
+    Communicator& all = everyone();
+    const at::Tensor x = at::ones({all.size() * 4}, device()), out = at::ones_like(x);
+    all.barrier({"test"});
+    if (all.rank() == 1) ::raise(SIGSTOP);
+    all.all_to_all(out, x, {"experts", 6});
+    (void)out.cpu();  // returns, with wrong results
+    all.barrier({"after it"});
+    fmt::print("worker {} went on\n", all.rank());
+    return 1;
+  } catch (const WorkersLost& error) {
+    fmt::print(stderr, "{}\n", error.what());
+  }
+  setting().world->abort(75);
+  return 75;
 }
 
 void choose_gpu() {
@@ -61,9 +87,10 @@ int run(int argc, char** argv) {
   const std::string_view kind = argc > 1 ? argv[1] : "single";
   auto& world = setting().world;
   world = open_world(options_of(kind));
-  if (kind == "cuda" || kind == "nccl") choose_gpu();
+  if (kind == "cuda" || kind.starts_with("nccl")) choose_gpu();
   world->compute_on(device());
   if (everyone().rank() == 0) fmt::print(stderr, "transport: {}\n", world->transport());
+  if (kind == "nccl-stopped") return lose_a_worker();
   const int code = RUN_ALL_TESTS();
   if (code != 0) {
     fmt::print(stderr, "worker {} failed\n", everyone().rank());

@@ -17,12 +17,10 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
-// This program's: the build folder, or that of a dist.
-std::filesystem::path program_folder() {
-  return std::filesystem::read_symlink("/proc/self/exe").parent_path();
+// Beside this program: the build folder, or that of a dist.
+std::string program() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "workers_tests";
 }
-
-std::string program() { return program_folder() / "workers_tests"; }
 
 // All tests of workers_tests, on `workers` real processes with data of their own.
 void expect_all_pass(int workers, const std::vector<std::string>& command) {
@@ -63,30 +61,27 @@ TEST(NcclCuda, AWorldOfOnePassesTheTestsOfWorkers) {
 
 // Workers that NCCL takes for those of machines of their own: they may share a GPU. A name for each
 // is enough.
-std::vector<std::string> apart(const std::string& name, const std::string& arguments) {
-  const std::string program = program_folder() / name;
+std::vector<std::string> apart(const std::string& arguments) {
   return {"unshare",
           "--map-root-user",
           "--uts",
           "sh",
           "-c",
-          fmt::format("hostname worker$OMPI_COMM_WORLD_RANK && exec {} {}", program, arguments)};
+          fmt::format("hostname worker$OMPI_COMM_WORLD_RANK && exec {} {}", program(), arguments)};
 }
 
 class ApartNcclCuda : public testing::TestWithParam<int> {};
-TEST_P(ApartNcclCuda, PassAllTests) {
-  expect_all_pass(GetParam(), apart("workers_tests", "nccl --gtest_brief=1"));
-}
+TEST_P(ApartNcclCuda, PassAllTests) { expect_all_pass(GetParam(), apart("nccl --gtest_brief=1")); }
 INSTANTIATE_TEST_SUITE_P(Hosts, ApartNcclCuda, testing::Values(2, 3),
                          [](const auto& info) { return std::to_string(info.param); });
 
 TEST(NcclCuda, AStoppedWorkerIsNamedWithCallLayerAndSizes) {
   testing::internal::CaptureStderr();
   testing::internal::CaptureStdout();
-  const LaunchResult result = run_workers({3, apart("worker_scenario", "stopped 1 4 nccl")});
+  const LaunchResult result = run_workers({3, apart("nccl-stopped")});
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "") << "nobody goes on with wrong results";
   const std::string errors = testing::internal::GetCapturedStderr();
-  EXPECT_NE(result.code, 0);
+  EXPECT_EQ(result.code, 75) << errors;
   EXPECT_THAT(errors, HasSubstr("worker 1 does not answer"));
   EXPECT_THAT(errors, HasSubstr("all_to_all (experts, layer 6) of float32 [12] on cuda:0"));
   EXPECT_THAT(errors, Not(HasSubstr("worker 2 began this call"))) << "it waits for the same";
