@@ -87,13 +87,13 @@ Size parse_size(const Options& options, const std::string& text) {
 // Tokens of clusters, some of which are much larger than others.
 LayerPass make_pass(const Size& size, const ComputePlace& place, const at::Tensor& centres,
                     uint64_t step) {
-  const at::Tensor evenly = at::randint(centres.size(0), {size.tokens}, at::kLong);
-  const at::Tensor cluster =
-      at::minimum(evenly, at::randint(centres.size(0), {size.tokens}, at::kLong));
-  const at::Tensor tokens =
-      centres.index_select(0, cluster) + at::randn({size.tokens, size.config.model.width});
-  const auto there = at::device(place.device).dtype(place.working);
-  return {tokens.to(there), at::randn_like(tokens).to(there), step};
+  const auto draw_clusters = [&] {
+    return at::randint(centres.size(0), {size.tokens}, at::device(place.device).dtype(at::kLong));
+  };
+  const at::Tensor of_clusters =
+      centres.index_select(0, at::minimum(draw_clusters(), draw_clusters()));
+  const at::Tensor tokens = of_clusters + at::randn_like(of_clusters);
+  return {tokens.to(place.working), at::randn_like(tokens).to(place.working), step};
 }
 
 Json to_json(const Size& size, const std::vector<double>& layer, const std::vector<double>& dense,
@@ -128,7 +128,7 @@ Json measure(const Options& options, const Size& size, const ComputePlace& place
   WholeLayer layer(size.config, place, world->everyone());
   DenseStack dense(size.config, place);
   LayerInParts apart(size.config, place, world->everyone());
-  const at::Tensor centres = at::randn({64, size.config.model.width});
+  const at::Tensor centres = at::randn({64, size.config.model.width}, at::device(place.device));
   std::vector<double> of_layer, of_dense;
   std::map<std::string, std::vector<double>> of_parts;
   constexpr int64_t kWarmUp = 2;

@@ -143,11 +143,14 @@ Config with_experts(Config config, const std::string& text) {
   return config;
 }
 
-// The dense model whose blocks do what an expert does, too.
+// The dense model whose blocks do what an expert does, too. Odd widths would be slower.
 Config dense_peer(Config config) {
+  constexpr int64_t kWhole = 16;
   const ModelConfig& m = config.model;
   const auto more = static_cast<double>(config.experts.sublayers * m.feed_forward_width());
-  config.model.hidden = m.feed_forward_width() + std::llround(more / static_cast<double>(m.layers));
+  config.model.hidden =
+      m.feed_forward_width() +
+      kWhole * std::llround(more / static_cast<double>(m.layers) / static_cast<double>(kWhole));
   config.experts.layers = 0;
   return config;
 }
