@@ -17,11 +17,15 @@ std::vector<uint64_t> delete_old_checkpoints(const fs::path& checkpoints,
   });
   if (old.empty()) return {};
 
-  const NewestValid newest = find_newest_valid(checkpoints);
-  if (!newest.checkpoint) return {};  // nothing verifies: leave all for a person to look at
+  fs::path newest = retention.just_written;
+  if (newest.empty()) {
+    const NewestValid found = find_newest_valid(checkpoints);
+    if (!found.checkpoint) return {};  // nothing verifies: leave all for a person to look at
+    newest = found.checkpoint->path();
+  }
   std::vector<uint64_t> deleted;
   for (const StepFolder& folder : old) {
-    if (folder.path == newest.checkpoint->path()) continue;
+    if (folder.path == newest) continue;
     delete_step_folder(folder.path);
     deleted.push_back(folder.step);
   }

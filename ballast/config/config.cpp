@@ -134,10 +134,16 @@ void check_experts(const ExpertsConfig& experts, int64_t blocks) {
 
 void check_workers(const Config& config, int64_t workers) {
   const int64_t rows = config.training.batch / config.training.micro_steps;
+  int64_t most = rows;  // every divisor of this is a number of workers that would do
+  if (config.experts.layers > 0)
+    most = std::gcd(std::gcd(rows, config.experts.count), config.experts.groups);
+  std::vector<int64_t> would_do;
+  for (int64_t i = 1; i <= most; ++i)
+    if (most % i == 0) would_do.push_back(i);
   const auto check = [&](const char* knob, const char* what, int64_t count) {
     if (count % workers != 0)
-      fail("{}: {} {} cannot be divided among {} workers; change one of them", knob, count, what,
-           workers);
+      fail("{}: {} {} cannot be divided among {} workers; with this config {} would do", knob,
+           count, what, workers, fmt::join(would_do, ", "));
   };
   check("training.batch", "sequences of a micro-step", rows);
   if (config.experts.layers == 0) return;

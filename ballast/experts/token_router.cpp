@@ -65,11 +65,11 @@ Tensor TokenRouter::affinities(const Tensor& tokens) const {
 
 Dispatch TokenRouter::route(const Tensor& tokens, const Routing& routing) {
   const at::NoGradGuard no_grad;
-  timer_.begin(tokens.device());
+  if (routing.training) timer_.begin(tokens.device());
   const Tensor scores = affinities(tokens.detach());  // [T, E]
   Dispatch dispatch =
       routing.training ? route_groups(scores, routing) : route_by_choice(scores, routing);
-  timer_.end();
+  if (routing.training) timer_.end();
   return dispatch;
 }
 

@@ -67,7 +67,7 @@ Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
                     const std::function<bool(uint64_t)>& advance) {
   const at::NoGradGuard no_grad;
   Communicator& workers = model.workers();
-  const WindowRounds rounds(windows, {options.batch, options.max_windows},
+  const WindowRounds rounds(windows, {options.batch, options.max_windows, options.together},
                             {workers.rank(), workers.size()});
   ExpertCounter experts(model, windows.source());
   double sum = 0, tokens = 0;

@@ -24,6 +24,7 @@ struct Evaluation {
 struct EvaluationOptions {
   int64_t batch = 8;         // windows at a time, on each worker
   uint64_t max_windows = 0;  // 0: all; else as many, spread evenly over the source
+  int64_t together = 0;      // windows that lie side by side there, a multiple of batch; 0: batch
   RoutingMode routing = RoutingMode::kGreedy;  // balanced: within each batch
 };
 

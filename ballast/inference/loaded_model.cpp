@@ -42,7 +42,8 @@ void check_tokenizer(const LoadedModel& loaded, const std::string& origin) {
   }
 }
 
-// Which one is worker 0's to say: another may be finished while the others look.
+}  // namespace
+
 Checkpoint open_together(const fs::path& path, Communicator& workers) {
   std::optional<Checkpoint> checkpoint;
   all_or_none(
@@ -68,6 +69,8 @@ Checkpoint open_together(const fs::path& path, Communicator& workers) {
   check_agreement(workers, facts, {"model"});
   return std::move(*checkpoint);
 }
+
+namespace {
 
 void check_experts(const ExpertsConfig& experts, const fs::path& path, int workers) {
   if (experts.layers > 0 && experts.count % workers != 0) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "ballast/checkpoint/checkpoint.h"
 #include "ballast/comm/world.h"
 #include "ballast/config/config.h"
 #include "ballast/model/device.h"
@@ -29,6 +30,10 @@ struct LoadedModel {
 // worker of the world, which must outlive the model, holds its part of the experts. Collective;
 // calls World::compute_on().
 // SharedError (a UserError), on all workers: anything that does not fit.
+// Collective: the checkpoint that a run directory, checkpoint or export stands for. Which one is
+// worker 0's to say, since another may be finished while the others look. SharedError.
+Checkpoint open_together(const std::filesystem::path& path, Communicator& workers);
+
 struct LoadRequest {
   std::filesystem::path path;
   std::string device = "auto", precision = "auto";

@@ -9,6 +9,7 @@ WindowRounds::WindowRounds(const EvalWindows& windows, const WindowChoice& choic
                            const WorkerNumber& worker)
     : windows_(windows),
       batch_(static_cast<uint64_t>(choice.batch)),
+      together_(static_cast<uint64_t>(choice.together > 0 ? choice.together : choice.batch)),
       wanted_(choice.max_windows ? std::min(choice.max_windows, windows.size()) : windows.size()),
       rank_(static_cast<uint64_t>(worker.rank)),
       workers_(static_cast<uint64_t>(worker.workers)) {}
@@ -30,8 +31,12 @@ WindowRounds::Taken WindowRounds::take(uint64_t round) const {
     return {.batch = std::move(idle)};
   }
   uint64_t first = done;
-  if (wanted_ < all)
-    first = std::min(done * (all - count) / std::max<uint64_t>(1, wanted_ - count), all - count);
+  if (wanted_ < all) {
+    const uint64_t before = done / together_ * together_;  // windows that lie elsewhere
+    const uint64_t side_by_side = std::min(together_, wanted_ - before);
+    first = done - before +
+            before * (all - side_by_side) / std::max<uint64_t>(1, wanted_ - side_by_side);
+  }
   return {first, count, windows_.at(first, count)};
 }
 

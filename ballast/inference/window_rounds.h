@@ -9,7 +9,8 @@ namespace ballast {
 
 struct WindowChoice {
   int64_t batch = 8;         // windows at a time, on each worker
-  uint64_t max_windows = 0;  // 0: all; else as many, as batches spread evenly over the source
+  uint64_t max_windows = 0;  // 0: all; else as many, spread evenly over the source
+  int64_t together = 0;      // windows that lie side by side there, a multiple of batch; 0: batch
 };
 
 struct WorkerNumber {
@@ -37,7 +38,7 @@ class WindowRounds {
   uint64_t batches() const { return (wanted_ + batch_ - 1) / batch_; }
 
   const EvalWindows& windows_;
-  uint64_t batch_, wanted_, rank_, workers_;
+  uint64_t batch_, together_, wanted_, rank_, workers_;
 };
 
 }  // namespace ballast

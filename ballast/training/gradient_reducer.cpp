@@ -6,8 +6,12 @@
 
 namespace ballast {
 
-GradientReducer::GradientReducer(const ParameterTable& table, int64_t blocks, Communicator& workers)
-    : table_(table), workers_(workers), block_begin_(static_cast<size_t>(blocks), -1) {
+GradientReducer::GradientReducer(const ParameterTable& table, int64_t blocks, Communicator& workers,
+                                 int64_t bucket_bytes)
+    : table_(table),
+      workers_(workers),
+      bucket_bytes_(bucket_bytes),
+      block_begin_(static_cast<size_t>(blocks), -1) {
   // The shared matrices come first, in the order of declaration: embeddings, then block by block.
   for (const Segment& segment : table.segments()) {
     if (segment.owner != Owner::kShared || !segment.decay || segment.frozen) continue;
@@ -30,7 +34,7 @@ void GradientReducer::reached(int64_t block) {
   if (workers_.size() == 1) return;
   for (Pending& pending : pending_) pending.done();  // moves it on
   const int64_t begin = block_begin_.at(static_cast<size_t>(block));
-  if ((sent_from_ - begin) * table_.gradient().element_size() < kBucketBytes) return;
+  if ((sent_from_ - begin) * table_.gradient().element_size() < bucket_bytes_) return;
   send(begin, sent_from_);
   sent_from_ = begin;
 }

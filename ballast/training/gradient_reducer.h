@@ -14,10 +14,12 @@ namespace ballast {
 // backward pass goes on: the matrices of a few blocks each, and at the end what is left.
 class GradientReducer : public BackwardProgress {
  public:
-  static constexpr int64_t kBucketBytes = 8 << 20;  // fewer bytes wait for the next block's
+  static constexpr int64_t kBucketBytes = 8 << 20;
 
-  // REQUIRES: the table is allocated, its model has `blocks` blocks; both outlive this.
-  GradientReducer(const ParameterTable& table, int64_t blocks, Communicator& workers);
+  // Fewer than `bucket_bytes` wait for the next block's. REQUIRES: the table is allocated, its
+  // model has `blocks` blocks; table and workers outlive this.
+  GradientReducer(const ParameterTable& table, int64_t blocks, Communicator& workers,
+                  int64_t bucket_bytes = kBucketBytes);
 
   void reached(int64_t block) override;
   // Sends what is left, and returns when all sums are there. Collective, once a step.
@@ -28,6 +30,7 @@ class GradientReducer : public BackwardProgress {
 
   const ParameterTable& table_;
   Communicator& workers_;
+  const int64_t bucket_bytes_;
   std::vector<int64_t> block_begin_;  // of each block's matrices in the flat buffers
   int64_t matrices_end_ = 0;
   int64_t sent_from_ = 0;  // [sent_from_, matrices_end_) is under way

@@ -3,9 +3,10 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/ones_like.h>
-#include <ATen/ops/reciprocal.h>
+
+#include <algorithm>
 
 #include "ballast/kernels/adam.h"
 
@@ -21,12 +22,11 @@ Tensor Optimizer::gradient_norm(Owner owner) const {
   return at::linalg_vector_norm(own, 2, std::nullopt, /*keepdim=*/false, dtype);
 }
 
-void Optimizer::update(int64_t update, double learning_rate, const Tensor& norm) {
+void Optimizer::update(int64_t update, double learning_rate, double norm) {
   const at::NoGradGuard no_grad;
   // The small constant is PyTorch's, so that both clip alike.
-  const Tensor scale = config_.clip_norm > 0
-                           ? (at::reciprocal(norm + 1e-6) * config_.clip_norm).clamp_max(1.0)
-                           : at::ones_like(norm);
+  const double shorter = config_.clip_norm > 0 ? config_.clip_norm / (norm + 1e-6) : 1.0;
+  const Tensor scale = at::full({}, std::min(shorter, 1.0), table_.master().options());
   for (const ParameterTable::Group& group : table_.groups()) {
     const auto part = [&](const Tensor& flat) {
       return flat.narrow(0, group.begin, group.end - group.begin);

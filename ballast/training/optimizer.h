@@ -17,9 +17,9 @@ class Optimizer {
 
   // Euclidean norm of the gradient of all parameters of this owner here: a scalar on its device.
   at::Tensor gradient_norm(Owner owner) const;
-  // Moves the weights. `update` counts the updates made, from 1; `norm` is what clipping goes by, a
-  // scalar on the gradient's device, the same on all workers.
-  void update(int64_t update, double learning_rate, const at::Tensor& norm);
+  // Moves the weights. `update` counts the updates made, from 1; `norm` is what clipping goes by,
+  // the same on all workers.
+  void update(int64_t update, double learning_rate, double norm);
   void clear_gradients();
 
  private:

@@ -38,18 +38,20 @@ nlohmann::json layers_json(const std::vector<LayerStats>& layers) {
   return list;
 }
 
-// " | greedy 0.83 | assign 1.2ms 2% | all2all 3.4ms 5%", over all BASE layers.
+// " | greedy 0.83 | gap 0e+00 | assign 1.2ms 2% | all2all 3.4ms 5%", over all BASE layers.
 std::string layers_text(const StepStats& stats) {
   if (stats.layers.empty()) return "";
-  double greedy = 0, assign = 0, exchange = 0;
+  double greedy = 0, assign = 0, exchange = 0, gap = 0;
   for (const LayerStats& layer : stats.layers) {
     greedy += layer.greedy_share / static_cast<double>(stats.layers.size());
     assign += layer.assign_seconds;
     exchange += layer.exchange_seconds;
+    gap = std::max(gap, layer.relative_gap);
   }
-  return fmt::format(" | greedy {:.2f} | assign {:.1f}ms {:.0f}% | all2all {:.1f}ms {:.0f}%",
-                     greedy, 1e3 * assign, 100 * assign / stats.seconds, 1e3 * exchange,
-                     100 * exchange / stats.seconds);
+  return fmt::format(
+      " | greedy {:.2f} | gap {:.0e} | assign {:.1f}ms {:.0f}% | all2all {:.1f}ms {:.0f}%", greedy,
+      gap, 1e3 * assign, 100 * assign / stats.seconds, 1e3 * exchange,
+      100 * exchange / stats.seconds);
 }
 
 void add_layer_scalars(const StepStats& stats, std::vector<Scalar>& scalars) {
@@ -157,6 +159,8 @@ void RunReporter::validation(int64_t step, const Validation& validation,
     const std::string name = fmt::format("valid/layer{}_", place);
     scalars.push_back({name + "busiest_share", result.experts[i].busiest_share()});
     scalars.push_back({name + "domain_information", result.experts[i].domain_information()});
+    scalars.push_back(
+        {name + "dead_experts", static_cast<double>(result.experts[i].dead_experts().size())});
   }
   metrics_.append(record);
   tensorboard_.scalars(static_cast<uint64_t>(step), scalars);

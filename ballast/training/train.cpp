@@ -7,9 +7,11 @@
 #include "ballast/checkpoint/step_folders.h"
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/texts.h"
+#include "ballast/inference/loaded_model.h"
 #include "ballast/model/model_size.h"
 #include "ballast/report/hardware.h"
 #include "ballast/report/run_directory.h"
+#include "ballast/system/checksum.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
@@ -64,6 +66,27 @@ void check_alike(Communicator& workers, const Config& config, const std::string&
   check_agreement(workers, facts, {"start"});
 }
 
+// A few of its tokens, spread evenly: enough to tell corpora apart.
+std::string fingerprint(const TokenSource& source) {
+  constexpr uint64_t kPlaces = 16, kTokens = 256;
+  StreamingChecksum sum;
+  std::vector<int64_t> tokens(std::min(kTokens, source.size()));
+  for (uint64_t i = 0; i < kPlaces; ++i) {
+    source.read(i * (source.size() - tokens.size()) / kPlaces, tokens);
+    sum.update(std::as_bytes(std::span(tokens)));
+  }
+  return fmt::format("{} tokens, checksum {}", source.size(), checksum_hex(sum.value()));
+}
+
+// The data decides shapes and what is learned: it must be the same for all, too.
+void check_same_data(Communicator& workers, const Config& config, const TrainingData& data) {
+  std::vector<Fact> facts = {{"model.vocabulary", std::to_string(config.model.vocabulary)}};
+  for (size_t i = 0; i < data.train.size(); ++i)
+    facts.push_back({config.data.train.at(i), fingerprint(*data.train[i].tokens)});
+  facts.push_back({"the validation data", data.valid ? fingerprint(*data.valid) : "none"});
+  check_agreement(workers, facts, {"data"});
+}
+
 // Opens the run's data and fits the model's vocabulary to it.
 TrainingData open_data(Config& config, const std::filesystem::path& run) {
   TrainingData data = open_training_data(config.data, run / "data");
@@ -92,6 +115,7 @@ TrainingData open_data_together(Config& config, const std::filesystem::path& run
                 if (workers.rank() != 0) data = open_data(config, run);
               },
               {"open data"});
+  check_same_data(workers, config, data);
   return data;
 }
 
@@ -102,10 +126,10 @@ void resolve_groups(Config& config, Communicator& workers) {
 }
 
 void initialize_from(TrainingRun& training, const TrainRequest& request, Communicator& workers) {
+  const Checkpoint checkpoint = open_together(request.initial_weights, workers);
   InitializedFrom result;
-  all_or_none(workers,
-              [&] { result = training.initialize_from(open_checkpoint(request.initial_weights)); },
-              {"initial weights"});
+  all_or_none(workers, [&] { result = training.initialize_from(checkpoint); }, {"initial weights"});
+  training.save_start();
   if (workers.rank() != 0) return;
   log_info("weights from {}", request.initial_weights.string());
   if (!result.fresh.empty())
@@ -153,12 +177,13 @@ Config resumed_config(const TrainRequest& request, const Config& stored) {
   Config wanted = stored;
   if (!request.config_file.empty()) {
     wanted = resolve_config(request);
-    if (wanted.model.vocabulary == 0) wanted.model.vocabulary = stored.model.vocabulary;
-    if (wanted.experts.groups == 0) wanted.experts.groups = stored.experts.groups;
   } else {
     for (const auto& [key, value] : request.overrides) set_knob(wanted, key, value);
     check_config(wanted);
   }
+  // "0: as many as ..." was resolved at the first start.
+  if (wanted.model.vocabulary == 0) wanted.model.vocabulary = stored.model.vocabulary;
+  if (wanted.experts.groups == 0) wanted.experts.groups = stored.experts.groups;
   const auto changes = differences(stored, wanted, Compare::kWhatIsComputed);
   if (!changes.empty()) {
     fail(

@@ -42,7 +42,7 @@ void Trainer::resume(const Checkpoint& checkpoint) {
 }
 
 InitializedFrom Trainer::initialize_from(const Checkpoint& checkpoint) {
-  return ballast::initialize_from(checkpoint, model_, table_);
+  return ballast::initialize_from(checkpoint, table_);
 }
 
 void Trainer::start_reading() {
@@ -101,25 +101,27 @@ void Trainer::average_prices(const std::vector<LayerStats>& layers) {
 StepStats Trainer::step() {
   const auto begin = std::chrono::steady_clock::now();
   if (prefetcher_ == nullptr) start_reading();
+  for (const auto& layer : model_.base_layers())  // what validation and samples took is not ours
+    workers_.take_all_to_all_seconds(static_cast<int>(layer->place()));
   StepStats stats;
   optimizer_.clear_gradients();
   const Tensor loss_sum = add_gradients();
   reducer_->finish();
-  Tensor norm = optimizer_.gradient_norm(Owner::kShared);
-  StepTotals totals =
-      sum_over_workers(loss_sum, optimizer_.gradient_norm(Owner::kExpert), model_, workers_);
+  StepTotals totals = sum_over_workers({loss_sum, optimizer_.gradient_norm(Owner::kShared),
+                                        optimizer_.gradient_norm(Owner::kExpert)},
+                                       model_, workers_);
   stats.tokens = config_.training.batch * config_.model.context;
   stats.loss = totals.loss_sum / static_cast<double>(stats.tokens);
   stats.expert_gradient_norm = totals.expert_norm;
-  if (config_.optimizer.clip_over == "all")
-    norm = (norm.square() + totals.expert_norm * totals.expert_norm).sqrt();
-  stats.gradient_norm = norm.item<double>();
+  stats.gradient_norm = config_.optimizer.clip_over == "all"
+                            ? std::hypot(totals.shared_norm, totals.expert_norm)
+                            : totals.shared_norm;
   stats.learning_rate = learning_rate_at(state_.step, config_.training.steps, config_.optimizer);
   // An expert's gradient that is not finite stops the step on all workers, not on its own alone.
   stats.skipped = state_.guard.judge(
       stats.loss, std::isfinite(totals.expert_norm) ? stats.gradient_norm : totals.expert_norm);
   if (stats.skipped.empty()) {
-    optimizer_.update(++state_.updates, stats.learning_rate, norm);
+    optimizer_.update(++state_.updates, stats.learning_rate, stats.gradient_norm);
     average_prices(totals.layers);
   }
   stats.layers = std::move(totals.layers);

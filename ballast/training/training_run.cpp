@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/training/training_run.h"
 
-#include <ATen/ops/zeros.h>
-
 #include <algorithm>
 
 #include "ballast/comm/agreement.h"
+#include "ballast/inference/any_worker.h"
 #include "ballast/inference/generate.h"
 #include "ballast/model/model_size.h"
 #include "ballast/system/log.h"
@@ -19,11 +18,13 @@ using Clock = std::chrono::steady_clock;
 bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
 ComputePlace place_of(const TrainingConfig& config, World& world) {
-  const ComputePlace place = choose_place({.device = config.device,
-                                           .precision = config.precision,
-                                           .threads = config.threads,
-                                           .deterministic = config.deterministic,
-                                           .on_machine = world.place()});
+  ComputePlace place;
+  const PlaceRequest request{.device = config.device,
+                             .precision = config.precision,
+                             .threads = config.threads,
+                             .deterministic = config.deterministic,
+                             .on_machine = world.place()};
+  all_or_none(world.everyone(), [&] { place = choose_place(request); }, {"device"});
   world.compute_on(place.device);
   return place;
 }
@@ -54,6 +55,7 @@ void TrainingRun::validate() {
   EvaluationOptions options{
       .batch = std::max<int64_t>(1, rows / workers_.size()),
       .max_windows = static_cast<uint64_t>(config_.training.validate_batches * rows),
+      .together = rows,  // the same windows, whoever evaluates them
       .routing = parse_routing_mode(config_.experts.test_routing)};
   validation_.emplace();
   validation_->routing = options.routing;
@@ -88,6 +90,7 @@ void TrainingRun::sample() {
 void TrainingRun::save() {
   const int64_t step = trainer_.state().step;
   if (saved_at_ == step) return;
+  compare_workers();
   if (reporter_) reporter_->sync();
   checkpoint_ =
       save_training(run_ / "checkpoints",
@@ -95,25 +98,35 @@ void TrainingRun::save() {
   saved_at_ = step;
 }
 
+// Checkpoints are of workers that agree: where they have drifted apart, going on from the newest
+// mends it, so the job ends as one that a new start may help.
 void TrainingRun::compare_workers() {
+  if (workers_.size() == 1) return;
   const ParameterTable& table = trainer_.table();
   std::vector<NamedTensor> shared;
   for (const Segment& segment : table.segments()) {
     if (segment.owner == Owner::kShared)
       shared.push_back({segment.name, table.view(table.master(), segment)});
   }
-  check_equal(workers_, shared, {"shared parameters"});
+  try {
+    check_equal(workers_, shared, {"shared parameters"});
+  } catch (const SharedError& error) {
+    throw WorkersLost(fmt::format("worker {}: {}", workers_.rank(), error.what()));
+  }
 }
 
 void TrainingRun::after_step(const StepStats& stats) {
   if (reporter_) reporter_->step(stats);
-  if (workers_.size() > 1 && is_due(stats.step, config_.training.compare_every)) compare_workers();
+  if (is_due(stats.step, config_.training.compare_every)) compare_workers();
   const bool is_last = stats.step >= config_.training.steps;
   try {
     if (is_last || is_due(stats.step, config_.training.validate_every)) validate();
     if (is_last || is_due(stats.step, config_.training.sample_every)) sample();
-  } catch (...) {  // whatever is wrong there, the training done so far is not lost
-    if (workers_.size() == 1) save();
+  } catch (const SharedError&) {  // whatever is wrong there, the training done so far is not lost
+    save();
+    throw;
+  } catch (...) {
+    if (workers_.size() == 1) save();  // with others, which may be waiting elsewhere
     throw;
   }
   if (is_last || is_due(stats.step, config_.checkpoint.every)) save();
@@ -124,9 +137,7 @@ bool TrainingRun::must_stop(const StopSignal& signal) const {
   const bool late =
       limit > 0 && std::chrono::duration<double>(Clock::now() - started_).count() >= limit;
   // All stop after the same step, whoever was asked.
-  const at::Tensor asked = at::zeros({1}, at::kInt).fill_(signal.requested() || late ? 1 : 0);
-  workers_.all_reduce(asked, Reduction::kMax, {"stop or go on"});
-  return asked.item<int32_t>() != 0;
+  return on_any_worker(workers_, signal.requested() || late, {"stop or go on"});
 }
 
 TrainSummary TrainingRun::go() {

@@ -30,6 +30,8 @@ class TrainingRun {
   InitializedFrom initialize_from(const Checkpoint& checkpoint) {
     return trainer_.initialize_from(checkpoint);
   }
+  // What it starts from, as the checkpoint of step 0: a new start then needs no other weights.
+  void save_start() { save(); }
   // To the end, or until a worker is asked to stop; saves either way. Collective.
   TrainSummary go();
 

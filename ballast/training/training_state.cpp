@@ -115,9 +115,10 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints,
                 for (const std::string& text : all)
                   std::ranges::move(parse_entries(text), std::back_inserter(manifest.tensors));
                 folder = writer->commit(manifest);
-                delete_old_checkpoints(checkpoints,
-                                       {static_cast<uint64_t>(parts.config.checkpoint.keep_last),
-                                        static_cast<uint64_t>(parts.config.checkpoint.keep_every)});
+                delete_old_checkpoints(
+                    checkpoints,
+                    {static_cast<uint64_t>(parts.config.checkpoint.keep_last),
+                     static_cast<uint64_t>(parts.config.checkpoint.keep_every), folder});
               },
               {"checkpoint commit"});
   return folder;
@@ -145,28 +146,44 @@ void load_training(const Checkpoint& checkpoint, const LanguageModel& model, Par
   }
 }
 
-InitializedFrom initialize_from(const Checkpoint& checkpoint, const LanguageModel& model,
-                                ParameterTable& table) {
-  InitializedFrom result;
-  std::set<std::string> here, there;
-  for (const auto& layer : model.base_layers()) here.insert(layer->name() + ".");
-  for (const TensorEntry& entry : checkpoint.manifest().tensors) {
-    if (entry.name.starts_with("layer."))
-      there.insert(entry.name.substr(0, entry.name.find('.', 6) + 1));
+namespace {
+
+// The part of a BASE layer that a tensor belongs to, which a model has or has not as a whole:
+// "layer.6", or "layer.6 sublayer 2". Empty: it is not of a BASE layer.
+std::string part_of_base_layer(const std::string& tensor) {
+  if (!tensor.starts_with("layer.")) return "";
+  const std::string layer = tensor.substr(0, tensor.find('.', 6));
+  const std::string_view mark = ".sublayer.";
+  const size_t sublayer = tensor.find(mark);
+  if (sublayer == std::string::npos) return layer;
+  const size_t number = sublayer + mark.size();
+  return layer + " sublayer " + tensor.substr(number, tensor.find('.', number) - number);
+}
+
+// Those of `parts` that are not in `others`; of a layer that is missing whole, its name alone.
+std::vector<std::string> without(const std::set<std::string>& parts,
+                                 const std::set<std::string>& others) {
+  std::vector<std::string> result;
+  for (const std::string& part : parts) {
+    const std::string layer = part.substr(0, part.find(' '));
+    if (!others.contains(part) && (part == layer || others.contains(layer))) result.push_back(part);
   }
-  const auto without_dot = [](const std::string& name) { return name.substr(0, name.size() - 1); };
-  for (const std::string& layer : here)
-    if (!there.contains(layer)) result.fresh.push_back(without_dot(layer));
-  for (const std::string& layer : there)
-    if (!here.contains(layer)) result.left_out.push_back(without_dot(layer));
+  return result;
+}
+
+}  // namespace
+
+InitializedFrom initialize_from(const Checkpoint& checkpoint, ParameterTable& table) {
+  std::set<std::string> here, there;
+  for (const Segment& segment : table.segments()) here.insert(part_of_base_layer(segment.name));
+  for (const TensorEntry& entry : checkpoint.manifest().tensors)
+    there.insert(part_of_base_layer(entry.name));
   for (const Segment& segment : table.segments()) {
-    const bool is_fresh = std::ranges::any_of(result.fresh, [&](const std::string& layer) {
-      return segment.name.starts_with(layer + ".");
-    });
-    if (!is_fresh) load_segment(checkpoint, segment.name, table.view(table.master(), segment));
+    if (there.contains(part_of_base_layer(segment.name)))
+      load_segment(checkpoint, segment.name, table.view(table.master(), segment));
   }
   table.copy_master_to_working();
-  return result;
+  return {.fresh = without(here, there), .left_out = without(there, here)};
 }
 
 }  // namespace ballast

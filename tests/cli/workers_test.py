@@ -52,6 +52,9 @@ class InFolder(unittest.TestCase):
     def losses(self, run):
         return {line["step"]: line["loss"] for line in self.records(run) if "loss" in line}
 
+    def validation(self, run):
+        return [line for line in self.records(run) if "valid_loss" in line][-1]
+
     def assert_losses_near(self, run, expected, bound):
         losses = self.losses(run)
         self.assertEqual(losses.keys(), expected.keys())
@@ -71,6 +74,8 @@ class AnyNumberOfWorkers(InFolder):
         for workers in (2, 4, 8):
             self.train(f"by{workers}", workers)
             self.assert_losses_near(f"by{workers}", expected, 1e-9)
+            self.assertAlmostEqual(self.validation(f"by{workers}")["valid_loss"], self.validation("one")["valid_loss"], delta=1e-9)
+            self.assertEqual(self.validation(f"by{workers}")["experts"][0]["loads"], self.validation("one")["experts"][0]["loads"])
         # Ten steps by N, ten more by M.
         for first, second in ((4, 1), (1, 8), (8, 2)):
             run = f"{first}-{second}"
@@ -79,7 +84,6 @@ class AnyNumberOfWorkers(InFolder):
                                   cwd=self.folder, capture_output=True, encoding="utf-8", timeout=300)
             self.assertEqual(stop.returncode, 0, stop.stderr)
             shutil.rmtree(self.folder / run / "checkpoints" / "step_00000020")
-            shutil.rmtree(self.folder / run / "metrics.jsonl", ignore_errors=True)
             again = self.run_well("train", "--run", run, "--resume", "auto", "--workers", second)
             self.assertIn("step_00000010", again.stderr)
             self.assert_losses_near(run, expected, 1e-9)
@@ -96,7 +100,7 @@ class AnyNumberOfWorkers(InFolder):
 
     def test_the_step_line_the_metrics_and_the_validation_tell_of_the_experts(self):
         result = self.train("seen", 2, "--training.log_every=1")
-        self.assertRegex(result.stderr, r"step 20/20 .* greedy 0\.\d\d \| assign [\d.]+ms \d+% \| all2all [\d.]+ms \d+%")
+        self.assertRegex(result.stderr, r"step 20/20 .* greedy 0\.\d\d \| gap \de[-+]\d\d \| assign [\d.]+ms \d+% \| all2all [\d.]+ms \d+%")
         self.assertRegex(result.stderr, r"layer 1 \| greedy routing \| busiest expert [\d.]+ x its share \| \d of 8 experts in use")
         steps = [line for line in self.records("seen") if "loss" in line]
         layer = steps[-1]["layers"][0]
@@ -104,8 +108,15 @@ class AnyNumberOfWorkers(InFolder):
         self.assertTrue(0 < layer["greedy_share"] <= 1)
         self.assertLess(layer["relative_gap"], 1e-6)
         self.assertGreater(layer["exchange_seconds"], 0)
-        use = [line for line in self.records("seen") if "valid_loss" in line][-1]["experts"][0]
-        self.assertEqual(sum(use["loads"]), [line for line in self.records("seen") if "valid_loss" in line][-1]["valid_tokens"])
+        self.assertEqual(sum(self.validation("seen")["experts"][0]["loads"]), self.validation("seen")["valid_tokens"])
+        self.assertEqual(self.validation("seen")["other_routing"]["routing"], "priced")
+
+    def test_a_step_does_not_count_the_time_of_the_validation_before_it(self):
+        self.train("timed", 2, "--training.validate_every=5", "--training.validate_batches=0", "--data.builtin_bytes=200000")
+        for line in self.records("timed"):
+            if "layers" in line:
+                seconds = line["layers"][0]["assign_seconds"] + line["layers"][0]["exchange_seconds"]
+                self.assertLess(seconds, 8 * 16 / line["tokens_per_second"], f"step {line['step']}")
 
     def test_mpirun_starts_them_as_well(self):
         result = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2", BALLAST, "train",
@@ -196,15 +207,32 @@ class FromDenseToSparse(InFolder):
     def test_a_fresh_layer_is_the_identity_so_the_loss_does_not_jump(self):
         dense = ["--training.steps=30", "--run", "dense"]
         self.run_well("train", *TINY, *dense)
-        last = [line for line in self.records("dense") if "valid_loss" in line][-1]["valid_loss"]
+        last = self.validation("dense")["valid_loss"]
         result = self.run_well("train", *TINY, *BASE, "--training.steps=1", "--optimizer.learning_rate=0", "--run", "sparse", "--init-from", "dense")
         self.assertIn("fresh, the identity at first: layer.1", result.stderr)
-        first = [line for line in self.records("sparse") if "valid_loss" in line][-1]["valid_loss"]
-        self.assertAlmostEqual(first, last, places=5)
+        self.assertAlmostEqual(self.validation("sparse")["valid_loss"], last, places=5)
         self.refused("train", *TINY, *BASE, "--model.width=32", "--run", "other", "--init-from", "dense", says=["token_embedding", "another configuration"])
         self.assertFalse((self.folder / "other").exists())
         more = self.run_well("train", *TINY, "--training.steps=1", "--run", "less", "--init-from", "sparse")
         self.assertIn("left out: layer.1", more.stderr)
+        # More sublayers: the new ones are the identity, too. From an export as from a run.
+        self.run_well("export", "sparse", "--out", "exported")
+        deep = self.run_well("train", *TINY, *BASE, "--experts.sublayers=3", "--training.steps=1", "--optimizer.learning_rate=0", "--run", "deep",
+                             "--init-from", "exported", "--workers", 2)
+        self.assertIn("layer.1 sublayer 1, layer.1 sublayer 2", deep.stderr)
+        self.assertAlmostEqual(self.validation("deep")["valid_loss"], self.validation("sparse")["valid_loss"], places=5)
+
+    def test_a_start_that_was_lost_before_its_first_checkpoint_keeps_the_weights(self):
+        self.run_well("train", *TINY, "--training.steps=60", "--run", "dense")
+        command = ["train", *TINY, *BASE, "--training.steps=100000", "--checkpoint.every=0", "--run", "sparse", "--init-from", "dense"]
+        process = subprocess.Popen([BALLAST, *command], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for_steps(self, "sparse", 2, process)
+        process.kill()
+        process.wait()
+        first = self.losses("sparse")[1]
+        again = self.run_well("train", "--run", "sparse", "--resume", "auto", "--training.steps", 2)
+        self.assertIn("step_00000000", again.stderr)
+        self.assertEqual(self.losses("sparse")[1], first)
 
 
 class WrongInput(InFolder):
@@ -241,11 +269,32 @@ class WrongInput(InFolder):
         self.assertNotEqual(result.returncode, 0)
         self.assertRegex(result.stderr, "worker 1")
 
-    def test_a_checkpoint_that_lacks_an_expert(self):
+    def test_a_checkpoint_that_lacks_a_file_or_an_expert(self):
         self.run_well("train", *TINY, *BASE, "--training.steps=4", "--run", "r", "--workers", 2)
         folder = self.folder / "r" / "checkpoints" / "step_00000004"
         (folder / "experts.1-of-2.safetensors").unlink()
         self.refused("train", "--run", "r", "--resume", "auto", "--workers", 2, "--training.steps", 8, says=["experts.1-of-2.safetensors"])
+        # Four experts where eight are wanted.
+        self.run_well("train", *TINY, *BASE, "--experts.count=4", "--training.steps=2", "--run", "four")
+        self.refused("train", *TINY, *BASE, "--run", "eight", "--init-from", "four", "--workers", 2, says=["layer.1.expert"])
+        self.assertFalse((self.folder / "eight").exists())
+
+    def test_data_that_differs_between_workers(self):
+        for name, size in (("here", 60000), ("there", 90000)):
+            (self.folder / name).mkdir()
+            self.run_well("prepare", "builtin", "--builtin-bytes", size, "--out", self.folder / name / "data")
+        (self.folder / "there" / "r").symlink_to(self.folder / "here" / "r")
+        one = [BALLAST, "train", *TINY, *BASE, "--data", "data", "--run", "r"]
+        result = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "1", "--wdir", self.folder / "here", *one,
+                                 ":", "-n", "1", "--wdir", self.folder / "there", *one], capture_output=True, encoding="utf-8", timeout=120)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertRegex(result.stderr, r"data: \d+ tokens, checksum")
+
+    def test_a_number_that_was_resolved_at_the_first_start(self):
+        self.run_well("train", *TINY, *BASE, "--experts.groups=0", "--training.steps=2", "--run", "r", "--workers", 2)
+        self.run_well("train", "--run", "r", "--resume", "auto", "--experts.groups=0", "--training.steps", 4)
+        self.refused("train", "--run", "r", "--resume", "auto", "--training.steps", 6, "--workers", 8,
+                     says=["2 routing groups cannot be divided among 8 workers; with this config 1, 2 would do"])
 
     def test_nccl_without_gpus(self):
         if Path("/dev/nvidiactl").exists():

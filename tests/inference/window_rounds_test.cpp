@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "tests/inference/sparse_model.h"
 
@@ -48,6 +49,23 @@ TEST(WindowRounds, AnyNumberOfWorkersTakesTheSameBatchesOnce) {
       }
     }
   }
+}
+
+// Which windows are taken depends on what lies together alone, not on how it is cut into batches.
+TEST(WindowRounds, SmallerBatchesOfWhatLiesTogetherTakeTheSameWindows) {
+  const EvalWindows windows(test::random_tokens(400, 9), 4, 4);  // 100
+  const auto taken = [&](int64_t batch, int workers) {
+    std::set<uint64_t> all;
+    const WindowChoice choice{.batch = batch, .max_windows = 20, .together = 8};
+    for (const auto& [first, count] : batches_of(windows, choice, workers))
+      for (uint64_t i = 0; i < count; ++i) all.insert(first + i);
+    return all;
+  };
+  const auto whole = taken(8, 1);
+  EXPECT_EQ(whole.size(), 20U);
+  EXPECT_GT(*whole.rbegin(), 80U) << "spread over the source";
+  for (const auto& [batch, workers] : {std::pair(4, 2), {2, 4}, {1, 8}, {2, 1}})
+    EXPECT_EQ(taken(batch, workers), whole) << "batches of " << batch;
 }
 
 }  // namespace

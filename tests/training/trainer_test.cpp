@@ -66,7 +66,7 @@ TEST(Optimizer, OverfitsOneBatch) {
     const auto result =
         next_token_losses_and_gradient(hidden, model.token_embedding(), targets, 1.0 / 64);
     torch::autograd::backward({hidden}, {result.gradient});
-    optimizer.update(step, 1e-2, optimizer.gradient_norm(Owner::kShared));
+    optimizer.update(step, 1e-2, optimizer.gradient_norm(Owner::kShared).item<double>());
     loss = result.losses.mean().item<double>();
   }
   EXPECT_LT(loss, 0.05);
@@ -159,7 +159,7 @@ TEST(Trainer, FrozenParametersStayAsTheyAre) {
   config.weight_decay = 0.5;
   Optimizer optimizer(table, config);
   free.gradient.fill_(1);
-  optimizer.update(1, 0.1, optimizer.gradient_norm(Owner::kShared));
+  optimizer.update(1, 0.1, optimizer.gradient_norm(Owner::kShared).item<double>());
   EXPECT_EQ(table.view(table.master(), table.segment("frozen")).sum().item<float>(), 4);
   EXPECT_LT(free.value.sum().item<float>(), 4);
 }

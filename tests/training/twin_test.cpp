@@ -84,7 +84,7 @@ TEST(Twin, TwentyStepsGiveThePyTorchTwinsLosses) {
                 golden["losses"][static_cast<size_t>(step)].get<double>(), 1e-5)
         << "step " << step;
     optimizer.update(step + 1, learning_rate_at(step, steps, optimizer_config),
-                     optimizer.gradient_norm(Owner::kShared));
+                     optimizer.gradient_norm(Owner::kShared).item<double>());
   }
   EXPECT_LT(golden["losses"].back().get<double>(), golden["losses"].front().get<double>() - 0.5)
       << "the twin must have learned";
