@@ -98,13 +98,15 @@ struct Permutation {
 
 Permutation to_device(const std::vector<int64_t>& order, at::Device device) {
   const auto size = static_cast<int64_t>(order.size());
-  const Tensor both = at::empty({2, size}, at::kLong);
+  // Pinned: a copy from other memory waits for the device.
+  const Tensor both =
+      at::empty({2, size}, at::TensorOptions().dtype(at::kLong).pinned_memory(device.is_cuda()));
   auto* data = both.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < size; ++i) {
     data[i] = order[static_cast<size_t>(i)];
     data[size + data[i]] = i;
   }
-  const Tensor there = both.to(device);
+  const Tensor there = both.to(device, at::kLong, /*non_blocking=*/true);
   return {there.select(0, 0), there.select(0, 1)};
 }
 
