@@ -4,7 +4,9 @@
 #include <ATen/ATen.h>
 
 #include <map>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "ballast/experts/base_layer.h"
 
@@ -35,15 +37,19 @@ class MemoryTape : public RouteTape {
 struct LayerShape {
   int64_t experts = 4, groups = 2, tokens = 32;  // tokens: of all workers
   bool shuffle = true;
+  const char* solver = "exact";
 };
 
 constexpr int64_t kWidth = 8;
 
-// A BASE layer in double, its zero projections randomised.
+inline TableOptions double_on_cpu() { return {.working = at::kDouble, .master = at::kDouble}; }
+
+// A BASE layer, its zero projections randomised.
 struct Layer {
-  Layer(const LayerShape& shape, Communicator& workers)
+  Layer(const LayerShape& shape, Communicator& workers,
+        const TableOptions& options = double_on_cpu())
       : shape(shape), layer(config_of(shape), 1, table, workers) {
-    table.allocate({.working = at::kDouble, .master = at::kDouble});
+    table.allocate(options);
     table.initialize(7);
     randomise();
   }
@@ -55,6 +61,7 @@ struct Layer {
     config.experts.count = shape.experts;
     config.experts.sublayers = 2;
     config.experts.groups = shape.groups;
+    config.experts.solver = shape.solver;
     config.experts.self_check = true;
     return config;
   }
@@ -63,9 +70,11 @@ struct Layer {
   void randomise() {
     for (const Segment& segment : table.segments()) {
       at::manual_seed(std::hash<std::string>()(segment.name));
-      table.view(table.master(), segment)
-          .add_(at::randn(segment.shape, at::kDouble) * (segment.shape.size() > 1 ? 0.4 : 0.2));
+      const at::Tensor noise =
+          at::randn(segment.shape, at::kDouble) * (segment.shape.size() > 1 ? 0.4 : 0.2);
+      table.view(table.master(), segment).add_(noise.to(table.master().options()));
     }
+    table.copy_master_to_working();
   }
 
   Routing routing(RouteTape* tape = nullptr) const {

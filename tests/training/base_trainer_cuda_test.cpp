@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// On a machine with a GPU: a model with BASE layers is trained there.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+
+#include "ballast/inference/batch_tensors.h"
+#include "ballast/kernels/cross_entropy.h"
+#include "ballast/training/trainer.h"
+#include "tests/experts/layer_setting.h"
+#include "tests/support/lone_worker.h"
+#include "tests/support/stalled_gpu.h"
+#include "tests/support/temporary_folder.h"
+
+namespace ballast {
+namespace {
+
+using test::lone_worker;
+
+// Each token says which one follows: quickly learned.
+std::vector<WeightedSource> source() {
+  std::vector<int64_t> ids(4000);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(7 * i % 20);
+  return {{tokens_in_memory(std::move(ids), {.name = "test", .format = "memory"}), 1.0}};
+}
+
+// Routing groups of 30 tokens for 8 experts.
+Config config_of(int64_t micro_steps = 1) {
+  Config config;
+  config.model = {.vocabulary = 20, .width = 32, .layers = 2, .heads = 2, .context = 15};
+  config.experts.layers = 2;
+  config.experts.count = 8;
+  config.experts.sublayers = 1;
+  config.experts.groups = 4;
+  config.training.batch = 8 * micro_steps;
+  config.training.micro_steps = micro_steps;
+  config.training.steps = 30;
+  config.optimizer.learning_rate = 1e-2;
+  config.optimizer.warmup_steps = 5;
+  return config;
+}
+
+ComputePlace gpu(const std::string& precision) {
+  return choose_place({.device = "cuda", .precision = precision, .deterministic = true});
+}
+
+std::vector<double> losses(Trainer& trainer, int64_t steps) {
+  std::vector<double> result;
+  for (int64_t i = 0; i < steps; ++i) result.push_back(trainer.step().loss);
+  return result;
+}
+
+TEST(BaseTrainerCuda, LearnsInBf16AndResumesToTheBit) {
+  const test::TemporaryFolder folder;
+  const Config config = config_of();
+  const ComputePlace place = gpu("bf16");
+  ASSERT_EQ(place.working, at::kBFloat16);
+  ASSERT_EQ(place.master, at::kFloat);
+  Trainer straight(config, place, source(), lone_worker()),
+      first(config, place, source(), lone_worker()), second(config, place, source(), lone_worker());
+  EXPECT_EQ(straight.table().master().scalar_type(), at::kFloat);
+  const auto expected = losses(straight, 30);
+  EXPECT_LT(expected.back(), expected.front() - 1);
+  losses(first, 13);
+  second.resume(Checkpoint(save_training(
+      folder.path(), {config, first.model(), first.table(), first.state()}, lone_worker())));
+  EXPECT_THAT(losses(second, 17),
+              ::testing::ElementsAreArray(expected.begin() + 13, expected.end()));
+  EXPECT_TRUE(at::equal(straight.table().master(), second.table().master()));
+  EXPECT_TRUE(at::equal(straight.table().second_moment(), second.table().second_moment()));
+  for (size_t i = 0; i < 2; ++i) {
+    const auto prices = [&](const Trainer& t) {
+      return t.model().base_layers()[i]->router().prices();
+    };
+    EXPECT_TRUE(at::equal(prices(straight), prices(second)));
+    EXPECT_GT(prices(straight).abs().max().item<double>(), 0);
+  }
+}
+
+TEST(BaseTrainerCuda, TellsHowItsLayersRoute) {
+  Trainer trainer(config_of(2), gpu("fp32"), source(), lone_worker());
+  const double before = trainer.step().loss;
+  StepStats stats;
+  for (int64_t i = 1; i < 30; ++i) {
+    stats = trainer.step();
+    ASSERT_EQ(stats.layers.size(), 2U);
+    for (const LayerStats& layer : stats.layers) {
+      EXPECT_GT(layer.greedy_share, 0);
+      EXPECT_LE(layer.greedy_share, 1);
+      EXPECT_GT(layer.assign_seconds, 0);
+      EXPECT_GE(layer.relative_gap, 0);
+      EXPECT_LE(layer.relative_gap, 1e-6);  // exact in fp32
+      EXPECT_NEAR(layer.prices.sum().item<double>(), 0, 1e-9) << "prices less their mean";
+    }
+  }
+  EXPECT_LT(stats.loss, before - 1);
+}
+
+// The assignments of the CPU's run are repeated on the GPU: what is left is rounding in fp64, of
+// about 1e-15 a step, which ten steps of Adam may blow up where a gradient is nearly zero.
+TEST(BaseTrainerCuda, ComputesTheLossesOfTheCpuInFp64) {
+  const ComputePlace on_gpu = gpu("fp64");
+  for (const int64_t micro_steps : {1, 2}) {
+    test::MemoryTape tape;
+    Trainer there(config_of(micro_steps), on_gpu, source(), lone_worker()),
+        here(config_of(micro_steps), {.working = at::kDouble, .master = at::kDouble}, source(),
+             lone_worker());
+    here.use_tape(&tape);
+    const auto expected = losses(here, 10);
+    EXPECT_LT(expected.back(), expected.front() - 0.2) << "it learns";
+    there.use_tape(&tape);
+    const auto got = losses(there, 10);
+    EXPECT_EQ(tape.replayed, 2 * 10 * micro_steps);
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-7) << i;
+  }
+}
+
+// From the batch on the host to the last gradient: as the trainer does it.
+TEST(BaseTrainerCuda, AMicroStepNeverWaitsForTheGpu) {
+  const Config config = config_of();
+  const ComputePlace place = gpu("bf16");
+  ParameterTable table;
+  const LanguageModel model(config, table, lone_worker());
+  table.allocate({.device = place.device, .working = place.working, .master = place.master});
+  table.initialize(1);
+  const BatchStream batches(source(), {.context = 15, .global_batch = 8, .micro_steps = 1});
+  const auto forward = [&](uint64_t step) {
+    const Batch batch = batches.at(step, 0, 0, 1);
+    const BatchTensors tensors = to_device(batch, place.device);
+    const at::Tensor hidden = model.forward(
+        tensors.inputs, {.mode = RoutingMode::kBalanced,
+                         .training = TrainingRoute{.groups = 4, .seed = 1, .step = step}});
+    return std::pair(hidden, next_token_losses_and_gradient(hidden, model.token_embedding(),
+                                                            tensors.targets, 1.0 / (8 * 15)));
+  };
+  const auto backward = [](const auto& result) {
+    torch::autograd::backward({result.first}, {result.second.gradient});
+  };
+  for (uint64_t step = 0; step < 2; ++step) backward(forward(step));
+  at::Tensor sum;
+  {
+    test::StalledGpu stalled;
+    const auto result = forward(2);
+    EXPECT_TRUE(stalled.stands()) << "forward";
+    backward(result);
+    EXPECT_TRUE(stalled.stands()) << "backward";
+    sum = result.second.losses.mean();
+  }
+  EXPECT_NEAR(sum.item<double>(), std::log(20), 0.1)
+      << "an untrained model, on a batch that arrived";
+}
+
+}  // namespace
+}  // namespace ballast
