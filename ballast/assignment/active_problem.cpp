@@ -157,10 +157,10 @@ ActiveProblem ActiveRows::read(const AssignmentProblem& problem, const LoadBound
   }
   if (copy_.empty() || active.scores != copy_.data()) copy();
   const Finite finite = finite_scores(active);
-  if (active.tokens > 0 && std::isinf(finite.lowest)) fail("no score is finite");
+  const float lowest = std::isinf(finite.lowest) ? 0 : finite.lowest;  // inf: none is finite
   for (float& score : copy_) {
     if (std::isfinite(score)) continue;
-    score = finite.lowest;
+    score = lowest;
     ++replaced_;
   }
   active.largest_magnitude = finite.largest_magnitude;

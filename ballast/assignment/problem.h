@@ -37,8 +37,8 @@ LoadBounds equal_loads(int64_t tokens, int64_t experts);
 // `tokens`.
 LoadBounds at_most(std::span<const int64_t> capacities, int64_t tokens);
 
-// What a NaN or an infinity among the scores means. kLowest: the lowest finite score of the matrix
-// (each is counted). kForbid: -inf forbids the pair; NaN and +inf are still refused.
+// What a NaN or an infinity among the scores means. kLowest: the lowest finite score of the matrix,
+// 0 if there is none (each is counted). kForbid: -inf forbids the pair; NaN and +inf are refused.
 enum class NonFinite : uint8_t { kReject, kLowest, kForbid };
 
 // Give each token one expert so that loads keep to their bounds and the sum of scores is largest.

@@ -130,8 +130,12 @@ Dispatch TokenRouter::route_by_choice(const Tensor& affinities, const Routing& r
 }
 
 const Tensor& TokenRouter::prices_on(at::Device device) {
-  if (!prices_there_.defined() || prices_there_.device() != device)
-    prices_there_ = prices_.to(device);
+  if (!prices_there_.defined() || prices_there_.device() != device) {
+    // From memory that the GPU reads by itself: the host does not wait.
+    prices_there_ = device.is_cpu()
+                        ? prices_
+                        : prices_.pin_memory().to(device, at::kDouble, /*non_blocking=*/true);
+  }
   return prices_there_;
 }
 

@@ -224,7 +224,7 @@ class Mistakes(InFolder):
         self.refused("generate", "nowhere", says="nowhere")
         self.refused("train", *TINY, "--run", "run", "--training.sample_prompt", b"\xff".decode("latin1").encode("latin1"), says="UTF-8")
         self.refused("bench", "step", "--no-twin", "--size", "256,16,1,0,32,4", says="model.heads")
-        self.refused("bench", "step", "--no-twin", "--size", "1,2,3", says="six numbers")
+        self.refused("bench", "step", "--no-twin", "--size", "1,2,3", says="6 numbers")
         self.refused("bench", "step", "--stepz", "3", says=["--steps", "ballast bench step --help"])
         self.refused("train", "--run", "x" * 300, *TINY, says="x" * 300)
         self.assertEqual(list(self.folder.iterdir()), [], "a refused command leaves nothing behind")

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "ballast/comm/launch.h"
 
@@ -17,18 +18,17 @@ inline std::string program_beside(const std::string& name) {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
 }
 
-// All tests of `program`, on `workers` real processes with data of their own. `kind`: what
-// workers_main.cpp takes.
-inline void expect_all_pass(const std::string& program, int workers, const std::string& kind) {
+// All tests of a program with workers_main.cpp, on `workers` real processes with data of their own.
+inline void expect_all_pass(int workers, const std::vector<std::string>& command) {
   testing::internal::CaptureStderr();
   testing::internal::CaptureStdout();
-  const LaunchResult result = run_workers({workers, {program, kind, "--gtest_brief=1"}});
+  const LaunchResult result = run_workers({workers, command});
   const std::string output = testing::internal::GetCapturedStdout(),
                     errors = testing::internal::GetCapturedStderr();
   EXPECT_EQ(result.code, 0) << result.reason << "\n" << output << errors;
   for (int worker = 0; worker < workers; ++worker) {
-    EXPECT_THAT(errors, testing::ContainsRegex(
-                            fmt::format("worker {} of {}: [0-9]+ tests passed", worker, workers)));
+    EXPECT_THAT(errors, testing::ContainsRegex(fmt::format(
+                            "worker {} of {}: [0-9][0-9]+ tests passed", worker, workers)));
   }
 }
 

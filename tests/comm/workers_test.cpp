@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ballast/comm/launch.h"
+#include "tests/comm/run_worker_tests.h"
 
 namespace ballast {
 namespace {
@@ -17,24 +18,9 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
-// Beside this program: the build folder, or that of a dist.
-std::string program() {
-  return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "workers_tests";
-}
+using test::expect_all_pass;
 
-// All tests of workers_tests, on `workers` real processes with data of their own.
-void expect_all_pass(int workers, const std::vector<std::string>& command) {
-  testing::internal::CaptureStderr();
-  testing::internal::CaptureStdout();
-  const LaunchResult result = run_workers({workers, command});
-  const std::string output = testing::internal::GetCapturedStdout(),
-                    errors = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(result.code, 0) << result.reason << "\n" << output << errors;
-  for (int worker = 0; worker < workers; ++worker) {
-    EXPECT_THAT(errors, ContainsRegex(fmt::format("worker {} of {}: [0-9][0-9]+ tests passed",
-                                                  worker, workers)));
-  }
-}
+std::string program() { return test::program_beside("workers_tests"); }
 
 void expect_all_pass(int workers, const std::string& kind) {
   expect_all_pass(workers, std::vector<std::string>{program(), kind, "--gtest_brief=1"});

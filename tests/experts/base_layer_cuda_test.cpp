@@ -250,7 +250,10 @@ TEST_F(BaseLayerCuda, NeverWaitsForTheGpuInTraining) {
     const auto options = l.table.working().options();
     const Tensor x = random_rows(shape.tokens, 12).to(options).requires_grad_(),
                  dy = random_rows(shape.tokens, 13).to(options);
-    const auto forward = [&] { return l.layer.forward(x, l.routing()); };
+    const auto forward = [&] {  // as after an update, with new start prices
+      l.layer.router().set_prices(at::linspace(-1, 1, shape.experts, at::kDouble));
+      return l.layer.forward(x, l.routing());
+    };
     const auto backward = [&](const Tensor& y) { torch::autograd::grad({y}, {x}, {dy}); };
     for (int i = 0; i < 2; ++i) backward(forward());
     StalledGpu gpu;

@@ -179,6 +179,8 @@ TEST(BaseLayer, ScoresThatAreNotFiniteAreForTheLossToShow) {
   const Tensor y = l.layer.forward(h, l.routing());
   EXPECT_TRUE(y[3].isnan().any().item<bool>());
   EXPECT_TRUE(y.slice(0, 4).isfinite().all().item<bool>());
+  h.fill_(NAN);
+  EXPECT_TRUE(l.layer.forward(h, l.routing()).isnan().all().item<bool>());
 }
 
 }  // namespace

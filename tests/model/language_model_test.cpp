@@ -8,6 +8,7 @@
 
 #include "ballast/kernels/cross_entropy.h"
 #include "ballast/model/model_size.h"
+#include "tests/support/config_of.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/lone_worker.h"
 
@@ -29,7 +30,7 @@ ModelConfig small() {
 
 struct DoubleModel {
   explicit DoubleModel(const ModelConfig& config)
-      : model({.model = config}, table, test::lone_worker()) {
+      : model(test::config_of(config), table, test::lone_worker()) {
     table.allocate({.working = at::kDouble, .master = at::kDouble});
     table.initialize(1);
   }
@@ -107,7 +108,7 @@ TEST(LanguageModel, CacheRowsMayDifferInLength) {
 
 TEST(LanguageModel, SizeCountsWhatTheTableHolds) {
   for (int64_t hidden : {0, 12}) {
-    Config config{.model = small()};
+    Config config = test::config_of(small());
     config.model.hidden = hidden;
     ParameterTable table;
     const LanguageModel model(config, table, test::lone_worker());

@@ -144,6 +144,20 @@ TEST(Trainer, AStepThatIsNotFiniteMovesNothing) {
   EXPECT_TRUE(at::equal(trainer.table().second_moment(), moments));
 }
 
+// All affinities are NaN then: the step is skipped, as any other.
+TEST(Trainer, ABaseModelThatDivergedSkipsTheStep) {
+  Config config = tiny();
+  config.experts.layers = 1;
+  config.experts.sublayers = 1;
+  config.experts.groups = 2;
+  Trainer trainer(config, {}, random_source(5000, 20), test::lone_worker());
+  losses(trainer, 2);
+  trainer.table()
+      .view(trainer.table().working(), trainer.table().segment("block.0.attention.norm.weight"))
+      .fill_(NAN);
+  EXPECT_NE(trainer.step().skipped, "");
+}
+
 TEST(Trainer, FrozenParametersStayAsTheyAre) {
   ParameterTable table;
   table.declare({.name = "frozen",

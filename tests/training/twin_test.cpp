@@ -12,6 +12,7 @@
 #include "ballast/model/language_model.h"
 #include "ballast/training/optimizer.h"
 #include "ballast/training/schedule.h"
+#include "tests/support/config_of.h"
 #include "tests/support/lone_worker.h"
 
 namespace ballast {
@@ -62,7 +63,7 @@ TEST(Twin, TwentyStepsGiveThePyTorchTwinsLosses) {
   optimizer_config.clip_norm = training["clip_norm"];
 
   ParameterTable table;
-  const LanguageModel model({.model = config}, table, test::lone_worker());
+  const LanguageModel model(test::config_of(config), table, test::lone_worker());
   table.allocate({});
   set_weights(table);
   Optimizer optimizer(table, optimizer_config);

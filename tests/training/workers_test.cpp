@@ -4,11 +4,10 @@
 namespace ballast {
 namespace {
 
-const std::string kProgram = "training_workers_tests";
-
 class TrainingWorkersOf : public testing::TestWithParam<int> {};
 TEST_P(TrainingWorkersOf, PassAllTests) {
-  test::expect_all_pass(test::program_beside(kProgram), GetParam(), "mpi");
+  test::expect_all_pass(GetParam(),
+                        {test::program_beside("training_workers_tests"), "mpi", "--gtest_brief=1"});
 }
 INSTANTIATE_TEST_SUITE_P(Mpi, TrainingWorkersOf, testing::Values(1, 2, 4, 8),
                          [](const auto& info) { return std::to_string(info.param); });
