@@ -155,9 +155,10 @@ void print_summary(const TrainSummary& s) {
              s.checkpoint.string());
   if (s.validation && !s.validation->result.experts.empty()) {
     const std::filesystem::path tokenizer = tokenizer_folder_of(s.run);
-    fmt::print("\nWhat the experts do\n{}\n",
-               expert_table(s.validation->result.experts, s.base_layer_places,
-                            tokenizer.empty() ? nullptr : load_tokenizer(tokenizer.string()).get()));
+    fmt::print(
+        "\nWhat the experts do\n{}\n",
+        expert_table(s.validation->result.experts, s.base_layer_places,
+                     tokenizer.empty() ? nullptr : load_tokenizer(tokenizer.string()).get()));
   }
   fmt::print("Next:\n");
   if (!s.finished) fmt::print("  ballast train --run {} --resume auto\n", s.run.string());
