@@ -16,6 +16,7 @@
 #include "ballast/system/progress.h"
 #include "ballast/system/stop_signal.h"
 #include "cli/commands.h"
+#include "cli/complaint.h"
 #include "cli/eval_data.h"
 #include "cli/eval_report.h"
 #include "cli/model_options.h"
@@ -116,7 +117,12 @@ class Watch {
   std::optional<Progress> progress_;
 };
 
-[[noreturn]] void stopped() { throw SharedError("stopped before the end: nothing to report"); }
+// As a program that a signal ended.
+int stopped(const Communicator& workers) {
+  constexpr int kInterrupted = 130;
+  if (workers.rank() == 0) complain("stopped before the end: nothing to report", kInterrupted);
+  return kInterrupted;
+}
 
 struct Job {
   const Options& options;
@@ -140,7 +146,8 @@ int evaluate_all(const Job& job, Communicator& workers, int64_t stride) {
       const EvaluationOptions options{.batch = job.options.batch, .routing = routing};
       report.results.push_back({routing, evaluate(*job.loaded.model, job.loaded.place, job.windows,
                                                   options, watch.advance())});
-      if (report.results.back().evaluation.tokens < job.windows.predictions()) stopped();
+      if (report.results.back().evaluation.tokens < job.windows.predictions())
+        return stopped(workers);
     }
   }
   const RoutingMode usual = choose_routing(job.loaded, "");
@@ -160,7 +167,8 @@ int audit_all(const Job& job, Communicator& workers) {
       options.routing = routing;
       summary.audits.push_back({routing, audit_causality(*job.loaded.model, job.loaded.place,
                                                          job.windows, options, watch.advance())});
-      if (static_cast<uint64_t>(summary.audits.back().audit.windows) < windows) stopped();
+      if (static_cast<uint64_t>(summary.audits.back().audit.windows) < windows)
+        return stopped(workers);
     }
   }
   if (workers.rank() == 0) fmt::print("{}", job.options.json ? to_json(summary) : to_text(summary));

@@ -26,7 +26,7 @@ Counted from the configuration alone: nothing is allocated, no data opened.
 
 Examples
   ballast params configs/paper_base_44b.toml --workers 128
-  ballast params configs/first_run.toml --experts.layers 1 --experts.count 8
+  ballast params configs/first_run.toml --experts.count 64
   ballast params --model.vocabulary 50304 --model.width 1024 --model.layers 24 --json
 
 JSON keys (--json): shared (parameters every worker holds), per_expert (of one expert, in all BASE

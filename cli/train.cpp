@@ -11,6 +11,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "ballast/comm/agreement.h"
 #include "ballast/comm/texts.h"
 #include "ballast/inference/loaded_model.h"
 #include "ballast/system/error.h"
@@ -37,7 +38,7 @@ Examples
   A BASE model of 8 experts by 4 workers on this machine, which goes on if a worker dies:
     ballast train --experts.layers 1 --experts.count 8 --workers 4 --max-restarts 3
   By workers that mpirun or srun starts, on one machine or many:
-    mpirun -n 8 ballast train --config configs/first_run.toml --run runs/mine
+    mpirun -n 2 ballast train --config configs/first_run.toml --run runs/mine
   A dense model goes on as a sparse one:
     ballast train --init-from runs/dense --config dense.toml --experts.layers 1 --run runs/sparse
   See what a run would use, as TOML:
@@ -161,7 +162,10 @@ void print_summary(const TrainSummary& s) {
                      tokenizer.empty() ? nullptr : load_tokenizer(tokenizer.string()).get()));
   }
   fmt::print("Next:\n");
-  if (!s.finished) fmt::print("  ballast train --run {} --resume auto\n", s.run.string());
+  if (!s.finished) {
+    fmt::print("  ballast train --run {} --resume auto{}\n", s.run.string(),
+               s.workers > 1 ? fmt::format(" --workers {}", s.workers) : "");
+  }
   fmt::print("  ballast generate {0}\n  ballast eval {0}\n  tensorboard --logdir {0}/tensorboard\n",
              s.run.string());
 }
@@ -179,6 +183,8 @@ int run(const Options& options) {
   }
   return run_as_worker(options.workers, [&](World& world) {
     Communicator& workers = world.everyone();
+    const Fact given[] = {{"--run", options.run}};
+    check_agreement(workers, given, {"start"});
     request.run = gather_texts(workers, request.run.string(), {"run directory"}).front();
     const TrainSummary summary = train(request, world);
     if (workers.rank() == 0) options.json ? print_json(summary) : print_summary(summary);

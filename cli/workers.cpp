@@ -165,6 +165,8 @@ bool must_launch(const WorkerOptions& options) {
 int launch_workers(const WorkerOptions& options, const Words& extra_arguments,
                    const Words& restart_arguments) {
   Words arguments = extra_arguments;
+  if (options.prefix_lines && std::ranges::count(own_command_line(), "--json") > 0)
+    fail("--prefix-lines would break what --json prints: leave one of them out");
   for (int64_t restarts = 0;; ++restarts) {
     const LaunchResult result =
         run_workers({static_cast<int>(options.workers),

@@ -245,7 +245,7 @@ void all_or_none(Communicator& group, const std::function<void()>& work, Label l
   for (size_t worker = 0; worker < all.size(); ++worker) {
     if (all[worker].empty() || std::ranges::count(lines, all[worker]) > 0) continue;
     lines.push_back(all[worker]);
-    if (group.size() > 1 && std::ranges::count(all, all[worker]) < group.size())
+    if (worker > 0 && std::ranges::count(all, all[worker]) < group.size())
       lines.back() = fmt::format("worker {}: {}", worker, all[worker]);
   }
   if (!lines.empty()) throw SharedError(fmt::format("{}", fmt::join(lines, "\n")));

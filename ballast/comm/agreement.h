@@ -45,7 +45,7 @@ struct NamedTensor {
 void check_equal(Communicator& group, std::span<const NamedTensor> tensors, Label label);
 
 // Collective. Does `work` on every worker; where it throws a UserError, all throw a SharedError
-// that says what happened on whom. For what may fail on some: files, memory.
+// that says what happened, and on whom if not on worker 0. For what may fail: files, memory.
 void all_or_none(Communicator& group, const std::function<void()>& work, Label label);
 
 }  // namespace ballast

@@ -40,7 +40,7 @@ int number(const std::ssub_match& match) { return std::stoi(match.str()); }
 }  // namespace
 
 std::optional<std::string> MpirunOutput::take(std::string_view line) {
-  static const std::regex tag(R"(^\[\d+,(\d+)\]<std(?:out|err)>:\s?)");
+  static const std::regex tag(R"(^\[\d+,(\d+)\]<std(?:out|err)>:)");
   std::string text(line);
   std::smatch match;
   if (std::regex_search(text, match, tag))

@@ -134,8 +134,8 @@ void check_experts(const ExpertsConfig& experts, int64_t blocks) {
 
 void check_workers(const Config& config, int64_t workers) {
   const int64_t rows = config.training.batch / config.training.micro_steps;
-  int64_t most = rows;  // every divisor of this is a number of workers that would do
-  if (config.experts.layers > 0)
+  int64_t most = rows;            // every divisor of this is a number of workers that would do
+  if (config.experts.layers > 0)  // gcd(x, 0) is x
     most = std::gcd(std::gcd(rows, config.experts.count), config.experts.groups);
   std::vector<int64_t> would_do;
   for (int64_t i = 1; i <= most; ++i)
@@ -148,7 +148,8 @@ void check_workers(const Config& config, int64_t workers) {
   check("training.batch", "sequences of a micro-step", rows);
   if (config.experts.layers == 0) return;
   check("experts.count", "experts", config.experts.count);
-  check("experts.groups", "routing groups", config.experts.groups);
+  if (config.experts.groups == 0) return;
+  check("experts.groups (fixed when a run starts)", "routing groups", config.experts.groups);
   if (rows % config.experts.groups != 0) {
     fail("experts.groups: {} routing groups do not divide the {} sequences of a micro-step",
          config.experts.groups, rows);

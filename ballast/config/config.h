@@ -109,7 +109,7 @@ void set_knob(Config& config, const std::string& key, const std::string& value);
 // Ranges are checked as values are set; this checks what involves several values.
 void check_config(const Config& config);
 // What has to fit the number of workers: it divides experts, routing groups and the sequences of a
-// micro-step. REQUIRES: experts.groups is resolved.
+// micro-step. experts.groups may still be 0.
 void check_workers(const Config& config, int64_t workers);
 
 // The resolved configuration as TOML, every knob with its help, readable by read_config_text.

@@ -61,7 +61,7 @@ void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {
               "run starts with, kept when it goes on with others");
   section.add("shuffle", &e.shuffle, "mix the tokens of all groups at random before assigning");
   section.add("solver", &e.solver, {"exact", "auction", "sinkhorn"},
-              "how tokens are assigned in training: the optimum, or the paper's auction");
+              "how tokens are assigned in training: the optimum, the paper's auction, or Sinkhorn");
   section
       .add("test_routing", &e.test_routing, {"greedy", "priced"},
            "how validation and samples route: greedy, each token to its best expert; priced, to "

@@ -53,6 +53,9 @@ struct Routing {
   RoutingMode mode = RoutingMode::kGreedy;
   // With kBalanced alone. Without it a worker's tokens are one group, not shuffled.
   std::optional<TrainingRoute> training = {};
+  // [T] bool, not in training; undefined: all. The others are padding: kBalanced balances without
+  // them.
+  at::Tensor counted = {};
   std::function<void(const SeenRoute&)> seen = {};  // not called in training
   RouteTape* tape = nullptr;                        // used in training alone
 };

@@ -118,7 +118,7 @@ void TokenRouter::observe(const Tensor& scores, const TensorAssignment& result) 
 Dispatch TokenRouter::route_by_choice(const Tensor& affinities, const Routing& routing) {
   Tensor scores = affinities, expert_of_token;
   if (routing.mode == RoutingMode::kBalanced) {
-    expert_of_token = assigner_.assign(scores).expert_of_token.to(at::kLong);
+    expert_of_token = balanced_choice(scores, routing.counted);
   } else {
     if (routing.mode == RoutingMode::kPriced)
       scores = scores - prices_on(scores.device()).to(at::kFloat);
@@ -127,6 +127,13 @@ Dispatch TokenRouter::route_by_choice(const Tensor& affinities, const Routing& r
   if (routing.seen) routing.seen({layer_, expert_of_token, scores});
   return dispatch_by_counts(workers_, places_.experts, expert_of_token,
                             {"expert counts", static_cast<int>(layer_)});
+}
+
+Tensor TokenRouter::balanced_choice(const Tensor& scores, const Tensor& counted) {
+  if (!counted.defined()) return assigner_.assign(scores).expert_of_token.to(at::kLong);
+  const Tensor rows = counted.nonzero().view({-1});
+  const Tensor chosen = assigner_.assign(scores.index_select(0, rows)).expert_of_token;
+  return scores.argmax(1).index_copy_(0, rows, chosen.to(at::kLong));
 }
 
 const Tensor& TokenRouter::prices_on(at::Device device) {

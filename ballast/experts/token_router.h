@@ -36,6 +36,7 @@ class TokenRouter {
   at::Tensor affinities(const at::Tensor& tokens) const;  // [T, E] fp32
   Dispatch route_groups(const at::Tensor& scores, const Routing& routing);
   Dispatch route_by_choice(const at::Tensor& scores, const Routing& routing);
+  at::Tensor balanced_choice(const at::Tensor& scores, const at::Tensor& counted);  // [T] int64
   TensorAssignment assign(const at::Tensor& scores, const Routing& routing);
   void observe(const at::Tensor& scores, const TensorAssignment& result);
   const at::Tensor& prices_on(at::Device device);

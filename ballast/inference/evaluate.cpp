@@ -2,6 +2,7 @@
 #include "ballast/inference/evaluate.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 
@@ -19,6 +20,24 @@ namespace ballast {
 
 namespace {
 
+// 1 for tokens of the text, [rows * context]: up to a row's last target. What follows fills it up.
+std::vector<uint8_t> tokens_of_text(const Batch& batch) {
+  std::vector<uint8_t> real(batch.targets.size());
+  const auto context = static_cast<size_t>(batch.context);
+  for (size_t row = 0; row < real.size(); row += context) {
+    size_t end = context;
+    while (end > 0 && batch.targets[row + end - 1] < 0) --end;
+    std::fill_n(real.begin() + static_cast<ptrdiff_t>(row), end, uint8_t{1});
+  }
+  return real;
+}
+
+at::Tensor to_mask(const std::vector<uint8_t>& values, at::Device device) {
+  const at::Tensor mask = at::empty({std::ssize(values)}, at::kBool);
+  std::ranges::copy(values, static_cast<uint8_t*>(mask.mutable_data_ptr()));
+  return mask.to(device);
+}
+
 // Counts what the BASE layers do with the inputs of targets that count.
 class ExpertCounter {
  public:
@@ -31,11 +50,14 @@ class ExpertCounter {
   }
 
   // A routing that counts the tokens of `batch`, which must outlive it.
-  Routing watching(RoutingMode mode, const Batch& batch) {
+  Routing watching(RoutingMode mode, const Batch& batch, at::Device device) {
     if (uses.empty()) return {.mode = mode};
     std::vector<uint8_t> counted;
     for (const int64_t target : batch.targets) counted.push_back(target >= 0 ? 1 : 0);
-    return {.mode = mode, .seen = [this, &batch, counted](const SeenRoute& route) {
+    return {.mode = mode,
+            .counted = mode == RoutingMode::kBalanced ? to_mask(tokens_of_text(batch), device)
+                                                      : at::Tensor(),
+            .seen = [this, &batch, counted](const SeenRoute& route) {
               const auto place = std::ranges::find(places_, route.layer) - places_.begin();
               const at::Tensor expert = route.expert_of_token.to(at::kCPU, at::kInt);
               const auto* begin = expert.const_data_ptr<int32_t>();
@@ -75,7 +97,7 @@ Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
     const Batch read = rounds.take(round).batch;
     const BatchTensors tensors = to_device(read, place.device);
     const at::Tensor hidden =
-        model.forward(tensors.inputs, experts.watching(options.routing, read));
+        model.forward(tensors.inputs, experts.watching(options.routing, read, place.device));
     const at::Tensor losses =
         next_token_losses(hidden, model.token_embedding().value, tensors.targets);
     sum += losses.sum(at::kDouble).item<double>();

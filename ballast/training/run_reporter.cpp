@@ -38,7 +38,7 @@ nlohmann::json layers_json(const std::vector<LayerStats>& layers) {
   return list;
 }
 
-// " | greedy 0.83 | gap 0e+00 | assign 1.2ms 2% | all2all 3.4ms 5%", over all BASE layers.
+// " | greedy 0.83 | gap 0 | assign 1.2ms 2% | all2all 3.4ms 5%", over all BASE layers.
 std::string layers_text(const StepStats& stats) {
   if (stats.layers.empty()) return "";
   double greedy = 0, assign = 0, exchange = 0, gap = 0;
@@ -48,9 +48,10 @@ std::string layers_text(const StepStats& stats) {
     exchange += layer.exchange_seconds;
     gap = std::max(gap, layer.relative_gap);
   }
+  const std::string gap_text = gap < 1e-12 ? "0" : fmt::format("{:.0e}", gap);
   return fmt::format(
-      " | greedy {:.2f} | gap {:.0e} | assign {:.1f}ms {:.0f}% | all2all {:.1f}ms {:.0f}%", greedy,
-      gap, 1e3 * assign, 100 * assign / stats.seconds, 1e3 * exchange,
+      " | greedy {:.2f} | gap {} | assign {:.1f}ms {:.0f}% | all2all {:.1f}ms {:.0f}%", greedy,
+      gap_text, 1e3 * assign, 100 * assign / stats.seconds, 1e3 * exchange,
       100 * exchange / stats.seconds);
 }
 

@@ -26,6 +26,10 @@ RunStart run_start(const TrainRequest& request, int64_t step) {
   return {static_cast<uint64_t>(step), version(), request.command_line, describe_hardware().dump()};
 }
 
+const char* precision_name(at::ScalarType type) {
+  return type == at::kDouble ? "fp64" : type == at::kBFloat16 ? "bf16" : "fp32";
+}
+
 void announce_experts(const Config& config, const ModelSize& size) {
   const ExpertsConfig& e = config.experts;
   if (e.layers == 0) return;
@@ -51,7 +55,7 @@ void announce(const Config& config, const std::filesystem::path& run, const Trai
   log_info("training: {} steps of {} x {} tokens, {} in all ({:.1f} epochs), on {} in {}{}",
            config.training.steps, config.training.batch, config.model.context, format_count(tokens),
            trainer.batches().epochs(0, static_cast<uint64_t>(config.training.steps)),
-           trainer.place().device.str(), c10::toString(trainer.place().working),
+           trainer.place().device.str(), precision_name(trainer.place().working),
            workers > 1 ? fmt::format(", by {} workers over {}", workers, world.transport()) : "");
   log_info("run directory: {}", run.string());
 }
@@ -120,6 +124,7 @@ TrainingData open_data_together(Config& config, const std::filesystem::path& run
 }
 
 void resolve_groups(Config& config, Communicator& workers) {
+  check_workers(config, workers.size());
   if (config.experts.layers > 0 && config.experts.groups == 0)
     config.experts.groups = workers.size();
   check_workers(config, workers.size());

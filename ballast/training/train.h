@@ -35,6 +35,7 @@ Config resolve_config(const TrainRequest& request);
 struct TrainSummary {
   std::filesystem::path run, checkpoint;  // checkpoint: the newest
   int64_t step = 0, tokens = 0, skipped = 0, parameters = 0;
+  int workers = 1;
   double seconds = 0;
   std::optional<double> loss;  // of the last step; none was made: nothing
   bool finished = false;       // false: stopped early by a signal or max_time

@@ -169,6 +169,7 @@ TrainSummary TrainingRun::summary(std::optional<double> last_loss) const {
   s.tokens = state.tokens;
   s.skipped = state.guard.skipped;
   s.parameters = model_size(config_).total;
+  s.workers = workers_.size();
   s.seconds = state.seconds;
   s.loss = last_loss;
   s.finished = state.step >= config_.training.steps;

@@ -268,7 +268,7 @@ class Workers(Evaluating):
             process.kill()
         self.assertEqual(out, "")
         self.assertEqual(error.count("stopped before the end"), 1, error)
-        self.assertEqual(process.returncode, 2, error)
+        self.assertEqual(process.returncode, 130, error)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ class AnyNumberOfWorkers(InFolder):
 
     def test_the_step_line_the_metrics_and_the_validation_tell_of_the_experts(self):
         result = self.train("seen", 2, "--training.log_every=1")
-        self.assertRegex(result.stderr, r"step 20/20 .* greedy 0\.\d\d \| gap \de[-+]\d\d \| assign [\d.]+ms \d+% \| all2all [\d.]+ms \d+%")
+        self.assertRegex(result.stderr, r"step 20/20 .* greedy 0\.\d\d \| gap (?:0|\de[-+]\d\d) \| assign [\d.]+ms \d+% \| all2all [\d.]+ms \d+%")
         self.assertRegex(result.stderr, r"layer 1 \| greedy routing \| busiest expert [\d.]+ x its share \| \d of 8 experts in use")
         steps = [line for line in self.records("seen") if "loss" in line]
         layer = steps[-1]["layers"][0]
@@ -238,16 +238,20 @@ class FromDenseToSparse(InFolder):
 class WrongInput(InFolder):
     def test_numbers_of_workers_that_do_not_divide(self):
         self.refused("train", *TINY, *BASE, "--run", "r", "--training.batch=9", "--workers", 3, says=["experts.count: 8 experts cannot be divided among 3 workers"])
-        self.refused("train", *TINY, *BASE, "--run", "r", "--experts.groups=2", "--workers", 4, says=["experts.groups: 2 routing groups cannot be divided among 4 workers"])
+        self.refused("train", *TINY, *BASE, "--run", "r", "--experts.groups=2", "--workers", 4, says=["experts.groups (fixed when a run starts): 2 routing groups cannot be divided among 4 workers"])
         self.refused("train", *TINY, *BASE, "--run", "r", "--training.batch=12", says=["experts.groups: 8 routing groups do not divide the 12 sequences"])
         self.refused("train", *TINY, "--run", "r", "--training.batch=6", "--workers", 4, says=["training.batch: 6 sequences"])
         self.assertEqual(list(self.folder.glob("r*")), [], "nothing is left behind")
+
+    def test_the_numbers_of_workers_that_would_do_are_named(self):
+        self.refused("train", *TINY, *BASE[:-1], "--run", "r", "--workers", 3, says=["8 sequences of a micro-step cannot be divided among 3 workers; with this config 1, 2, 4, 8 would do"])
 
     def test_configs_that_cannot_be(self):
         self.refused("train", *TINY, "--experts.layers=3", says="3 BASE layers do not fit between 2 blocks")
         self.refused("train", *TINY, "--experts.layers=2", "--experts.placement=top", says="top is for one BASE layer")
         self.refused("train", *TINY, "--workers", 0, says="--workers")
         self.refused("train", *TINY, "--max-restarts", 1, says="--workers")
+        self.refused("train", *TINY, "--workers", 2, "--prefix-lines", "--json", says="--prefix-lines would break what --json prints")
 
     def test_workers_that_are_started_differently(self):
         command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]

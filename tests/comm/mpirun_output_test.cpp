@@ -79,9 +79,9 @@ TEST(MpirunOutput, TagsBecomeNamesAndTaggedLinesAreNeverTakenForMpiruns) {
   MpirunOutput output;
   EXPECT_EQ(shown(output,
                   "[1,12]<stderr>:step 3\n[1,0]<stdout>:\n"
-                  "[1,2]<stderr>: MPI_ABORT was invoked on rank 7 in communicator X\n"),
+                  "[1,2]<stderr>:  MPI_ABORT was invoked on rank 7 in communicator X\n"),
             "worker 12: step 3\nworker 0: \n"
-            "worker 2: MPI_ABORT was invoked on rank 7 in communicator X\n");
+            "worker 2:   MPI_ABORT was invoked on rank 7 in communicator X\n");
   EXPECT_FALSE(output.failure());
 }
 

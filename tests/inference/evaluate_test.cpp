@@ -3,12 +3,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "ballast/system/random.h"
 #include "tests/inference/sparse_model.h"
+#include "tests/support/config_of.h"
 #include "tests/support/lone_worker.h"
 
 namespace ballast {
@@ -73,6 +75,27 @@ TEST(Evaluate, EqualsOneTokenAtATimeForAnyStrideAndBatch) {
       ASSERT_TRUE(result.bits_per_byte);
       EXPECT_NEAR(*result.bits_per_byte, expected * 29 / std::log(2.0) / 60, 1e-12);
     }
+  }
+}
+
+// What fills up the last window takes no part: 29 tokens for 4 experts, in one batch.
+TEST(Evaluate, BalancedRoutingBalancesTheTokensOfTheTextAlone) {
+  const SmallModel dense;
+  Config config = test::config_of(dense.model.config());
+  config.experts.layers = 1;
+  config.experts.count = 4;
+  config.experts.sublayers = 1;
+  ParameterTable table;
+  const LanguageModel model(config, table, test::lone_worker());
+  table.allocate({.working = at::kDouble, .master = at::kDouble});
+  table.initialize(5);
+  for (const int64_t stride : {8, 5}) {
+    const EvalWindows windows(dense.source, kContext, stride);
+    const Evaluation result =
+        evaluate(model, dense.place, windows, {.batch = 100, .routing = RoutingMode::kBalanced});
+    ASSERT_EQ(result.experts.size(), 1U);
+    EXPECT_EQ(result.experts[0].total(), 29);
+    if (stride == 8) EXPECT_THAT(result.experts[0].loads(), testing::Each(testing::AnyOf(7, 8)));
   }
 }
 
