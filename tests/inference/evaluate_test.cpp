@@ -95,7 +95,9 @@ TEST(Evaluate, BalancedRoutingBalancesTheTokensOfTheTextAlone) {
         evaluate(model, dense.place, windows, {.batch = 100, .routing = RoutingMode::kBalanced});
     ASSERT_EQ(result.experts.size(), 1U);
     EXPECT_EQ(result.experts[0].total(), 29);
-    if (stride == 8) EXPECT_THAT(result.experts[0].loads(), testing::Each(testing::AnyOf(7, 8)));
+    if (stride == 8) {
+      EXPECT_THAT(result.experts[0].loads(), testing::Each(testing::AnyOf(7, 8)));
+    }
   }
 }
 
