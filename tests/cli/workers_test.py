@@ -193,14 +193,16 @@ class AWorkerIsLost(InFolder):
 
     def test_with_restarts_it_ends_with_the_loss_of_an_undisturbed_run(self):
         self.run_well("train", *TINY, *BASE, "--training.steps=60", "--checkpoint.every=10", "--run", "quiet", "--workers", 4)
-        process = self.start("mended", "--max-restarts", "1")
-        wait_for_steps(self, "mended", 17, process)
-        os.kill(workers_of("mended")[3], signal.SIGKILL)
-        out, errors = process.communicate(timeout=200)
-        self.assertEqual(process.returncode, 0, errors)
-        self.assertIn("worker 3", errors)
-        self.assertIn("Done", out)
-        self.assertEqual(self.losses("mended"), self.losses("quiet"), "to the bit")
+        for trouble in (signal.SIGKILL, signal.SIGSTOP):
+            run = f"mended-{trouble.name}"
+            process = self.start(run, "--max-restarts", "1")
+            wait_for_steps(self, run, 17, process)
+            os.kill(workers_of(run)[3], trouble)
+            out, errors = process.communicate(timeout=200)
+            self.assertEqual(process.returncode, 0, errors)
+            self.assertIn("worker 3", errors)
+            self.assertIn("Done", out)
+            self.assertEqual(self.losses(run), self.losses("quiet"), "to the bit")
 
 
 class FromDenseToSparse(InFolder):
