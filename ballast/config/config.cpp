@@ -99,16 +99,23 @@ void set_knob(Config& config, const std::string& key, const std::string& value) 
        key, nearest(key, names));
 }
 
+double ExpertsConfig::training_capacity() const {
+  if (capacity >= 0) return capacity;
+  return router == "sparsely_gated" ? 2.0 : 1.0;
+}
+
 int64_t ExpertsConfig::sublayers_of_layer() const {
   if (sublayers > 0 || layers == 0) return sublayers;
+  if (placement == "replace") return 1;
   const int64_t all = size == "small" ? 4 : size == "large" ? 27 : 10;
   return all / layers;
 }
 
 std::vector<int64_t> ExpertsConfig::places(int64_t blocks) const {
+  const int64_t parts = placement == "replace" ? layers : layers + 1;
   std::vector<int64_t> places;
   for (int64_t i = 1; i <= layers; ++i)
-    places.push_back(placement == "top" ? blocks : i * blocks / (layers + 1));
+    places.push_back(placement == "top" ? blocks : i * blocks / parts);
   return places;
 }
 
@@ -117,42 +124,89 @@ namespace {
 void check_experts(const ExpertsConfig& experts, int64_t blocks) {
   if (experts.layers == 0) return;
   if (experts.placement == "top" && experts.layers > 1)
-    fail("experts.placement: top is for one BASE layer, and experts.layers is {}", experts.layers);
+    fail("experts.placement: top is for one layer, and experts.layers is {}", experts.layers);
   if (experts.layers > blocks) {
-    fail("experts.layers: {} BASE layers do not fit between {} blocks; want at most {}",
+    fail("experts.layers: {} layers of experts do not fit between {} blocks; want at most {}",
          experts.layers, blocks, blocks);
   }
   if (experts.sublayers_of_layer() == 0) {
     fail(
-        "experts.size: the sublayers of a {} expert do not suffice for {} BASE layers; give "
+        "experts.size: the sublayers of a {} expert do not suffice for {} layers; give "
         "experts.sublayers",
         experts.size, experts.layers);
   }
+  if (experts.count < experts.experts_of_token()) {
+    fail("experts.count: a sparsely_gated router sends each token to two experts, and there is {}",
+         experts.count);
+  }
+  if (!experts.is_base() && experts.test_routing == "priced") {
+    fail("experts.test_routing: priced is for experts.router base; {} has no prices",
+         experts.router);
+  }
+  if (experts.capacity < 0 && experts.capacity != -1) {
+    fail("experts.capacity: want a factor, 0 (no limit) or -1 (the paper's), got {}",
+         experts.capacity);
+  }
+}
+
+void check_model_parallel(const Config& config, int64_t workers) {
+  const int64_t shards = config.training.model_parallel;
+  if (workers % shards != 0) {
+    fail("training.model_parallel: {} workers cannot be divided into groups of {}", workers,
+         shards);
+  }
+  const auto check = [&](const char* knob, const char* what, int64_t count) {
+    if (count % shards != 0)
+      fail("{}: {} {} cannot be divided among {} workers (training.model_parallel)", knob, count,
+           what, shards);
+  };
+  check("model.heads", "heads", config.model.heads);
+  check("model.hidden", "columns of a feed-forward", config.model.feed_forward_width());
+  // Its last part may be smaller; none may be empty.
+  const int64_t vocabulary = config.model.vocabulary, part = (vocabulary + shards - 1) / shards;
+  if (vocabulary > 0 && part * (shards - 1) >= vocabulary) {
+    fail("model.vocabulary: {} tokens are too few for {} workers (training.model_parallel)",
+         vocabulary, shards);
+  }
+}
+
+// Numbers of workers that divide everything there is to divide.
+std::vector<int64_t> fitting_workers(const Config& config) {
+  const ExpertsConfig& e = config.experts;
+  const int64_t rows = config.training.batch / config.training.micro_steps;
+  std::vector<int64_t> fitting;
+  for (int64_t replicas = 1; replicas <= rows; ++replicas) {
+    const int64_t workers = replicas * config.training.model_parallel;
+    const bool experts_fit =
+        e.layers == 0 || (e.count % workers == 0 && e.groups % workers == 0);  // 0 % x is 0
+    if (rows % replicas == 0 && experts_fit) fitting.push_back(workers);
+  }
+  return fitting;
 }
 
 }  // namespace
 
 void check_workers(const Config& config, int64_t workers) {
+  check_model_parallel(config, workers);
   const int64_t rows = config.training.batch / config.training.micro_steps;
-  int64_t most = rows;            // every divisor of this is a number of workers that would do
-  if (config.experts.layers > 0)  // gcd(x, 0) is x
-    most = std::gcd(std::gcd(rows, config.experts.count), config.experts.groups);
-  std::vector<int64_t> would_do;
-  for (int64_t i = 1; i <= most; ++i)
-    if (most % i == 0) would_do.push_back(i);
-  const auto check = [&](const char* knob, const char* what, int64_t count) {
-    if (count % workers != 0)
-      fail("{}: {} {} cannot be divided among {} workers; with this config {} would do", knob,
-           count, what, workers, fmt::join(would_do, ", "));
+  const std::vector<int64_t> fitting = fitting_workers(config);
+  const std::string advice =
+      fitting.empty() ? "no number would do" : fmt::format("{} would do", fmt::join(fitting, ", "));
+  const auto check = [&](const char* knob, const char* what, int64_t count, int64_t parts) {
+    if (count % parts != 0)
+      fail("{}: {} {} cannot be divided among {} {}; with this config {}", knob, count, what, parts,
+           parts == workers ? "workers" : "replicas", advice);
   };
-  check("training.batch", "sequences of a micro-step", rows);
+  check("training.batch", "sequences of a micro-step", rows,
+        workers / config.training.model_parallel);
   if (config.experts.layers == 0) return;
-  check("experts.count", "experts", config.experts.count);
+  check("experts.count", "experts", config.experts.count, workers);
   if (config.experts.groups == 0) return;
-  check("experts.groups (fixed when a run starts)", "routing groups", config.experts.groups);
-  if (rows % config.experts.groups != 0) {
-    fail("experts.groups: {} routing groups do not divide the {} sequences of a micro-step",
-         config.experts.groups, rows);
+  check("experts.groups (fixed when a run starts)", "routing groups", config.experts.groups,
+        workers);
+  if (rows * config.model.context % config.experts.groups != 0) {
+    fail("experts.groups: {} routing groups do not divide the {} x {} tokens of a micro-step",
+         config.experts.groups, rows, config.model.context);
   }
 }
 

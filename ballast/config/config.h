@@ -22,24 +22,37 @@ struct ModelConfig {
   int64_t feed_forward_width() const { return hidden > 0 ? hidden : 4 * width; }
 };
 
-// The BASE layers within the blocks.
+// The layers of experts within the blocks.
 struct ExpertsConfig {
-  int64_t layers = 0;  // N; 0: a dense model
-  int64_t count = 8;   // E, of each layer
-  std::string placement =
-      "spread";                   // spread: after blocks floor(i L / (N + 1)); top: after the last
+  int64_t layers = 0;           // N; 0: a dense model
+  int64_t count = 8;            // E, of each layer
+  std::string router = "base";  // base, sparsely_gated (top-2) or switch (top-1)
+  // spread: after blocks floor(i L / (N + 1)); top: after the last; replace: in place of the
+  // feed-forwards of blocks floor(i L / N), with N = L / 2 of every other one.
+  std::string placement = "spread";
   std::string size = "standard";  // small, standard, large: 4, 10, 27 sublayers over all layers
-  int64_t sublayers = 0;          // of each layer; 0: as many as `size` gives each of the N
+  int64_t sublayers = 0;          // of each layer; 0: what `size` gives each of the N; replace: 1
   int64_t groups = 0;             // routing groups of a micro-step; 0: as many as workers
+  // Of BASE layers.
   bool shuffle = true;
   std::string solver = "exact";         // exact, auction or sinkhorn
   std::string test_routing = "greedy";  // greedy or priced
   double price_decay = 0.98;            // of the average of prices, a step
   bool self_check = false;              // check each assignment
+  // Of Sparsely Gated and Switch layers.
+  double capacity = -1;  // of an expert, as a factor of T/E; 0: no limit; -1: the paper's, 2 and 1
+  double test_capacity = 0;              // the same outside of training
+  double balance_weight = 0.01;          // of the balance loss
+  std::string second_expert = "always";  // of Sparsely Gated; random: by its gate, as in GShard
 
+  bool is_base() const { return router == "base"; }
+  int64_t experts_of_token() const { return router == "sparsely_gated" ? 2 : 1; }
+  double training_capacity() const;  // resolved; 0: no limit
   // Residual blocks of each expert of one layer, resolved.
   int64_t sublayers_of_layer() const;
-  // How many blocks stand before each of the N layers, ascending.
+  bool replaces_feed_forwards() const { return layers > 0 && placement == "replace"; }
+  // The number of the last block before each of the N layers, counted from 1 (0: none), ascending.
+  // With `replace` it is the block whose feed-forward the layer stands for.
   std::vector<int64_t> places(int64_t blocks) const;
 };
 
@@ -71,6 +84,7 @@ struct TrainingConfig {
   std::string device = "auto";     // auto, cpu, cuda
   std::string precision = "auto";  // auto: fp32 on cpu, bf16 on cuda; fp32, bf16, fp64
   int64_t threads = 0;             // 0: all cores
+  int64_t model_parallel = 1;      // workers that share one model, M; it has workers / M replicas
   bool deterministic = false;      // slower kernels on a GPU that give the same bits each time
   double max_time = 0;             // seconds; 0: no limit
   int64_t log_every = 10;
@@ -108,8 +122,9 @@ void read_config_text(Config& config, const std::string& toml, const std::string
 void set_knob(Config& config, const std::string& key, const std::string& value);
 // Ranges are checked as values are set; this checks what involves several values.
 void check_config(const Config& config);
-// What has to fit the number of workers: it divides experts, routing groups and the sequences of a
-// micro-step. experts.groups may still be 0.
+// What has to fit the number of workers: it divides experts and routing groups, its replicas divide
+// the sequences of a micro-step, and model_parallel divides it, heads and feed-forwards.
+// experts.groups and model.vocabulary may still be 0.
 void check_workers(const Config& config, int64_t workers);
 
 // The resolved configuration as TOML, every knob with its help, readable by read_config_text.

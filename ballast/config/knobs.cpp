@@ -47,30 +47,54 @@ void add_model(std::vector<Knob>& list, ModelConfig& m) {
 
 void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {
   Section section("experts", list);
-  section.add("layers", &e.layers, 0, 10000, "BASE layers N; 0: a dense model");
-  section.add("count", &e.count, 1, 16384, "experts E of each BASE layer");
-  section.add("placement", &e.placement, {"spread", "top"},
-              "where BASE layers stand; spread: after blocks floor(i L / (N + 1)), top: after the "
-              "last block");
+  section.add("layers", &e.layers, 0, 10000, "layers of experts N; 0: a dense model");
+  section.add("count", &e.count, 1, 16384, "experts E of each layer");
+  section.add(
+      "router", &e.router, {"base", "sparsely_gated", "switch"},
+      "who decides where tokens go: base, balanced assignment; sparsely_gated, the two best "
+      "by a softmax gate; switch, the best one");
+  section.add("placement", &e.placement, {"spread", "top", "replace"},
+              "where the layers stand; spread: after blocks floor(i L / (N + 1)), top: after the "
+              "last block, replace: in place of the feed-forwards of blocks floor(i L / N)");
   section.add("size", &e.size, {"small", "standard", "large"},
-              "the paper's experts: 4, 10 or 27 sublayers, divided among the BASE layers");
+              "the paper's experts: 4, 10 or 27 sublayers, divided among the layers");
   section.add("sublayers", &e.sublayers, 0, 10000,
-              "residual feed-forward blocks of each expert of a layer; 0: what experts.size gives");
+              "residual feed-forward blocks of each expert of a layer; 0: what experts.size gives, "
+              "and 1 with placement replace");
   section.add("groups", &e.groups, 0, 1 << 20,
               "routing groups of a micro-step, each assigned by itself; 0: one for each worker the "
               "run starts with, kept when it goes on with others");
-  section.add("shuffle", &e.shuffle, "mix the tokens of all groups at random before assigning");
+  section.add("shuffle", &e.shuffle,
+              "base: mix the tokens of all groups at random before assigning");
   section.add("solver", &e.solver, {"exact", "auction", "sinkhorn"},
-              "how tokens are assigned in training: the optimum, the paper's auction, or Sinkhorn");
+              "base: how tokens are assigned in training: the optimum, the paper's auction, or "
+              "Sinkhorn");
   section
-      .add("test_routing", &e.test_routing, {"greedy", "priced"},
-           "how validation and samples route: greedy, each token to its best expert; priced, to "
-           "the best after the average prices of training")
+      .add(
+          "test_routing", &e.test_routing, {"greedy", "priced"},
+          "how validation and samples route: greedy, each token to its best expert; priced (base), "
+          "to the best after the average prices of training")
       .operational();
   section.add("price_decay", &e.price_decay, 0, 0.999999,
-              "how much of the average of prices a step keeps");
-  section.add("self_check", &e.self_check, "check that every assignment is valid and balanced")
+              "base: how much of the average of prices a step keeps");
+  section
+      .add("self_check", &e.self_check, "base: check that every assignment is valid and balanced")
       .operational();
+  section.add(
+      "capacity", &e.capacity, -1, kMany,
+      "sparsely_gated, switch: most tokens an expert takes from a routing group, as a "
+      "factor of its fair share; the others pass it by; 0: no limit, -1: the paper's, 2 for "
+      "sparsely_gated and 1 for switch");
+  section
+      .add("test_capacity", &e.test_capacity, 0, kMany,
+           "the same in validation and samples, of a batch; 0: no limit. With a limit later tokens "
+           "decide about earlier ones")
+      .operational();
+  section.add("balance_weight", &e.balance_weight, 0, kMany,
+              "sparsely_gated, switch: weight of the loss that asks for balanced experts");
+  section.add("second_expert", &e.second_expert, {"always", "random"},
+              "sparsely_gated: use a token's second expert always, or with twice its gate as the "
+              "probability, as in GShard");
 }
 
 void add_data(std::vector<Knob>& list, DataConfig& d) {
@@ -125,6 +149,12 @@ void add_training(std::vector<Knob>& list, TrainingConfig& t) {
   section.add("precision", &t.precision, {"auto", "fp32", "bf16", "fp64"},
               "auto: fp32 on cpu, bf16 with fp32 master weights on cuda");
   section.add("threads", &t.threads, 0, 4096, "CPU threads; 0: all cores").operational();
+  section
+      .add(
+          "model_parallel", &t.model_parallel, 1, 4096,
+          "workers M that share each replica of the model: heads, feed-forwards and vocabulary are "
+          "divided among them; must divide the workers")
+      .operational();
   section.add("deterministic", &t.deterministic,
               "on a GPU, use kernels that give the same bits on every run");
   section

@@ -241,7 +241,7 @@ class WrongInput(InFolder):
     def test_numbers_of_workers_that_do_not_divide(self):
         self.refused("train", *TINY, *BASE, "--run", "r", "--training.batch=9", "--workers", 3, says=["experts.count: 8 experts cannot be divided among 3 workers"])
         self.refused("train", *TINY, *BASE, "--run", "r", "--experts.groups=2", "--workers", 4, says=["experts.groups (fixed when a run starts): 2 routing groups cannot be divided among 4 workers"])
-        self.refused("train", *TINY, *BASE, "--run", "r", "--training.batch=12", says=["experts.groups: 8 routing groups do not divide the 12 sequences"])
+        self.refused("train", *TINY, *BASE, "--run", "r", "--experts.groups=7", says=["experts.groups: 7 routing groups do not divide the 8 x 16 tokens"])
         self.refused("train", *TINY, "--run", "r", "--training.batch=6", "--workers", 4, says=["training.batch: 6 sequences"])
         self.assertEqual(list(self.folder.glob("r*")), [], "nothing is left behind")
 
@@ -249,8 +249,11 @@ class WrongInput(InFolder):
         self.refused("train", *TINY, *BASE[:-1], "--run", "r", "--workers", 3, says=["8 sequences of a micro-step cannot be divided among 3 workers; with this config 1, 2, 4, 8 would do"])
 
     def test_configs_that_cannot_be(self):
-        self.refused("train", *TINY, "--experts.layers=3", says="3 BASE layers do not fit between 2 blocks")
-        self.refused("train", *TINY, "--experts.layers=2", "--experts.placement=top", says="top is for one BASE layer")
+        self.refused("train", *TINY, "--experts.layers=3", says="3 layers of experts do not fit between 2 blocks")
+        self.refused("train", *TINY, "--experts.layers=2", "--experts.placement=top", says="top is for one layer")
+        self.refused("train", *TINY, *BASE, "--experts.router=sparsely_gated", "--experts.count=1", says="experts.count")
+        self.refused("train", *TINY, *BASE, "--experts.router=switch", "--experts.test_routing=priced", says="priced is for experts.router base")
+        self.refused("train", *TINY, *BASE, "--experts.capacity=-0.5", says="experts.capacity: want a factor")
         self.refused("train", *TINY, "--workers", 0, says="--workers")
         self.refused("train", *TINY, "--max-restarts", 1, says="--workers")
         self.refused("train", *TINY, "--workers", 2, "--prefix-lines", "--json", says="--prefix-lines would break what --json prints")

@@ -86,6 +86,40 @@ TEST(Config, ChecksValuesAgainstEachOther) {
   EXPECT_THAT(error_of([&] { check_config(config); }), HasSubstr("micro-steps"));
 }
 
+TEST(Config, LayersOfExpertsStandInPlaceOfFeedForwards) {
+  ExpertsConfig experts{.layers = 12, .placement = "replace"};
+  EXPECT_THAT(experts.places(24), ElementsAre(2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24));
+  EXPECT_EQ(experts.sublayers_of_layer(), 1);
+  experts.layers = 2;
+  EXPECT_THAT(experts.places(5), ElementsAre(2, 5));
+  EXPECT_EQ(experts.training_capacity(), 1.0);
+  experts.router = "sparsely_gated";
+  EXPECT_EQ(experts.training_capacity(), 2.0);
+  experts.capacity = 0;
+  EXPECT_EQ(experts.training_capacity(), 0.0);
+}
+
+TEST(Config, ModelParallelWorkersDivideTheModel) {
+  Config config;
+  config.model = {.vocabulary = 9, .width = 16, .layers = 2, .heads = 4, .context = 8};
+  config.training.batch = 2;
+  config.training.model_parallel = 4;
+  EXPECT_NO_THROW(check_workers(config, 8));
+  EXPECT_THAT(error_of([&] { check_workers(config, 6); }), HasSubstr("groups of 4"));
+  EXPECT_THAT(error_of([&] { check_workers(config, 16); }),
+              HasSubstr("among 4 replicas; with this config 4, 8 would do"));
+  config.model.heads = 2;
+  EXPECT_THAT(error_of([&] { check_workers(config, 8); }), HasSubstr("model.heads: 2 heads"));
+  config.model.heads = 4;
+  config.model.hidden = 10;
+  EXPECT_THAT(error_of([&] { check_workers(config, 8); }), HasSubstr("model.hidden: 10"));
+  config.model.hidden = 0;
+  config.model.vocabulary = 6;  // 2 each: nothing is left for the last
+  EXPECT_THAT(error_of([&] { check_workers(config, 8); }), HasSubstr("model.vocabulary: 6"));
+  config.model.vocabulary = 7;
+  EXPECT_NO_THROW(check_workers(config, 8));
+}
+
 TEST(Config, EveryKnobHasAHelpTextAndAUniqueName) {
   Config config;
   std::vector<std::string> names;
