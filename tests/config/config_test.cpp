@@ -101,7 +101,7 @@ TEST(Config, LayersOfExpertsStandInPlaceOfFeedForwards) {
 
 TEST(Config, ModelParallelWorkersDivideTheModel) {
   Config config;
-  config.model = {.vocabulary = 9, .width = 16, .layers = 2, .heads = 4, .context = 8};
+  config.model = {.vocabulary = 10, .width = 16, .layers = 2, .heads = 4, .context = 8};
   config.training.batch = 2;
   config.training.model_parallel = 4;
   EXPECT_NO_THROW(check_workers(config, 8));
