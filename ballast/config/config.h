@@ -116,8 +116,14 @@ struct Config {
 };
 
 // All throw UserError that names the key (and the nearest valid one) and what was wanted.
-void read_config_file(Config& config, const std::string& path);
-void read_config_text(Config& config, const std::string& toml, const std::string& origin);
+
+// The scales at which a file can be read, its own first: paper, gpu, laptop. What differs at
+// another scale stands in sections as [gpu.model]; every section is checked, whichever scale is
+// read.
+std::vector<std::string> scale_names();
+void read_config_file(Config& config, const std::string& path, const std::string& scale = "paper");
+void read_config_text(Config& config, const std::string& toml, const std::string& origin,
+                      const std::string& scale = "paper");
 // One override as written on the command line: key "model.width", value "256".
 void set_knob(Config& config, const std::string& key, const std::string& value);
 // Ranges are checked as values are set; this checks what involves several values.

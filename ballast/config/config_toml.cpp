@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
-#include <set>
+#include <algorithm>
 
 #include "ballast/config/config.h"
 #include "ballast/config/knobs.h"
@@ -66,38 +66,84 @@ std::string toml_text(const Knob& knob) {
       knob.target);
 }
 
+// Where sections were read.
+struct Origin {
+  const std::string& file;
+  std::string prefix;  // of their names: "", or "gpu."
+
+  std::string line(const toml::node& node) const {
+    return fmt::format("{}, line {}", file, node.source().begin.line);
+  }
+};
+
+// Scales that have sections of their own: all but the first.
+std::vector<std::string> smaller_scales() {
+  const std::vector<std::string> names = scale_names();
+  return {names.begin() + 1, names.end()};
+}
+
+// All sections of a table but those of other scales.
+void read_sections(Config& config, const toml::table& table, const Origin& origin) {
+  std::vector<std::string> sections, scales;
+  for (const Knob& knob : knobs(config)) sections.push_back(origin.prefix + knob.section);
+  if (origin.prefix.empty()) scales = smaller_scales();
+  for (const auto& [section, node] : table) {
+    const std::string name = origin.prefix + std::string(section.str());
+    if (std::ranges::count(scales, name) > 0) continue;
+    const toml::table* keys = node.as_table();
+    if (keys == nullptr || std::ranges::count(sections, name) == 0) {
+      sections.insert(sections.end(), scales.begin(), scales.end());
+      fail("{}: there is no section [{}]; the nearest is [{}]", origin.line(node), name,
+           nearest(name, sections));
+    }
+    for (const auto& [key, value] : *keys) {
+      const std::string full = fmt::format("{}.{}", section.str(), key.str());
+      try {
+        set_from_node(config, full, value, full);
+      } catch (const UserError& error) {
+        fail("{}: {}", origin.line(value), error.what());
+      }
+    }
+  }
+}
+
+void read_scale(Config& config, const toml::node& node, const Origin& origin) {
+  if (!node.is_table())
+    fail("{}: want sections such as [{}model]", origin.line(node), origin.prefix);
+  read_sections(config, *node.as_table(), origin);
+}
+
 }  // namespace
 
-void read_config_text(Config& config, const std::string& text, const std::string& origin) {
+std::vector<std::string> scale_names() { return {"paper", "gpu", "laptop"}; }
+
+void read_config_text(Config& config, const std::string& text, const std::string& origin,
+                      const std::string& scale) {
+  const std::vector<std::string> scales = scale_names();
+  if (std::ranges::count(scales, scale) == 0)
+    fail("scale: want one of {}, got \"{}\"", fmt::join(scales, ", "), scale);
   toml::table table;
   try {
     table = toml::parse(text);
   } catch (const toml::parse_error& error) {
     fail("{}, line {}: {}", origin, error.source().begin.line, error.description());
   }
-  std::set<std::string> sections;
-  for (const Knob& knob : knobs(config)) sections.insert(knob.section);
-  for (const auto& [section, node] : table) {
-    const std::string name(section.str());
-    const toml::table* keys = node.as_table();
-    if (keys == nullptr || !sections.contains(name)) {
-      fail("{}, line {}: there is no section [{}]; the nearest is [{}]", origin,
-           node.source().begin.line, name, nearest(name, {sections.begin(), sections.end()}));
-    }
-    for (const auto& [key, value] : *keys) {
-      const std::string full = name + "." + std::string(key.str());
-      const std::string where = fmt::format("{}, line {}", origin, value.source().begin.line);
-      try {
-        set_from_node(config, full, value, full);
-      } catch (const UserError& error) {
-        fail("{}: {}", where, error.what());
-      }
-    }
+  std::vector<std::string> there = {scales.front()};
+  for (const std::string& name : smaller_scales())
+    if (table.contains(name)) there.push_back(name);
+  if (std::ranges::count(there, scale) == 0) {
+    fail("{}: it has no sections for scale {}, such as [{}.model]; it has: {}", origin, scale,
+         scale, fmt::join(there, ", "));
+  }
+  read_sections(config, table, {origin, ""});
+  for (auto it = there.begin() + 1; it != there.end(); ++it) {
+    Config checked = config;  // mistakes show at every scale
+    read_scale(*it == scale ? config : checked, *table.get(*it), {origin, *it + "."});
   }
 }
 
-void read_config_file(Config& config, const std::string& path) {
-  read_config_text(config, read_text(path), path);
+void read_config_file(Config& config, const std::string& path, const std::string& scale) {
+  read_config_text(config, read_text(path), path, scale);
 }
 
 std::string to_toml(const Config& config) {

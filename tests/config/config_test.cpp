@@ -42,6 +42,64 @@ TEST(Config, UnknownKeyNamesTheNearest) {
               HasSubstr("training.steps"));
 }
 
+constexpr const char* kThreeScales = R"(
+[gpu.model]
+width = 64
+[model]
+width = 2048
+layers = 24
+[laptop.training]
+steps = 7
+)";
+
+TEST(Config, AFileIsReadAtTheScaleThatIsAskedFor) {
+  Config paper, gpu, laptop;
+  read_config_text(paper, kThreeScales, "x.toml");
+  read_config_text(gpu, kThreeScales, "x.toml", "gpu");
+  read_config_text(laptop, kThreeScales, "x.toml", "laptop");
+  EXPECT_THAT(differences(Config{}, paper),
+              ElementsAre("model.width: 128 -> 2048", "model.layers: 4 -> 24"));
+  EXPECT_THAT(differences(paper, gpu), ElementsAre("model.width: 2048 -> 64"));
+  EXPECT_THAT(differences(paper, laptop), ElementsAre("training.steps: 1000 -> 7"));
+}
+
+TEST(Config, AScaleThatAFileLacksIsRefusedWithThoseItHas) {
+  Config config;
+  const auto read = [&](const char* text, const char* scale) {
+    return error_of([&] { read_config_text(config, text, "x.toml", scale); });
+  };
+  EXPECT_THAT(read("[gpu.model]\nwidth = 3\n", "laptop"),
+              ::testing::AllOf(HasSubstr("x.toml"), HasSubstr("[laptop.model]"),
+                               HasSubstr("it has: paper, gpu")));
+  EXPECT_THAT(read("[model]\nwidth = 3\n", "gpu"), ::testing::EndsWith("it has: paper"));
+  EXPECT_THAT(read(kThreeScales, "huge"), HasSubstr("one of paper, gpu, laptop"));
+  EXPECT_THAT(differences(Config{}, config), ElementsAre());
+}
+
+TEST(Config, MistakesInTheSectionsOfAScaleShowAtEveryScale) {
+  for (const std::string& scale : scale_names()) {
+    SCOPED_TRACE(scale);
+    const auto read = [&](const std::string& text) {
+      Config config;
+      return error_of(
+          [&] { read_config_text(config, "[gpu.data]\n[laptop.data]\n" + text, "x.toml", scale); });
+    };
+    EXPECT_THAT(read("[gpu.model]\nwidht = 3\n"),
+                ::testing::AllOf(HasSubstr("x.toml, line 4"), HasSubstr("\"model.width\"")));
+    EXPECT_THAT(read("[gpu.modle]\nwidth = 3\n"),
+                ::testing::AllOf(HasSubstr("x.toml, line 3"), HasSubstr("[gpu.model]")));
+    EXPECT_THAT(read("[laptop.model]\nwidth = 0\n"), HasSubstr("line 4: model.width"));
+    EXPECT_THAT(read("[laptop.gpu]\nwidth = 1\n"), HasSubstr("no section [laptop.gpu]"));
+    EXPECT_THAT(read("[labtop.model]\nwidth = 1\n"), HasSubstr("the nearest is [laptop]"));
+    EXPECT_THAT(read("[paper.model]\nwidth = 1\n"), HasSubstr("no section [paper]"));
+  }
+  Config config;
+  EXPECT_THAT(error_of([&] { read_config_text(config, "[model]\n[gpu]\nwidth = 3\n", "x"); }),
+              HasSubstr("x, line 3: there is no section [gpu.width]"));
+  EXPECT_THAT(error_of([&] { read_config_text(config, "gpu = 3\n", "x"); }),
+              HasSubstr("x, line 1: want sections such as [gpu.model]"));
+}
+
 TEST(Config, RefusesWrongTypesAndRanges) {
   Config config;
   const auto set = [&](const char* key, const char* value) {
