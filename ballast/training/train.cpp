@@ -262,7 +262,8 @@ TrainSummary resume_run(const TrainRequest& request, World& world) {
 
 Config resolve_config(const TrainRequest& request) {
   Config config;
-  if (!request.config_file.empty()) read_config_file(config, request.config_file);
+  if (!request.config_file.empty())
+    read_config_file(config, request.config_file, request.scale);
   for (const auto& [key, value] : request.overrides) set_knob(config, key, value);
   check_config(config);
   return config;

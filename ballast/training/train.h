@@ -21,7 +21,7 @@ enum class Resume {
 struct TrainRequest {
   // The configuration: a file (may be empty) and overrides, on top of the defaults; when a run is
   // resumed without a file, on top of its own stored configuration.
-  std::string config_file;
+  std::string config_file, scale = "paper";
   std::vector<std::pair<std::string, std::string>> overrides;
   std::filesystem::path run;  // the run directory
   Resume resume = Resume::kNever;
