@@ -2,6 +2,7 @@
 #include "ballast/comm/collectives.h"
 
 #include <ATen/ops/empty.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <numeric>
@@ -16,38 +17,51 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
+// A group and what a call in it is for, as autograd keeps it for the way back.
+struct Purpose {
+  Communicator* group;
+  Label label;
+
+  void save(AutogradContext* context) const {
+    context->saved_data["group"] = reinterpret_cast<int64_t>(group);
+    context->saved_data["purpose"] = reinterpret_cast<int64_t>(label.purpose);
+    context->saved_data["layer"] = int64_t{label.layer};
+  }
+  static Purpose saved(AutogradContext* context) {
+    auto& saved = context->saved_data;
+    return {reinterpret_cast<Communicator*>(saved["group"].toInt()),
+            {reinterpret_cast<const char*>(saved["purpose"].toInt()),
+             static_cast<int>(saved["layer"].toInt())}};
+  }
+};
+
 // How rows go forward; backward they go the other way.
 struct Exchange {
-  Communicator* group;
+  Purpose purpose;
   RowsOfWorker send, receive;
-  Label label;
 };
 
 Tensor exchange(const Exchange& way, const Tensor& x) {
   std::vector<int64_t> shape = x.sizes().vec();
   shape[0] = std::accumulate(way.receive.begin(), way.receive.end(), int64_t{0});
   const Tensor received = at::empty(shape, x.options());
-  way.group->all_to_all_uneven(received, x.contiguous(), way.send, way.receive, way.label);
+  way.purpose.group->all_to_all_uneven(received, x.contiguous(), way.send, way.receive,
+                                       way.purpose.label);
   return received;
 }
 
 struct AllToAllFunction : torch::autograd::Function<AllToAllFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Exchange& way) {
-    context->saved_data["group"] = reinterpret_cast<int64_t>(way.group);
+    way.purpose.save(context);
     context->saved_data["send"] = way.send;
     context->saved_data["receive"] = way.receive;
-    context->saved_data["purpose"] = reinterpret_cast<int64_t>(way.label.purpose);
-    context->saved_data["layer"] = int64_t{way.label.layer};
     return exchange(way, x);
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
     auto& saved = context->saved_data;
-    const Exchange back{reinterpret_cast<Communicator*>(saved["group"].toInt()),
-                        saved["receive"].toIntVector(),
-                        saved["send"].toIntVector(),
-                        {reinterpret_cast<const char*>(saved["purpose"].toInt()),
-                         static_cast<int>(saved["layer"].toInt())}};
+    const Exchange back{Purpose::saved(context), saved["receive"].toIntVector(),
+                        saved["send"].toIntVector()};
     return {exchange(back, dy[0]), {}};
   }
 };
@@ -67,7 +81,108 @@ Tensor all_to_all(Communicator& group, const Tensor& x, Label label) {
 Tensor all_to_all(Communicator& group, const Tensor& x, const RowsOfWorker& send,
                   const RowsOfWorker& receive, Label label) {
   if (x.dim() < 1) fail("{}: {} has no rows", describe("all_to_all", label), tensor_text(x));
-  return AllToAllFunction::apply(x, Exchange{&group, send, receive, label});
+  return AllToAllFunction::apply(x, Exchange{{&group, label}, send, receive});
+}
+
+namespace {
+
+// Never in place: autograd may hand the same gradient to others.
+Tensor sum_of_parts(const Purpose& purpose, const Tensor& x) {
+  Tensor sum = x.clone(at::MemoryFormat::Contiguous);
+  purpose.group->all_reduce(sum, Reduction::kSum, purpose.label);
+  return sum;
+}
+
+Tensor all_rows(const Purpose& purpose, const Tensor& own, const RowsOfWorker& rows) {
+  std::vector<int64_t> shape = own.sizes().vec();
+  shape[0] = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  const Tensor all = at::empty(shape, own.options());
+  purpose.group->all_gather_uneven(all, own.contiguous(), rows, purpose.label);
+  return all;
+}
+
+Tensor rows_here(const Purpose& purpose, const Tensor& x, const RowsOfWorker& rows) {
+  const auto rank = purpose.group->rank();
+  const int64_t first = std::accumulate(rows.begin(), rows.begin() + rank, int64_t{0});
+  return x.narrow(0, first, rows[static_cast<size_t>(rank)]);
+}
+
+struct CopyFunction : torch::autograd::Function<CopyFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Purpose& purpose) {
+    purpose.save(context);
+    return x.view_as(x);
+  }
+  static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
+    return {sum_of_parts(Purpose::saved(context), dy[0]), {}};
+  }
+};
+
+struct SumFunction : torch::autograd::Function<SumFunction> {
+  static Tensor forward(AutogradContext*, const Tensor& x, const Purpose& purpose) {
+    return sum_of_parts(purpose, x);
+  }
+  static tensor_list backward(AutogradContext*, const tensor_list& dy) { return {dy[0], {}}; }
+};
+
+struct OwnRowsFunction : torch::autograd::Function<OwnRowsFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Purpose& purpose,
+                        const RowsOfWorker& rows) {
+    purpose.save(context);
+    context->saved_data["rows"] = rows;
+    return rows_here(purpose, x, rows);
+  }
+  static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
+    const RowsOfWorker rows = context->saved_data["rows"].toIntVector();
+    return {all_rows(Purpose::saved(context), dy[0], rows), {}, {}};
+  }
+};
+
+struct GatherRowsFunction : torch::autograd::Function<GatherRowsFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& own, const Purpose& purpose,
+                        const RowsOfWorker& rows) {
+    purpose.save(context);
+    context->saved_data["rows"] = rows;
+    return all_rows(purpose, own, rows);
+  }
+  static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
+    const RowsOfWorker rows = context->saved_data["rows"].toIntVector();
+    return {rows_here(Purpose::saved(context), dy[0], rows), {}, {}};
+  }
+};
+
+void check_rows(const char* call, const Communicator& shards, const Tensor& x,
+                const RowsOfWorker& rows, Label label) {
+  if (x.dim() < 1 || std::ssize(rows) != shards.size()) {
+    fail("{}: {} cannot be divided into the rows {} of {} workers", describe(call, label),
+         tensor_text(x), fmt::join(rows, ", "), shards.size());
+  }
+}
+
+}  // namespace
+
+Tensor copy_to_shards(Communicator& shards, const Tensor& x, Label label) {
+  return shards.size() == 1 ? x : CopyFunction::apply(x, Purpose{&shards, label});
+}
+
+Tensor sum_over_shards(Communicator& shards, const Tensor& x, Label label) {
+  return shards.size() == 1 ? x : SumFunction::apply(x, Purpose{&shards, label});
+}
+
+RowsOfWorker divide_rows(int64_t rows, int workers) {
+  RowsOfWorker of_worker;
+  for (int64_t worker = 0; worker < workers; ++worker)
+    of_worker.push_back((worker + 1) * rows / workers - worker * rows / workers);
+  return of_worker;
+}
+
+Tensor own_rows(Communicator& shards, const Tensor& x, const RowsOfWorker& rows, Label label) {
+  check_rows("own_rows", shards, x, rows, label);
+  return shards.size() == 1 ? x : OwnRowsFunction::apply(x, Purpose{&shards, label}, rows);
+}
+
+Tensor gather_rows(Communicator& shards, const Tensor& own, const RowsOfWorker& rows, Label label) {
+  check_rows("gather_rows", shards, own, rows, label);
+  return shards.size() == 1 ? own : GatherRowsFunction::apply(own, Purpose{&shards, label}, rows);
 }
 
 }  // namespace ballast

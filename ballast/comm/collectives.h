@@ -18,4 +18,23 @@ at::Tensor all_to_all(Communicator& group, const at::Tensor& x, Label label);
 at::Tensor all_to_all(Communicator& group, const at::Tensor& x, const RowsOfWorker& send,
                       const RowsOfWorker& receive, Label label);
 
+// Between what all workers of a group hold alike and what is divided among them. "Alike" is meant
+// of the loss too: each worker has the whole of it and of its gradient by such a tensor. For a
+// group of one they are all the identity, and free.
+
+// x, alike -> itself, for computations that each worker makes a part of: their gradients are
+// summed.
+at::Tensor copy_to_shards(Communicator& shards, const at::Tensor& x, Label label);
+// Parts -> their sum, alike.
+at::Tensor sum_over_shards(Communicator& shards, const at::Tensor& x, Label label);
+
+// How rows are divided: in order, and as evenly as can be; there may be fewer than workers.
+RowsOfWorker divide_rows(int64_t rows, int workers);
+// x [sum of rows, ...], alike -> this worker's rows [rows[rank], ...].
+at::Tensor own_rows(Communicator& shards, const at::Tensor& x, const RowsOfWorker& rows,
+                    Label label);
+// The reverse: [rows[rank], ...] -> [sum of rows, ...], alike.
+at::Tensor gather_rows(Communicator& shards, const at::Tensor& own, const RowsOfWorker& rows,
+                       Label label);
+
 }  // namespace ballast

@@ -69,4 +69,8 @@ std::unique_ptr<World> open_single_world(const WorldOptions& options) {
   return std::make_unique<SingleWorld>(options);
 }
 
+std::unique_ptr<Communicator> open_single_group(const std::string& name) {
+  return std::make_unique<SingleCommunicator>(name);
+}
+
 }  // namespace ballast

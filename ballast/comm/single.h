@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "ballast/comm/world.h"
 
@@ -9,5 +10,7 @@ namespace ballast {
 
 // A world of one, for tensors on any device: what is sent arrives at once, with the same checks.
 std::unique_ptr<World> open_single_world(const WorldOptions& options);
+// The same without a world: a group of this worker alone.
+std::unique_ptr<Communicator> open_single_group(const std::string& name);
 
 }  // namespace ballast
