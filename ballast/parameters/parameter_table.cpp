@@ -18,6 +18,15 @@ namespace ballast {
 
 using at::Tensor;
 
+SegmentSpec divided(SegmentSpec full, const Division& division) {
+  if (division.shards == 1) return full;
+  SegmentSpec part = std::move(full);
+  part.slice = {part.shape, division.dim, division.blocks, division.shard, division.shards};
+  part.shape = part.slice->shape();
+  part.owner = Owner::kShard;
+  return part;
+}
+
 size_t ParameterTable::add(SegmentSpec spec) {
   if (!names_.insert(spec.name).second)
     throw std::logic_error("parameter declared twice: " + spec.name);
@@ -42,7 +51,9 @@ const Parameter& ParameterTable::declare_stack(std::vector<SegmentSpec> specs) {
 void ParameterTable::allocate(const TableOptions& options) {
   int64_t total = 0;
   groups_.clear();
-  for (const Owner owner : {Owner::kShared, Owner::kExpert}) {
+  for (const Owner owner : {Owner::kShard, Owner::kShared, Owner::kRouter, Owner::kExpert}) {
+    Range& of_owner = ranges_.at(static_cast<size_t>(owner));
+    of_owner.begin = total;
     for (const bool decay : {true, false}) {
       const int64_t begin = total;
       for (Segment& segment : segments_) {
@@ -52,7 +63,7 @@ void ParameterTable::allocate(const TableOptions& options) {
       }
       if (total > begin) groups_.push_back({begin, total, owner, decay});
     }
-    if (owner == Owner::kShared) shared_end_ = total;
+    of_owner.end = total;
   }
   const auto buffer = [&](at::ScalarType dtype) {
     return at::zeros({total}, at::device(options.device).dtype(dtype));
@@ -84,25 +95,34 @@ Tensor ParameterTable::view(const Tensor& flat, const Declared& declared) const 
 
 namespace {
 
-// Element i is drawn from two hashes of (key, i): independent of threads and of other elements.
-void fill_normal(float* out, int64_t size, uint64_t key, double deviation) {
-  at::parallel_for(0, size, 16384, [&](int64_t begin, int64_t end) {
+// Element i of the whole tensor is drawn from two hashes of (key, i): independent of threads, of
+// other elements, and of who holds it.
+Tensor normal_numbers(const SegmentSpec& spec, uint64_t key, double deviation) {
+  const Tensor values = at::empty(spec.shape, at::kFloat);
+  auto* out = values.mutable_data_ptr<float>();
+  at::parallel_for(0, values.numel(), 16384, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      out[i] = static_cast<float>(deviation *
-                                  RandomStream(key, "normal", static_cast<uint64_t>(i)).normal());
+      const auto whole = static_cast<uint64_t>(spec.slice ? spec.slice->full_index(i) : i);
+      out[i] = static_cast<float>(deviation * RandomStream(key, "normal", whole).normal());
     }
   });
+  return values;
 }
 
-Tensor orthogonal_rows(const Segment& segment, uint64_t key) {
-  Tensor values = at::empty(segment.shape, at::kFloat);
-  fill_normal(values.data_ptr<float>(), segment.size, key, 1.0);
-  values = values.to(at::kDouble);
-  const bool wide = segment.shape[0] <= segment.shape[1];
+// Of a shard: made as a whole, then cut.
+Tensor orthogonal_rows(const SegmentSpec& spec, uint64_t key) {
+  if (spec.slice) {
+    SegmentSpec whole = spec;
+    whole.shape = spec.slice->full_shape;
+    whole.slice.reset();
+    return spec.slice->take(orthogonal_rows(whole, key).contiguous());
+  }
+  const Tensor values = normal_numbers(spec, key, 1.0).to(at::kDouble);
+  const bool wide = spec.shape[0] <= spec.shape[1];
   const auto [q, r] = at::linalg_qr(wide ? values.t() : values);
   // The sign of R's diagonal makes the result unique: that of the matrix, not of the library.
   const Tensor columns = q * r.diagonal().sign();
-  return (wide ? columns.t() : columns) * segment.initialization.gain;
+  return (wide ? columns.t() : columns) * spec.initialization.gain;
 }
 
 }  // namespace
@@ -113,10 +133,8 @@ void ParameterTable::initialize(uint64_t seed) {
     Tensor target = view(master_, segment);
     using Kind = Initialization::Kind;
     if (segment.initialization.kind == Kind::kNormal) {
-      Tensor values = at::empty(segment.shape, at::kFloat);
-      fill_normal(values.data_ptr<float>(), segment.size, random_bits(seed, segment.name),
-                  segment.initialization.deviation);
-      target.copy_(values);
+      target.copy_(normal_numbers(segment, random_bits(seed, segment.name),
+                                  segment.initialization.deviation));
     } else if (segment.initialization.kind == Kind::kOrthogonal) {
       target.copy_(orthogonal_rows(segment, random_bits(seed, segment.name)));
     } else {
@@ -135,6 +153,10 @@ const Segment& ParameterTable::segment(const std::string& name) const {
 
 Tensor ParameterTable::view(const Tensor& flat, const Segment& segment) const {
   return flat.narrow(0, segment.offset, segment.size).view(segment.shape);
+}
+
+ParameterTable::Range ParameterTable::range(Owner first, Owner last) const {
+  return {ranges_.at(static_cast<size_t>(first)).begin, ranges_.at(static_cast<size_t>(last)).end};
 }
 
 int64_t ParameterTable::num_parameters() const {

@@ -3,18 +3,26 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
 #include "ballast/kernels/parameter.h"
+#include "ballast/parameters/slice.h"
 
 namespace ballast {
 
-// Who holds a parameter: every worker, or the one worker its expert lives on.
-enum class Owner { kShared, kExpert };
+// Who holds a parameter, and what of its gradient. The workers are replicas x shards.
+enum class Owner {
+  kShard,   // a part of it, each shard another; a replica's shard has the gradient of its batch
+  kShared,  // all; the shards of a replica have the same gradient, that of the replica's batch
+  kRouter,  // all; each worker has the gradient of its own tokens
+  kExpert,  // the one worker that its expert lives on; it has the whole gradient
+};
 
 struct Initialization {
   enum class Kind { kZero, kOne, kNormal, kOrthogonal } kind = Kind::kZero;
@@ -34,9 +42,18 @@ struct SegmentSpec {
   std::vector<int64_t> shape;
   Initialization initialization = {};
   Owner owner = Owner::kShared;
-  bool decay = false;   // takes part in weight decay
-  bool frozen = false;  // has no gradient and is not updated
+  bool decay = false;               // takes part in weight decay
+  bool frozen = false;              // has no gradient and is not updated
+  std::optional<Slice> slice = {};  // of kShard: what part of the tensor of this name it is
 };
+
+// How a tensor is divided among the shards; see Slice.
+struct Division {
+  int64_t dim = 0, blocks = 1;
+  int64_t shard = 0, shards = 1;
+};
+// The shard's part of a segment; with one shard the segment itself.
+SegmentSpec divided(SegmentSpec full, const Division& division);
 
 // Where it lies in the flat buffers.
 struct Segment : SegmentSpec {
@@ -64,18 +81,28 @@ class ParameterTable {
   // contiguous; between slices there may be padding.
   const Parameter& declare_stack(std::vector<SegmentSpec> specs);
 
-  // Lays out all segments (shared ones first, within an owner those with decay first, then in the
-  // order of declaration) and makes the buffers, filled with zeros.
+  // Lays out all segments (by owner, in the order of the enum, within an owner those with decay
+  // first, then in the order of declaration) and makes the buffers, filled with zeros.
   void allocate(const TableOptions& options);
-  // Fills the weights: a segment is a function of (seed, name) alone, whoever else is in the table.
+  // Fills the weights: a segment is a function of (seed, name) alone, whoever else is in the table;
+  // a shard's is that part of the whole tensor.
   void initialize(uint64_t seed);
 
   const std::vector<Segment>& segments() const { return segments_; }
   const Segment& segment(const std::string& name) const;  // throws std::out_of_range
   at::Tensor view(const at::Tensor& flat, const Segment& segment) const;
   int64_t num_parameters() const;  // without padding
-  // The shared segments are the first elements of the flat buffers, the experts' the others.
-  int64_t shared_end() const { return shared_end_; }
+
+  // The elements [begin, end) of the flat buffers that belong to these owners, first to last.
+  struct Range {
+    int64_t begin = 0, end = 0;
+    int64_t size() const { return end - begin; }
+    at::Tensor of(const at::Tensor& flat) const { return flat.narrow(0, begin, size()); }
+  };
+  Range range(Owner first, Owner last) const;
+  Range range(Owner owner) const { return range(owner, owner); }
+  // All but the experts' are the first elements of the flat buffers.
+  int64_t shared_end() const { return range(Owner::kExpert).begin; }
 
   // A range [begin, end) of the flat buffers that shares an owner and a decay rule.
   struct Group {
@@ -106,7 +133,7 @@ class ParameterTable {
   std::vector<Segment> segments_;  // in the order of declaration
   std::deque<Declared> declared_;  // a deque keeps references valid
   std::unordered_set<std::string> names_;
-  int64_t shared_end_ = 0;
+  std::array<Range, 4> ranges_ = {};  // by owner
   std::vector<Group> groups_;
   at::Tensor working_, master_, gradient_, first_moment_, second_moment_;
 };

@@ -86,6 +86,75 @@ TEST(ParameterTable, InitialValuesDependOnSeedAndNameAlone) {
   EXPECT_FALSE(at::equal(matrix(a), matrix(b)));
 }
 
+TEST(ParameterTable, OwnersLieOneAfterAnother) {
+  ParameterTable table;
+  for (const Owner owner : {Owner::kExpert, Owner::kRouter, Owner::kShared, Owner::kShard}) {
+    for (const bool decay : {false, true})
+      table.declare({.name = std::to_string(int(owner)) + (decay ? "decays" : "stays"),
+                     .shape = {3 + int(owner)},
+                     .owner = owner,
+                     .decay = decay});
+  }
+  table.allocate({});
+  int64_t end = 0;
+  for (const Owner owner : {Owner::kShard, Owner::kShared, Owner::kRouter, Owner::kExpert}) {
+    EXPECT_EQ(table.range(owner).begin, end);
+    end = table.range(owner).end;
+    at::Tensor flat = at::zeros_like(table.master());
+    table.range(owner).of(flat).fill_(1);
+    for (const Segment& segment : table.segments()) {
+      EXPECT_EQ(table.view(flat, segment).sum().item<double>(),
+                segment.owner == owner ? static_cast<double>(segment.size) : 0)
+          << segment.name;
+    }
+  }
+  EXPECT_EQ(end, table.master().numel());
+  EXPECT_EQ(table.range(Owner::kShard, Owner::kRouter).size(), table.shared_end());
+  EXPECT_EQ(table.groups().size(), 8U);
+}
+
+TEST(ParameterTable, ShardsAreInitialisedAsPartsOfTheWhole) {
+  const SegmentSpec specs[] = {
+      {.name = "rows", .shape = {11, 6}, .initialization = Initialization::normal(0.5)},
+      {.name = "blocks", .shape = {18, 5}, .initialization = Initialization::normal(0.5)},
+      {.name = "columns", .shape = {5, 6}, .initialization = Initialization::normal(0.5)},
+      {.name = "orthogonal", .shape = {6, 8}, .initialization = Initialization::orthogonal(2)},
+      {.name = "ones", .shape = {12}, .initialization = Initialization::one()}};
+  const Division divisions[] = {{}, {.blocks = 3}, {.dim = 1}, {}, {}};
+  ParameterTable whole;
+  for (const SegmentSpec& spec : specs) whole.declare(spec);
+  whole.allocate({});
+  whole.initialize(5);
+  for (const int64_t shards : {1, 2, 3}) {
+    std::vector<at::Tensor> gathered;
+    for (const SegmentSpec& spec : specs) gathered.push_back(at::full(spec.shape, -7.0F));
+    for (int64_t shard = 0; shard < shards; ++shard) {
+      ParameterTable part;
+      for (size_t i = 0; i < std::size(specs); ++i) {
+        Division division = divisions[i];
+        division.shard = shard;
+        division.shards = shards;
+        part.declare(divided(specs[i], division));
+      }
+      part.allocate({});
+      part.initialize(5);
+      for (size_t i = 0; i < std::size(specs); ++i) {
+        const Segment& segment = part.segment(specs[i].name);
+        EXPECT_EQ(segment.owner, shards > 1 ? Owner::kShard : Owner::kShared);
+        const at::Tensor values = part.view(part.master(), segment);
+        if (segment.slice) {
+          segment.slice->put(values, gathered[i]);
+        } else {
+          gathered[i].copy_(values);
+        }
+      }
+    }
+    for (size_t i = 0; i < std::size(specs); ++i)
+      EXPECT_TRUE(at::equal(gathered[i], whole.view(whole.master(), whole.segments()[i])))
+          << specs[i].name << " " << shards;
+  }
+}
+
 TEST(ParameterTable, RefusesARepeatedName) {
   ParameterTable table = three_segments();
   EXPECT_THROW(table.declare({.name = "norm", .shape = {1}}), std::logic_error);
