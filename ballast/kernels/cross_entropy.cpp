@@ -33,14 +33,12 @@ Tensor softmax_cross_entropy_(Tensor& logits, const Tensor& targets, double scal
   return op.call(logits, targets, scale);
 }
 
-namespace {
-
-// Rows of logits at a time: as many as stay in the second-level caches of a CPU, or keep a GPU
-// busy.
-int64_t rows_per_chunk(const Tensor& hidden, int64_t vocabulary) {
-  const int64_t elements = hidden.device().is_cpu() ? int64_t{1} << 19 : int64_t{1} << 28;
+int64_t rows_of_logits(at::Device device, int64_t vocabulary) {
+  const int64_t elements = device.is_cpu() ? int64_t{1} << 19 : int64_t{1} << 28;
   return std::clamp<int64_t>(elements / vocabulary / 64 * 64, 64, 8192);
 }
+
+namespace {
 
 void check_inputs(const Tensor& hidden, const Tensor& embedding, const Tensor& targets) {
   TORCH_CHECK(hidden.dim() == 2 && embedding.dim() == 2 && hidden.size(1) == embedding.size(1) &&
@@ -54,7 +52,7 @@ void check_inputs(const Tensor& hidden, const Tensor& embedding, const Tensor& t
 Tensor next_token_losses(const Tensor& hidden, const Tensor& embedding, const Tensor& targets) {
   const at::NoGradGuard no_grad;
   check_inputs(hidden, embedding, targets);
-  const int64_t chunk = rows_per_chunk(hidden, embedding.size(0));
+  const int64_t chunk = rows_of_logits(hidden.device(), embedding.size(0));
   std::vector<Tensor> losses;
   for (int64_t first = 0; first < hidden.size(0); first += chunk) {
     const int64_t count = std::min(chunk, hidden.size(0) - first);
@@ -70,7 +68,7 @@ LossAndGradient next_token_losses_and_gradient(const Tensor& hidden_on_graph,
   const at::NoGradGuard no_grad;
   const Tensor hidden = hidden_on_graph.detach();
   check_inputs(hidden, embedding.value, targets);
-  const int64_t chunk = rows_per_chunk(hidden, embedding.value.size(0));
+  const int64_t chunk = rows_of_logits(hidden.device(), embedding.value.size(0));
   Tensor gradient = at::empty_like(hidden);
   std::vector<Tensor> losses;
   for (int64_t first = 0; first < hidden.size(0); first += chunk) {

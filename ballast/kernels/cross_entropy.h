@@ -21,6 +21,10 @@ at::Tensor next_token_losses(const at::Tensor& hidden, const at::Tensor& embeddi
 LossAndGradient next_token_losses_and_gradient(const at::Tensor& hidden, const Parameter& embedding,
                                                const at::Tensor& targets, double scale);
 
+// Rows of logits at a time: as many as stay in the second-level caches of a CPU, or keep a GPU
+// busy.
+int64_t rows_of_logits(at::Device device, int64_t vocabulary);
+
 // The step inside: logits [C, V] -> losses [C]; logits are overwritten by the gradient of
 // scale * sum(losses) by them. Registered as ballast::softmax_cross_entropy_.
 at::Tensor softmax_cross_entropy_(at::Tensor& logits, const at::Tensor& targets, double scale);

@@ -13,4 +13,9 @@ at::Tensor embed(const at::Tensor& tokens, const at::Tensor& positions,
                  const Parameter& token_embedding, const Parameter& position_embedding,
                  const at::Tensor& graph_root);
 
+// Rows of a table of which `part` [R, D] holds those from `first` on; zeros for all others.
+// indices [T] int64 -> [T, D]. Hangs on the graph by `graph_root`, as embed().
+at::Tensor look_up(const at::Tensor& indices, int64_t first, const Parameter& part,
+                   const at::Tensor& graph_root);
+
 }  // namespace ballast

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/kernels/linear.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/threshold_backward.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -36,6 +37,19 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 };
 
+struct AddBiasFunction : torch::autograd::Function<AddBiasFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Parameter& bias) {
+    context->saved_data["sums"] = gradient_sums({bias});
+    return x + bias.value;
+  }
+
+  static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
+    const Tensor sum = context->saved_data["sums"].toTensorList()[0];
+    if (sum.defined()) add_rows(sum, dy[0]);
+    return {dy[0], {}};
+  }
+};
+
 struct FeedForwardFunction : torch::autograd::Function<FeedForwardFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const FeedForwardWeights& w) {
     const Tensor active =
@@ -67,6 +81,12 @@ void check_linear(const char* what, const Tensor& x, const Tensor& weight) {
 Tensor linear(const Tensor& x, const Parameter& weight, const Parameter& bias) {
   check_linear("linear", x, weight.value);
   return LinearFunction::apply(x, weight, bias);
+}
+
+Tensor add_bias(const Tensor& x, const Parameter& bias) {
+  TORCH_CHECK(x.dim() == 2 && bias.value.dim() == 1 && x.size(1) == bias.value.size(0),
+              "add_bias: want x [T, O] and bias [O], got ", x.sizes(), " and ", bias.value.sizes());
+  return AddBiasFunction::apply(x, bias);
 }
 
 Tensor feed_forward(const Tensor& x, const FeedForwardWeights& weights) {

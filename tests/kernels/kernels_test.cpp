@@ -91,6 +91,14 @@ TEST_P(Kernels, FeedForwardEqualsItsTwin) {
       });
 }
 
+TEST_P(Kernels, ABiasIsAddedAfterALinearMapWithoutOne) {
+  const Parameter weight = parameter({24, 17}), bias = parameter({24});
+  compare(
+      random({37, 17}), {weight, bias},
+      [&](const Tensor& x) { return add_bias(linear(x, weight, {}), bias); },
+      [](const Tensor& x, const auto& p) { return at::linear(x, p[0], p[1]); });
+}
+
 TEST_P(Kernels, LayerNormEqualsItsTwin) {
   const Parameter weight = parameter({19}), bias = parameter({19});
   compare(
@@ -129,6 +137,23 @@ TEST_P(Kernels, EmbeddingEqualsItsTwin) {
       [&](const Tensor& x, const auto& p) {
         return x + at::embedding(p[0], tokens.cpu()) + at::embedding(p[1], positions.cpu());
       });
+}
+
+TEST_P(Kernels, LookingUpInAPartOfATableEqualsItsTwin) {
+  const Tensor indices = at::randint(0, 20, {50}, longs());
+  const Parameter part = parameter({6, 4});  // rows 7 to 12 of 20
+  compare(
+      random({50, 4}), {part}, [&](const Tensor& x) { return x + look_up(indices, 7, part, x); },
+      [&](const Tensor& x, const auto& p) {
+        const Tensor all = at::cat({at::zeros({7, 4}), p[0], at::zeros({7, 4})});
+        return x + at::embedding(all, indices.cpu());
+      });
+}
+
+TEST_P(Kernels, ALookedUpRowIsZeroWhateverAPartHoldsInstead) {
+  Parameter part{at::full({1, 3}, std::nan(""), random({1}).options()), {}};
+  const Tensor zeros = look_up(at::tensor({0, 2}, longs()), 1, part, random({1}));
+  EXPECT_EQ(zeros.abs().max().item<double>(), 0);
 }
 
 TEST_P(Kernels, NextTokenLossEqualsItsTwin) {

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/model/vocabulary.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/stack.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "ballast/comm/collectives.h"
+#include "ballast/kernels/embedding.h"
+#include "ballast/kernels/gemm.h"
+#include "ballast/model/initialization.h"
+
+namespace ballast {
+
+using at::Tensor;
+
+namespace {
+
+// Losses are in fp32, or in fp64 for an fp64 model.
+Tensor widened(const Tensor& logits) {
+  return logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
+}
+
+}  // namespace
+
+// What all shards know together of some rows.
+struct Vocabulary::Whole {
+  Tensor losses;  // [C]
+  Tensor share;   // [C]: softmax is this times what part_of_losses() left in the logits
+};
+
+Vocabulary::Vocabulary(const ModelConfig& config, ParameterTable& table, Communicator& shards)
+    : size_(config.vocabulary),
+      rows_((size_ + shards.size() - 1) / shards.size()),
+      first_(rows_ * shards.rank()),
+      shards_(shards),
+      embedding_(table.declare(divided(matrix("token_embedding", size_, config.width),
+                                       {.shard = shards.rank(), .shards = shards.size()}))) {}
+
+Tensor Vocabulary::embed(const Tensor& tokens, const Tensor& positions,
+                         const Parameter& position_embedding, const Tensor& graph_root) const {
+  if (shards_.size() == 1)
+    return ballast::embed(tokens, positions, embedding_, position_embedding, graph_root);
+  const Tensor part = look_up(tokens, first_, embedding_, graph_root);
+  return sum_over_shards(shards_, part, {"token embedding"}) +
+         look_up(positions, 0, position_embedding, graph_root);
+}
+
+Tensor Vocabulary::logits(const Tensor& hidden) const {
+  const Tensor part = multiply_transposed(hidden, embedding_.value, {});  // [T, V / M]
+  if (shards_.size() == 1) return part;
+  RowsOfWorker rows;
+  for (int64_t first = 0; first < size_; first += rows_)
+    rows.push_back(std::min(rows_, size_ - first));
+  return gather_rows(shards_, part.t().contiguous(), rows, {"logits"}).t().contiguous();
+}
+
+void Vocabulary::check(const Tensor& hidden, const Tensor& targets) const {
+  TORCH_CHECK(hidden.dim() == 2 && targets.dim() == 1 && targets.size(0) == hidden.size(0),
+              "losses: want hidden [T, D] and targets [T], got ", hidden.sizes(), ", ",
+              targets.sizes());
+  // On a GPU looking would wait for it; batches check first.
+  TORCH_CHECK(!targets.is_cpu() || targets.numel() == 0 || targets.max().item<int64_t>() < size_,
+              "losses: a target does not fit ", size_, " tokens");
+}
+
+// The largest logit here, the sum of exp(logit - largest), and the target's logit, 0 where it is
+// another shard's. Logits become exp(logit - largest).
+Tensor Vocabulary::part_of_losses(Tensor& logits, const Tensor& targets) const {
+  const Tensor here = targets - first_;
+  const Tensor elsewhere = here.lt(0).logical_or_(here.ge(logits.size(1)));
+  const Tensor at_target =
+      logits.gather(1, here.clamp(0, logits.size(1) - 1).unsqueeze(1)).squeeze(1);
+  const Tensor largest = logits.amax(1);
+  logits.sub_(largest.unsqueeze(1)).exp_();
+  return at::stack({largest, logits.sum(1), at_target.masked_fill(elsewhere, 0)});
+}
+
+Vocabulary::Whole Vocabulary::combine(const Tensor& own, const Tensor& targets) const {
+  const Tensor parts = at::empty({shards_.size(), 3, own.size(1)}, own.options());
+  shards_.all_gather(parts, own, {"loss"});
+  const Tensor largest = parts.select(1, 0).amax(0);
+  const Tensor sum = (parts.select(1, 1) * (parts.select(1, 0) - largest).exp()).sum(0);
+  const Tensor at_target = parts.select(1, 2).sum(0);
+  const Tensor ignored = targets.lt(0);
+  // The difference first: both may be huge.
+  return {(sum.log() + (largest - at_target)).masked_fill_(ignored, 0),
+          ((own.select(0, 0) - largest).exp_() / sum).masked_fill_(ignored, 0)};
+}
+
+Tensor Vocabulary::losses(const Tensor& hidden, const Tensor& targets) const {
+  if (shards_.size() == 1) return next_token_losses(hidden, embedding_.value, targets);
+  const at::NoGradGuard no_grad;
+  check(hidden, targets);
+  const int64_t chunk = rows_of_logits(hidden.device(), rows_);
+  std::vector<Tensor> parts;
+  for (int64_t first = 0; first < hidden.size(0); first += chunk) {
+    const int64_t count = std::min(chunk, hidden.size(0) - first);
+    Tensor logits =
+        widened(multiply_transposed(hidden.narrow(0, first, count), embedding_.value, {}));
+    parts.push_back(part_of_losses(logits, targets.narrow(0, first, count)));
+  }
+  return combine(at::cat(parts, 1), targets).losses;
+}
+
+LossAndGradient Vocabulary::losses_and_gradient(const Tensor& hidden_on_graph,
+                                                const Tensor& targets, double scale) const {
+  if (shards_.size() == 1)
+    return next_token_losses_and_gradient(hidden_on_graph, embedding_, targets, scale);
+  const at::NoGradGuard no_grad;
+  const Tensor hidden = hidden_on_graph.detach();
+  check(hidden, targets);
+  const int64_t chunk = rows_of_logits(hidden.device(), rows_);
+  Tensor gradient = at::empty_like(hidden);
+  std::vector<Tensor> losses;
+  for (int64_t first = 0; first < hidden.size(0); first += chunk) {
+    const int64_t count = std::min(chunk, hidden.size(0) - first);
+    const Tensor rows = hidden.narrow(0, first, count), wanted = targets.narrow(0, first, count);
+    Tensor logits = widened(multiply_transposed(rows, embedding_.value, {}));  // [C, V / M]
+    const Whole whole = combine(part_of_losses(logits, wanted), wanted);
+    losses.push_back(whole.losses);
+    logits.mul_((whole.share * scale).unsqueeze(1));
+    const Tensor here = wanted - first_;
+    const Tensor is_here = here.ge(0).logical_and_(here.lt(logits.size(1)));
+    logits.scatter_add_(1, here.clamp(0, logits.size(1) - 1).unsqueeze(1),
+                        (is_here.to(logits.scalar_type()) * -scale).unsqueeze(1));
+    logits = logits.to(hidden.scalar_type());
+    gradient.narrow(0, first, count).copy_(multiply_weight(logits, embedding_.value));
+    if (embedding_.gradient.defined()) add_outer_products(embedding_.gradient, logits, rows);
+  }
+  shards_.all_reduce(gradient, Reduction::kSum, {"gradient of the loss"});
+  return {at::cat(losses), gradient};
+}
+
+}  // namespace ballast

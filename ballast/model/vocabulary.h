@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "ballast/comm/communicator.h"
+#include "ballast/config/config.h"
+#include "ballast/kernels/cross_entropy.h"
+#include "ballast/kernels/parameter.h"
+#include "ballast/parameters/parameter_table.h"
+
+namespace ballast {
+
+// The token embedding, tied to the output, and the loss. Its rows are divided among the shards of a
+// replica: ceil(V / M) each, the last the rest. All results are alike on all shards; calls are
+// collective among them.
+class Vocabulary {
+ public:
+  // REQUIRES: no shard is without rows (check_workers); the shards outlive this.
+  Vocabulary(const ModelConfig& config, ParameterTable& table, Communicator& shards);
+
+  // tokens, positions [T] int64, position_embedding [S, D] -> [T, D]; see kernels/embedding.h.
+  at::Tensor embed(const at::Tensor& tokens, const at::Tensor& positions,
+                   const Parameter& position_embedding, const at::Tensor& graph_root) const;
+  // hidden [T, D] -> [T, V]
+  at::Tensor logits(const at::Tensor& hidden) const;
+  // hidden [T, D], targets [T] int64, negative where ignored: as kernels/cross_entropy.h has them.
+  at::Tensor losses(const at::Tensor& hidden, const at::Tensor& targets) const;
+  LossAndGradient losses_and_gradient(const at::Tensor& hidden, const at::Tensor& targets,
+                                      double scale) const;
+
+  const Parameter& embedding() const { return embedding_; }  // of this shard [V / M, D]
+
+ private:
+  // Of some rows: what each shard knows of them, and what follows for all.
+  at::Tensor part_of_losses(at::Tensor& logits, const at::Tensor& targets) const;  // [3, C]
+  struct Whole;
+  Whole combine(const at::Tensor& own, const at::Tensor& targets) const;
+  void check(const at::Tensor& hidden, const at::Tensor& targets) const;
+
+  const int64_t size_, rows_, first_;  // V, ceil(V / M), the first row here
+  Communicator& shards_;
+  const Parameter& embedding_;
+};
+
+}  // namespace ballast
