@@ -91,9 +91,11 @@ void check_alike(const Options& options, Communicator& workers) {
 }
 
 std::vector<RoutingMode> chosen_routings(const Options& options, const LoadedModel& loaded) {
-  const bool is_dense = loaded.model->base_layers().empty();
+  const bool is_dense = loaded.model->expert_layers().empty();
   if (options.experts && is_dense)
     fail("--experts: {} is a dense model, without experts", loaded.path.string());
+  if (options.routing == "all" && !is_dense && !loaded.config.experts.is_base())
+    return {RoutingMode::kGreedy};
   if (options.routing == "all" && !is_dense)
     return {RoutingMode::kGreedy, RoutingMode::kPriced, RoutingMode::kBalanced};
   return {choose_routing(loaded, options.routing)};

@@ -24,11 +24,11 @@ Json or_null(const std::optional<Value>& value) {
 
 std::vector<int64_t> places_of(const LoadedModel& loaded) {
   std::vector<int64_t> places;
-  for (const auto& layer : loaded.model->base_layers()) places.push_back(layer->place());
+  for (const auto& layer : loaded.model->expert_layers()) places.push_back(layer->place());
   return places;
 }
 
-bool is_dense(const LoadedModel& loaded) { return loaded.model->base_layers().empty(); }
+bool is_dense(const LoadedModel& loaded) { return loaded.model->expert_layers().empty(); }
 
 std::string title(const LoadedModel& loaded) {
   return fmt::format("{} (step {})\n", loaded.path.string(), loaded.step);

@@ -11,17 +11,15 @@
 
 #include "ballast/experts/row_exchange.h"
 #include "ballast/experts/shuffle.h"
-#include "ballast/kernels/expert_gate.h"
 #include "ballast/kernels/layer_norm.h"
 #include "ballast/kernels/linear.h"
+#include "ballast/parameters/weight_deviation.h"
 
 namespace ballast::cli {
 namespace {
 
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
-
-constexpr double kWeightDeviation = 0.02;  // GPT-2's, as in the blocks
 
 // Fresh weights, but none of the projections zero: products with zeros may take less time.
 void fill(ParameterTable& table, const ComputePlace& place) {
@@ -45,8 +43,9 @@ Routing routing_of(const Config& config, uint64_t step) {
 }
 
 // Prices follow the solver's as in training: the next assignment starts from them.
-void learn_prices(TokenRouter& router, const Config& config, uint64_t step) {
+void learn_prices(Router& router, const Config& config, uint64_t step) {
   const RoutingStats stats = router.take_stats();
+  if (!stats.price_sum.defined()) return;
   const Tensor seen = stats.price_sum.cpu() / stats.groups;
   const double share =
       std::max(1 - config.experts.price_decay, 1 / (static_cast<double>(step) + 1));
@@ -147,15 +146,12 @@ const std::vector<std::string>& LayerInParts::parts() {
 LayerInParts::LayerInParts(const Config& config, const ComputePlace& place, Communicator& workers)
     : config_(config),
       workers_(workers),
-      expert_embeddings_(table_.declare({.name = "expert_embeddings",
-                                         .shape = {config.experts.count, config.model.width},
-                                         .initialization = Initialization::orthogonal(0.1)})),
+      router_(config, 0, table_, workers),
       experts_({.width = config.model.width,
                 .hidden = config.model.feed_forward_width(),
                 .sublayers = config.experts.sublayers_of_layer(),
                 .count = config.experts.count},
-               "layer.0", table_),
-      router_(config.experts, 0, expert_embeddings_, workers) {
+               "layer.0", table_) {
   fill(table_, place);
 }
 
@@ -175,19 +171,18 @@ std::map<std::string, double> LayerInParts::run(const LayerPass& pass) {
     return route.shuffle ? exchange(workers_, x[0], mix, {"shuffle"}) : x[0];
   });
   timers_["assign"].begin(device);
-  const Dispatch dispatch = router_.route(mixing.output(), routing);
+  const Routes routes = router_.route(mixing.output(), routing);
   timers_["assign"].end();
-  const std::vector<int64_t>& rows = dispatch.rows_of_expert;
   TimedStage going(timers_["exchange"], {mixing.output()}, [&](const Tensors& x) {
-    return exchange(workers_, x[0], dispatch.way, {"to experts"});
+    return exchange(workers_, x[0], routes.dispatch.way, {"to experts"});
   });
-  TimedStage computing(timers_["experts"], {going.output()},
-                       [&](const Tensors& x) { return experts_.forward(x[0], rows); });
-  TimedStage gating(timers_["gate"], {going.output(), computing.output()}, [&](const Tensors& x) {
-    return gated_residual(x[0], x[1], rows, expert_embeddings_);
+  TimedStage computing(timers_["experts"], {going.output()}, [&](const Tensors& x) {
+    return experts_.forward(x[0], routes.dispatch.rows_of_expert);
   });
+  TimedStage gating(timers_["gate"], {going.output(), computing.output()},
+                    [&](const Tensors& x) { return router_.at_experts(x[0], x[1], routes); });
   TimedStage coming(timers_["exchange"], {gating.output()}, [&](const Tensors& x) {
-    return exchange_back(workers_, x[0], dispatch.way, {"from experts"});
+    return exchange_back(workers_, x[0], routes.dispatch.way, {"from experts"});
   });
   TimedStage unmixing(timers_["exchange"], {coming.output()}, [&](const Tensors& x) {
     return route.shuffle ? exchange_back(workers_, x[0], mix, {"shuffle back"}) : x[0];

@@ -10,7 +10,8 @@
 
 #include "ballast/comm/communicator.h"
 #include "ballast/config/config.h"
-#include "ballast/experts/base_layer.h"
+#include "ballast/experts/base_router.h"
+#include "ballast/experts/expert_layer.h"
 #include "ballast/experts/routing_stats.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/model/device.h"
@@ -33,7 +34,7 @@ class WholeLayer {
  private:
   Config config_;
   ParameterTable table_;
-  BaseLayer layer_;
+  ExpertLayer layer_;
 };
 
 // All tokens through the residual sublayers of one expert, of the blocks' kernels.
@@ -50,7 +51,7 @@ class DenseStack {
   std::vector<Sublayer> sublayers_;
 };
 
-// The steps of BaseLayer::forward one by one, each with its backward, to see what they take.
+// The steps of ExpertLayer::forward one by one, each with its backward, to see what they take.
 class LayerInParts {
  public:
   // shuffle: drawing it; assign: affinities, assignment and where tokens go; exchange: moving rows,
@@ -64,9 +65,8 @@ class LayerInParts {
   Config config_;
   Communicator& workers_;
   ParameterTable table_;
-  const Parameter& expert_embeddings_;
+  BaseRouter router_;
   ExpertStack experts_;
-  TokenRouter router_;
   std::map<std::string, DeviceTimer> timers_;
 };
 

@@ -27,11 +27,17 @@ std::unique_ptr<LoadedModel> load(const ModelOptions& options, World& world) {
 
 RoutingMode choose_routing(const LoadedModel& loaded, const std::string& wish) {
   if (wish.empty()) return parse_routing_mode(loaded.config.experts.test_routing);
-  if (loaded.model->base_layers().empty()) {
+  if (loaded.model->expert_layers().empty()) {
     fail("--routing {}: {} is a dense model, without experts to route to; leave the option away",
          wish, loaded.path.string());
   }
-  return parse_routing_mode(wish);
+  const RoutingMode mode = parse_routing_mode(wish);
+  const ExpertsConfig& experts = loaded.config.experts;
+  if (mode != RoutingMode::kGreedy && !experts.is_base()) {
+    fail("--routing {}: {} has {} layers, which route greedily; {} is for BASE layers", wish,
+         loaded.path.string(), experts.router, wish);
+  }
+  return mode;
 }
 
 const Tokenizer& require_tokenizer(const LoadedModel& loaded) {

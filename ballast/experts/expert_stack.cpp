@@ -3,12 +3,9 @@
 
 #include <utility>
 
+#include "ballast/parameters/weight_deviation.h"
+
 namespace ballast {
-namespace {
-
-constexpr double kWeightDeviation = 0.02;  // GPT-2's, as in the blocks
-
-}  // namespace
 
 ExpertStack::ExpertStack(const ExpertShape& shape, const std::string& name, ParameterTable& table) {
   const int64_t d = shape.width, f = shape.hidden;
@@ -27,12 +24,14 @@ ExpertStack::ExpertStack(const ExpertShape& shape, const std::string& name, Para
       return table.declare_stack(std::move(specs));
     };
     const auto zero = Initialization::zero();
+    const auto down =
+        shape.down_deviation > 0 ? Initialization::normal(shape.down_deviation) : zero;
     sublayers_.push_back(
         ExpertWeights{.norm = stack("norm.weight", {d}, Initialization::one()),
                       .norm_bias = stack("norm.bias", {d}, zero),
                       .up = stack("up.weight", {f, d}, Initialization::normal(kWeightDeviation)),
                       .up_bias = stack("up.bias", {f}, zero),
-                      .down = stack("down.weight", {d, f}, zero),
+                      .down = stack("down.weight", {d, f}, down),
                       .down_bias = stack("down.bias", {d}, zero)});
   }
 }

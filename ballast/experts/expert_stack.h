@@ -16,10 +16,11 @@ namespace ballast {
 struct ExpertShape {
   int64_t width = 0, hidden = 0, sublayers = 0;  // D, F, residual blocks
   int64_t first = 0, count = 0;                  // the experts that live here
+  double down_deviation = 0;                     // of fresh last projections; 0: they are zero
 };
 
 // The experts of one layer that live on this worker. Each is a stack of residual blocks
-// x + down relu(up LayerNorm(x)); a fresh one is the identity: its last projections are zero.
+// x + down relu(up LayerNorm(x)); fresh ones whose last projections are zero are the identity.
 class ExpertStack {
  public:
   // Parameters are called NAME.expert.17.sublayer.0.up.weight, with the expert's global number.

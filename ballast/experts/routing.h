@@ -12,7 +12,8 @@ namespace ballast {
 
 // How tokens find their experts. Always said, never inferred.
 enum class RoutingMode {
-  kBalanced,  // training: every expert gets the same number of tokens
+  kBalanced,  // training: every expert gets the same number of tokens (BASE), or at most its
+              // capacity
   kGreedy,    // test: each token goes to its best expert
   kPriced,    // test: to the best expert after the average prices of training
 };
@@ -23,16 +24,18 @@ std::string_view routing_name(RoutingMode mode);        // "balanced", "greedy",
 // The micro-step of a training run that a routing belongs to. All workers route together: tokens
 // are cut into groups, the same number on each worker, and each group is assigned by itself.
 struct TrainingRoute {
-  int64_t groups = 1;  // routing groups G of the micro-step, over all workers
-  bool shuffle = true;
+  int64_t groups = 1;   // routing groups G of the micro-step, over all workers
+  bool shuffle = true;  // BASE layers alone
   uint64_t seed = 0, step = 0, micro_step = 0;
+  int64_t micro_steps = 1;  // of the step: what balance losses are averaged over, beside groups
 };
 
 // What a layer decided for this worker's tokens, in their order.
 struct SeenRoute {
   int64_t layer = 0;           // blocks before it
   at::Tensor expert_of_token;  // [T] int64
-  at::Tensor scores;           // [T, E] fp32, what was compared: affinities, less prices if priced
+  at::Tensor scores;  // [T, E] fp32, what was compared: affinities, less prices if priced; logits
+  at::Tensor second_of_token = {};  // [T] int64; undefined: tokens go to one expert
 };
 
 // Assignments that are kept to be repeated: with them two runs can be compared number by number
@@ -44,14 +47,16 @@ class RouteTape {
     int64_t layer = 0, first_group = 0;
   };
   virtual ~RouteTape() = default;
-  // The experts [P, T/G] (int32) to use for P groups from first_group on; undefined: solve them.
+  // The experts [P, T/G] (int32) to use for P groups from first_group on; undefined: choose them.
+  // Where tokens go to two, [P, 2 T/G]: first all first ones; the number of experts is for none.
   virtual at::Tensor replay(const Key& key, int64_t groups) = 0;
   virtual void record(const Key& key, const at::Tensor& expert_of_token) = 0;
 };
 
 struct Routing {
   RoutingMode mode = RoutingMode::kGreedy;
-  // With kBalanced alone. Without it a worker's tokens are one group, not shuffled.
+  // With kBalanced alone. Without it a worker's tokens are one group, not shuffled. Sparsely Gated
+  // and Switch layers know kBalanced in training alone, and never kPriced.
   std::optional<TrainingRoute> training = {};
   // [T] bool, not in training; undefined: all. The others are padding: kBalanced balances without
   // them.

@@ -32,10 +32,13 @@ struct RoutingStats {
   // Sums over the groups solved here, on their device: undefined before the first.
   at::Tensor price_sum;       // [E] float64: prices less their mean
   at::Tensor greedy_matches;  // [] int64: tokens whose balanced expert is also their best
+  at::Tensor balance_sum;     // [] float64: balance losses of the groups, without their weight
+  at::Tensor chosen;          // [] int64: choices of gates, one or two a token
+  at::Tensor dropped;         // [] int64: those of them that found no place
   int64_t tokens = 0, groups = 0;
   // The largest (dual - primal) / max(|primal|, |dual|) seen; on a GPU it is known one call later.
   double relative_gap = 0;
-  double assign_seconds = 0;  // affinities and assignment
+  double assign_seconds = 0;  // affinities and assignment; gates and places
 };
 
 }  // namespace ballast

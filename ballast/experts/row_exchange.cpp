@@ -3,8 +3,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/argsort.h>
-#include <ATen/ops/bincount.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
@@ -12,38 +10,68 @@
 #include <numeric>
 
 #include "ballast/comm/collectives.h"
+#include "ballast/kernels/expert_ranks.h"
 #include "ballast/kernels/permute_rows.h"
+#include "ballast/kernels/spread_rows.h"
 
 namespace ballast {
 
 using at::Tensor;
 
 Tensor exchange(Communicator& workers, const Tensor& x, const RowExchange& way, Label label) {
-  Tensor rows = permute_rows(x, way.row_of_slot, way.slot_of_row);
+  Tensor rows = way.slot_of_row.dim() == 1 ? permute_rows(x, way.row_of_slot, way.slot_of_row)
+                                           : spread_rows(x, way.row_of_slot, way.slot_of_row);
   if (workers.size() > 1) rows = all_to_all(workers, rows, way.send, way.receive, label);
   if (!way.arrival_of_place.defined()) return rows;
   return permute_rows(rows, way.arrival_of_place, way.place_of_arrival);
 }
 
-Tensor exchange_back(Communicator& workers, const Tensor& y, const RowExchange& way, Label label) {
+Tensor send_back(Communicator& workers, const Tensor& y, const RowExchange& way, Label label) {
   Tensor rows = y;
   if (way.arrival_of_place.defined())
     rows = permute_rows(rows, way.place_of_arrival, way.arrival_of_place);
   if (workers.size() > 1) rows = all_to_all(workers, rows, way.receive, way.send, label);
-  return permute_rows(rows, way.slot_of_row, way.row_of_slot);
+  return rows;
+}
+
+Tensor exchange_back(Communicator& workers, const Tensor& y, const RowExchange& way, Label label) {
+  return permute_rows(send_back(workers, y, way, label), way.slot_of_row, way.row_of_slot);
 }
 
 namespace {
-
-Tensor inverse_of(const Tensor& permutation) {
-  return at::empty_like(permutation)
-      .scatter_(0, permutation, at::arange(permutation.size(0), permutation.options()));
-}
 
 Tensor to_tensor(const std::vector<int64_t>& values, at::Device device) {
   Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
   std::ranges::copy(values, host.mutable_data_ptr<int64_t>());
   return host.to(device);
+}
+
+// Rows for each slot of [0, slots), where `slot` [N, K] says which rows stand there; negative:
+// nowhere.
+Tensor rows_of_slots(const Tensor& slot, int64_t slots) {
+  const Tensor row = at::arange(slot.size(0), slot.options()).unsqueeze(1).expand_as(slot);
+  const Tensor place = slot.remainder(slots + 1);  // what is not sent stands behind the last
+  return at::full({slots + 1}, -1, slot.options())
+      .scatter_(0, place.reshape({-1}), row.reshape({-1}))
+      .narrow(0, 0, slots);
+}
+
+// What blocks of equal size, numbered by expert, then group, make known beforehand.
+void set_equal_sizes(const ExpertPlaces& places, int64_t rows_of_block, Dispatch& dispatch) {
+  RowExchange& way = dispatch.way;
+  const int64_t of_worker = places.local() * rows_of_block;  // rows this one sends to each
+  way.send.assign(static_cast<size_t>(places.workers), of_worker);
+  way.receive = way.send;
+  dispatch.rows_of_expert.assign(static_cast<size_t>(places.local()),
+                                 places.workers * rows_of_block);
+  if (places.workers > 1 && places.local() > 1) {  // rows arrive by worker: order them by expert
+    const Tensor arrivals = at::arange(places.workers * of_worker, way.slot_of_row.options());
+    const auto reordered = [&](int64_t outer, int64_t inner) {
+      return arrivals.view({outer, inner, rows_of_block}).transpose(0, 1).reshape({-1});
+    };
+    way.arrival_of_place = reordered(places.workers, places.local());
+    way.place_of_arrival = reordered(places.local(), places.workers);
+  }
 }
 
 }  // namespace
@@ -52,8 +80,7 @@ Dispatch dispatch_balanced(const ExpertPlaces& places, const Tensor& expert_of_t
                            const Tensor& place_of_token, const Tensor& loads) {
   const int64_t groups = expert_of_token.size(0), tokens = expert_of_token.size(1);
   const int64_t block = (tokens + places.experts - 1) / places.experts;
-  const int64_t of_worker = places.local() * groups * block;  // rows this one sends to each
-  const Tensor expert = expert_of_token.to(at::kLong);        // [P, T/G]
+  const Tensor expert = expert_of_token.to(at::kLong);  // [P, T/G]
   const auto longs = expert.options();
   const Tensor first = loads.cumsum(1, at::kLong) - loads;  // [P, E] place of an expert's first
   const Tensor group = at::arange(groups, longs).unsqueeze(1);
@@ -62,32 +89,41 @@ Dispatch dispatch_balanced(const ExpertPlaces& places, const Tensor& expert_of_t
   Dispatch dispatch;
   RowExchange& way = dispatch.way;
   way.slot_of_row = slot.reshape({-1});
-  way.row_of_slot = at::full({places.workers * of_worker}, -1, longs)
+  way.row_of_slot = at::full({places.experts * groups * block}, -1, longs)
                         .scatter_(0, way.slot_of_row, at::arange(groups * tokens, longs));
-  way.send.assign(static_cast<size_t>(places.workers), of_worker);
-  way.receive = way.send;
-  dispatch.rows_of_expert.assign(static_cast<size_t>(places.local()),
-                                 places.workers * groups * block);
-  if (places.workers > 1 && places.local() > 1) {  // rows arrive by worker: order them by expert
-    const Tensor arrivals = at::arange(places.workers * of_worker, longs);
-    const auto reordered = [&](int64_t outer, int64_t inner) {
-      return arrivals.view({outer, inner, groups * block}).transpose(0, 1).reshape({-1});
-    };
-    way.arrival_of_place = reordered(places.workers, places.local());
-    way.place_of_arrival = reordered(places.local(), places.workers);
-  }
+  set_equal_sizes(places, groups * block, dispatch);
   return dispatch;
 }
 
-Dispatch dispatch_by_counts(Communicator& workers, int64_t experts, const Tensor& expert_of_token,
+Dispatch dispatch_blocks(const ExpertPlaces& places, const RankedChoices& choices) {
+  const auto& [expert, rank, block] = choices;  // [P, K, T/G]
+  const int64_t groups = expert.size(0), of_token = expert.size(1);
+  const Tensor group = at::arange(groups, expert.options()).view({groups, 1, 1});
+  const Tensor slot = ((expert * groups + group) * block + rank)
+                          .masked_fill_((rank >= block).logical_or_(expert >= places.experts), -1);
+  Dispatch dispatch;
+  RowExchange& way = dispatch.way;
+  way.slot_of_row = slot.transpose(1, 2).reshape({-1, of_token});  // [P T/G, K]
+  way.row_of_slot = rows_of_slots(way.slot_of_row, places.experts * groups * block);
+  set_equal_sizes(places, groups * block, dispatch);
+  return dispatch;
+}
+
+Dispatch dispatch_by_counts(Communicator& workers, int64_t experts, const Tensor& expert,
                             Label label) {
   const auto size = static_cast<size_t>(workers.size());
   const auto local = static_cast<size_t>(experts) / size;
+  const auto [rank, loads] = expert_ranks(expert.reshape({1, -1}), experts);
+  const Tensor sent = loads[0].cpu();  // [E]
+  const Tensor begin = (loads.cumsum(1) - loads)[0];
+  const Tensor slot = (begin.index_select(0, expert.reshape({-1}).clamp_max(experts - 1)) + rank[0])
+                          .view_as(expert)
+                          .masked_fill_(expert >= experts, -1);
   Dispatch dispatch;
   RowExchange& way = dispatch.way;
-  way.row_of_slot = at::argsort(expert_of_token, /*stable=*/true, /*dim=*/0);
-  way.slot_of_row = inverse_of(way.row_of_slot);
-  const Tensor sent = at::bincount(expert_of_token, {}, experts).cpu();  // [E]
+  way.slot_of_row = expert.dim() == 1 ? slot : slot.t().contiguous();  // [T] or [T, K]
+  way.row_of_slot = rows_of_slots(expert.dim() == 1 ? slot.unsqueeze(1) : way.slot_of_row,
+                                  sent.sum().item<int64_t>());
   const Tensor arriving = at::empty_like(sent);  // [W, E/W]: of each worker, for each expert here
   workers.all_to_all(arriving, sent, label);
   const auto* to = sent.const_data_ptr<int64_t>();
@@ -98,20 +134,21 @@ Dispatch dispatch_by_counts(Communicator& workers, int64_t experts, const Tensor
         std::accumulate(from + worker * local, from + (worker + 1) * local, int64_t{0}));
   }
   // Where each block of (worker, expert) begins among the arrivals; then read by expert first.
-  std::vector<int64_t> begin(size * local);
-  std::exclusive_scan(from, from + size * local, begin.begin(), int64_t{0});
+  std::vector<int64_t> first(size * local);
+  std::exclusive_scan(from, from + size * local, first.begin(), int64_t{0});
   std::vector<int64_t> arrival_of_place;
   for (size_t expert = 0; expert < local; ++expert) {
     const size_t before = arrival_of_place.size();
     for (size_t worker = 0; worker < size; ++worker) {
       const size_t block = worker * local + expert;
-      for (int64_t i = 0; i < from[block]; ++i) arrival_of_place.push_back(begin[block] + i);
+      for (int64_t i = 0; i < from[block]; ++i) arrival_of_place.push_back(first[block] + i);
     }
     dispatch.rows_of_expert.push_back(static_cast<int64_t>(arrival_of_place.size() - before));
   }
   if (size > 1 && local > 1) {
-    way.arrival_of_place = to_tensor(arrival_of_place, expert_of_token.device());
-    way.place_of_arrival = inverse_of(way.arrival_of_place);
+    way.arrival_of_place = to_tensor(arrival_of_place, expert.device());
+    way.place_of_arrival =
+        rows_of_slots(way.arrival_of_place.unsqueeze(1), way.arrival_of_place.size(0));
   }
   return dispatch;
 }

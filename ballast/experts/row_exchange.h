@@ -13,7 +13,9 @@ namespace ballast {
 // A way for the rows of all workers: reordered here, sent, reordered there.
 struct RowExchange {
   at::Tensor row_of_slot;  // [M] int64: the row that stands there in what is sent; -1: zeros
-  at::Tensor slot_of_row;  // [N] int64, its inverse
+  // Where each row stands there, int64, negative: nowhere. [N], or [N, K]: it is sent up to K
+  // times.
+  at::Tensor slot_of_row;
   RowsOfWorker send, receive;
   // [sum of receive] int64 each; undefined: rows stay as they arrive.
   at::Tensor arrival_of_place, place_of_arrival;
@@ -22,7 +24,11 @@ struct RowExchange {
 // x [N, D] -> [sum of receive, D]; collective, also backward.
 at::Tensor exchange(Communicator& workers, const at::Tensor& x, const RowExchange& way,
                     Label label);
-// The rows of what exchange() gave, back where they came from. [sum of receive, D] -> [N, D]
+// The rows of what exchange() gave, back and in the order they were sent: [sum of receive, D] ->
+// [M, D]
+at::Tensor send_back(Communicator& workers, const at::Tensor& y, const RowExchange& way,
+                     Label label);
+// And where they came from. [sum of receive, D] -> [N, D]. REQUIRES: each was sent at most once.
 at::Tensor exchange_back(Communicator& workers, const at::Tensor& y, const RowExchange& way,
                          Label label);
 
@@ -44,9 +50,18 @@ struct Dispatch {
 // expert_of_token, place_of_token [P, T/G] int32, loads [P, E] int32, as TensorAssignment has them.
 Dispatch dispatch_balanced(const ExpertPlaces& places, const at::Tensor& expert_of_token,
                            const at::Tensor& place_of_token, const at::Tensor& loads);
+// For loads up to `block` in each group: blocks of that size, filled up with zeros.
+// expert [P, K, T/G] int64, the K choices of each token (the number of experts: none), and their
+// ranks among those of a group that chose the same: those of `block` and more are not sent.
+struct RankedChoices {
+  at::Tensor expert, rank;
+  int64_t block = 1;
+};
+Dispatch dispatch_blocks(const ExpertPlaces& places, const RankedChoices& choices);
 // For any loads, also workers without tokens: the counts are exchanged first. Collective.
-// expert_of_token [T] int64. An expert's rows are in the order of workers, then of tokens.
-Dispatch dispatch_by_counts(Communicator& workers, int64_t experts,
-                            const at::Tensor& expert_of_token, Label label);
+// expert [T], or [K, T]: K choices of each token; int64, the number of experts: none. An expert's
+// rows are in the order of workers, then of choices, then of tokens.
+Dispatch dispatch_by_counts(Communicator& workers, int64_t experts, const at::Tensor& expert,
+                            Label label);
 
 }  // namespace ballast

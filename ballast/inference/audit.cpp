@@ -46,7 +46,7 @@ class Audit {
   Audit(const LanguageModel& model, const ComputePlace& place, const AuditOptions& options)
       : model_(model), place_(place), options_(options) {
     const ModelConfig& config = model.config();
-    const auto layers = config.layers + std::ssize(model.base_layers());
+    const auto layers = config.layers + std::ssize(model.expert_layers());
     report_.bounds.logits = rounding_bound(place.working, config.width, 2 * layers);
     report_.bounds.scores = report_.bounds.logits + 0x1p-23;  // which come as fp32
   }
@@ -154,7 +154,7 @@ class Audit {
 
   double largest_price(size_t layer) const {
     if (options_.routing != RoutingMode::kPriced) return 0;
-    return model_.base_layers()[layer]->router().prices().abs().max().item<double>();
+    return model_.expert_layers()[layer]->router().prices().abs().max().item<double>();
   }
 
   const LanguageModel& model_;

@@ -42,9 +42,8 @@ at::Tensor to_mask(const std::vector<uint8_t>& values, at::Device device) {
 class ExpertCounter {
  public:
   ExpertCounter(const LanguageModel& model, const TokenSource& source) {
-    for (const auto& layer : model.base_layers()) {
-      uses.emplace_back(layer->router().prices().size(0), model.config().vocabulary,
-                        source.domains());
+    for (const auto& layer : model.expert_layers()) {
+      uses.emplace_back(layer->experts(), model.config().vocabulary, source.domains());
       places_.push_back(layer->place());
     }
   }

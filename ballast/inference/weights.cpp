@@ -118,8 +118,9 @@ void load_segments(const Checkpoint& checkpoint, const ParameterTable& table,
 
 std::vector<TensorView> price_views(const LanguageModel& model) {
   std::vector<TensorView> views;
-  for (const auto& layer : model.base_layers()) {
+  for (const auto& layer : model.expert_layers()) {
     const at::Tensor& prices = layer->router().prices();
+    if (prices.numel() == 0) continue;  // of a gate
     views.push_back({layer->name() + ".prices",
                      Dtype::kF64,
                      prices.sizes().vec(),
@@ -129,8 +130,9 @@ std::vector<TensorView> price_views(const LanguageModel& model) {
 }
 
 void load_prices(const Checkpoint& checkpoint, const LanguageModel& model) {
-  for (const auto& layer : model.base_layers()) {
+  for (const auto& layer : model.expert_layers()) {
     const at::Tensor prices = at::empty_like(layer->router().prices());
+    if (prices.numel() == 0) continue;
     load_segment(checkpoint, layer->name() + ".prices", prices);
     layer->router().set_prices(prices);
   }

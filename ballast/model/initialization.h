@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cmath>
 #include <string>
 
 #include "ballast/config/config.h"
 #include "ballast/parameters/parameter_table.h"
+#include "ballast/parameters/weight_deviation.h"
 
 namespace ballast {
 
 // How the parts of the model start: GPT-2's values. Matrices take part in weight decay, vectors do
 // not.
-inline constexpr double kWeightDeviation = 0.02;
-
 inline SegmentSpec matrix(const std::string& name, int64_t rows, int64_t columns) {
   return {.name = name,
           .shape = {rows, columns},
@@ -20,12 +18,11 @@ inline SegmentSpec matrix(const std::string& name, int64_t rows, int64_t columns
           .decay = true};
 }
 
-// A projection that is added to the residual stream: smaller, so that the sum of all 2 L keeps its
-// size.
+// A projection that is added to the residual stream.
 inline SegmentSpec residual_matrix(const std::string& name, int64_t rows, int64_t columns,
                                    const ModelConfig& config) {
   SegmentSpec spec = matrix(name, rows, columns);
-  spec.initialization.deviation /= std::sqrt(2.0 * static_cast<double>(config.layers));
+  spec.initialization.deviation = residual_deviation(config.layers);
   return spec;
 }
 

@@ -7,6 +7,8 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 #include "ballast/kernels/embedding.h"
 #include "ballast/kernels/gemm.h"
 #include "ballast/kernels/layer_norm.h"
@@ -39,10 +41,12 @@ Tensor FeedForward::forward(const Tensor& x) const {
   return ballast::feed_forward(norm_(x), {up_, up_bias_, down_, down_bias_});
 }
 
-Block::Block(const ModelConfig& config, const std::string& name, ParameterTable& table)
+Block::Block(const ModelConfig& config, const std::string& name, FeedForwardKind kind,
+             ParameterTable& table)
     : attention_norm(config.width, name + ".attention.norm", table),
-      attention(config, name + ".attention", table),
-      feed_forward(config, name + ".feed_forward", table) {}
+      attention(config, name + ".attention", table) {
+  if (kind == FeedForwardKind::kDense) feed_forward.emplace(config, name + ".feed_forward", table);
+}
 
 namespace {
 
@@ -70,22 +74,27 @@ LanguageModel::LanguageModel(const Config& config, ParameterTable& table, Commun
       position_embedding_(
           table.declare(matrix("position_embedding", config_.context, config_.width))),
       blocks_([&] {
+        const std::vector<int64_t> places = config.experts.places(config_.layers);
         std::vector<std::unique_ptr<Block>> blocks;
         for (int64_t i = 0; i < config_.layers; ++i) {
-          blocks.push_back(std::make_unique<Block>(config_, "block." + std::to_string(i), table));
+          const bool replaced = config.experts.replaces_feed_forwards() &&
+                                std::ranges::find(places, i + 1) != places.end();
+          blocks.push_back(std::make_unique<Block>(
+              config_, "block." + std::to_string(i),
+              replaced ? FeedForwardKind::kExperts : FeedForwardKind::kDense, table));
         }
         return blocks;
       }()),
-      base_layers_([&] {
-        std::vector<std::unique_ptr<BaseLayer>> layers;
+      expert_layers_([&] {
+        std::vector<std::unique_ptr<ExpertLayer>> layers;
         for (const int64_t place : config.experts.places(config_.layers))
-          layers.push_back(std::make_unique<BaseLayer>(config, place, table, workers));
+          layers.push_back(std::make_unique<ExpertLayer>(config, place, table, workers));
         return layers;
       }()),
       output_norm_(config_.width, "output_norm", table) {}
 
-Tensor LanguageModel::base_layers_after(int64_t blocks, Tensor x, const Routing& routing) const {
-  for (const auto& layer : base_layers_) {
+Tensor LanguageModel::expert_layers_after(int64_t blocks, Tensor x, const Routing& routing) const {
+  for (const auto& layer : expert_layers_) {
     if (layer->place() == blocks) x = layer->forward(x, routing);
   }
   return x;
@@ -105,13 +114,13 @@ Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
   const int64_t rows = tokens.size(0);
   Tensor x = embed_at(
       tokens, at::arange(tokens.size(1), tokens.options()).expand_as(tokens));  // [B * S, D]
-  x = base_layers_after(0, x, routing);
+  x = expert_layers_after(0, x, routing);
   for (int64_t i = 0; i < config_.layers; ++i) {
     const Block& block = *blocks_[static_cast<size_t>(i)];
     if (progress != nullptr) x = ProgressMark::apply(x, progress, i);
     x = x + block.attention.forward(block.attention_norm(x), rows);
-    x = x + block.feed_forward.forward(x);
-    x = base_layers_after(i + 1, x, routing);
+    if (block.feed_forward) x = x + block.feed_forward->forward(x);
+    x = expert_layers_after(i + 1, x, routing);
   }
   return output_norm_(x);
 }
@@ -121,11 +130,11 @@ Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
   const Tensor positions =
       cache.cached().unsqueeze(1) + at::arange(tokens.size(1), tokens.options());  // [B, N]
   Tensor x = embed_at(tokens, positions);
-  x = base_layers_after(0, x, routing);
+  x = expert_layers_after(0, x, routing);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     x = x + blocks_[i]->attention.forward(blocks_[i]->attention_norm(x), cache.layers()[i]);
-    x = x + blocks_[i]->feed_forward.forward(x);
-    x = base_layers_after(static_cast<int64_t>(i) + 1, x, routing);
+    if (blocks_[i]->feed_forward) x = x + blocks_[i]->feed_forward->forward(x);
+    x = expert_layers_after(static_cast<int64_t>(i) + 1, x, routing);
   }
   cache.advance(tokens.size(1));
   return output_norm_(x);

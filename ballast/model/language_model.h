@@ -4,11 +4,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ballast/comm/communicator.h"
 #include "ballast/config/config.h"
-#include "ballast/experts/base_layer.h"
+#include "ballast/experts/expert_layer.h"
 #include "ballast/experts/routing.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/model/attention.h"
@@ -35,12 +36,16 @@ class FeedForward {
   const Parameter &up_, &up_bias_, &down_, &down_bias_;
 };
 
-// x + attention(norm(x)), then x + feed_forward(norm(x)).
+// What stands for a block's feed-forward.
+enum class FeedForwardKind { kDense, kExperts };
+
+// x + attention(norm(x)), then x + feed_forward(norm(x)), or a layer of experts in its place.
 struct Block {
-  Block(const ModelConfig& config, const std::string& name, ParameterTable& table);
+  Block(const ModelConfig& config, const std::string& name, FeedForwardKind kind,
+        ParameterTable& table);
   Norm attention_norm;
   Attention attention;
-  FeedForward feed_forward;
+  std::optional<FeedForward> feed_forward;  // none: the layer of experts after this block
 };
 
 // Is told how far a backward pass has come.
@@ -52,8 +57,9 @@ class BackwardProgress {
 };
 
 // The paper's decoder: pre-norm blocks, LayerNorm also on the output, learned positions, and an
-// embedding that is tied to the output; between the blocks the BASE layers, whose experts are
-// divided among the workers. Parameters live in the table given at construction.
+// embedding that is tied to the output; between the blocks, or in place of their feed-forwards, the
+// layers of experts, which are divided among the workers. Parameters live in the table given at
+// construction.
 class LanguageModel {
  public:
   // Declares the parameters; the table is allocated by the caller afterwards.
@@ -61,7 +67,7 @@ class LanguageModel {
   LanguageModel(const Config& config, ParameterTable& table, Communicator& workers);
 
   // tokens [B, S'] int64, S' <= context -> the last representations [B * S', D].
-  // Collective where there are BASE layers, also backward.
+  // Collective where there are experts, also backward.
   at::Tensor forward(const at::Tensor& tokens, const Routing& routing,
                      BackwardProgress* progress = nullptr) const;
   // The same for new tokens [B, N] that follow what the cache holds.
@@ -73,18 +79,18 @@ class LanguageModel {
   const ModelConfig& config() const { return config_; }
   Communicator& workers() const { return workers_; }
   // In the order in which tokens pass them.
-  const std::vector<std::unique_ptr<BaseLayer>>& base_layers() const { return base_layers_; }
+  const std::vector<std::unique_ptr<ExpertLayer>>& expert_layers() const { return expert_layers_; }
 
  private:
   at::Tensor embed_at(const at::Tensor& tokens, const at::Tensor& positions) const;
-  // The BASE layers that stand after `blocks` blocks.
-  at::Tensor base_layers_after(int64_t blocks, at::Tensor x, const Routing& routing) const;
+  // The layers of experts that stand after `blocks` blocks.
+  at::Tensor expert_layers_after(int64_t blocks, at::Tensor x, const Routing& routing) const;
 
   ModelConfig config_;
   Communicator& workers_;
   const Parameter &token_embedding_, &position_embedding_;
   std::vector<std::unique_ptr<Block>> blocks_;
-  std::vector<std::unique_ptr<BaseLayer>> base_layers_;
+  std::vector<std::unique_ptr<ExpertLayer>> expert_layers_;
   Norm output_norm_;
 };
 

@@ -26,42 +26,58 @@ RunReporter::RunReporter(const RunDirectory& run, const Trainer& trainer)
 
 namespace {
 
-nlohmann::json layers_json(const std::vector<LayerStats>& layers) {
+// What a layer's router has to tell, by name.
+std::vector<std::pair<const char*, double>> numbers_of(const LayerStats& layer,
+                                                       const ExpertsConfig& config) {
+  std::vector<std::pair<const char*, double>> numbers = {
+      {"assign_seconds", layer.assign_seconds}, {"exchange_seconds", layer.exchange_seconds}};
+  if (config.is_base()) {
+    numbers.emplace_back("greedy_share", layer.greedy_share);
+    numbers.emplace_back("relative_gap", layer.relative_gap);
+  } else {
+    numbers.emplace_back("dropped_share", layer.dropped_share);
+    numbers.emplace_back("balance_loss", layer.balance_loss);
+  }
+  return numbers;
+}
+
+nlohmann::json layers_json(const std::vector<LayerStats>& layers, const ExpertsConfig& config) {
   nlohmann::json list = nlohmann::json::array();
   for (const LayerStats& layer : layers) {
-    list.push_back({{"layer", layer.place},
-                    {"greedy_share", layer.greedy_share},
-                    {"relative_gap", layer.relative_gap},
-                    {"assign_seconds", layer.assign_seconds},
-                    {"exchange_seconds", layer.exchange_seconds}});
+    nlohmann::json& record = list.emplace_back(nlohmann::json{{"layer", layer.place}});
+    for (const auto& [name, value] : numbers_of(layer, config)) record[name] = value;
   }
   return list;
 }
 
-// " | greedy 0.83 | gap 0 | assign 1.2ms 2% | all2all 3.4ms 5%", over all BASE layers.
-std::string layers_text(const StepStats& stats) {
+// " | greedy 0.83 | gap 0 | assign 1.2ms 2% | all2all 3.4ms 5%" over all BASE layers, or
+// " | dropped 3.1% | balance 1.02 | gate 1.2ms 2% | all2all 3.4ms 5%" over all gates.
+std::string layers_text(const StepStats& stats, const ExpertsConfig& config) {
   if (stats.layers.empty()) return "";
-  double greedy = 0, assign = 0, exchange = 0, gap = 0;
+  const auto count = static_cast<double>(stats.layers.size());
+  double greedy = 0, gap = 0, dropped = 0, balance = 0, assign = 0, exchange = 0;
   for (const LayerStats& layer : stats.layers) {
-    greedy += layer.greedy_share / static_cast<double>(stats.layers.size());
+    greedy += layer.greedy_share / count;
+    gap = std::max(gap, layer.relative_gap);
+    dropped += layer.dropped_share / count;
+    balance += layer.balance_loss / count;
     assign += layer.assign_seconds;
     exchange += layer.exchange_seconds;
-    gap = std::max(gap, layer.relative_gap);
   }
-  const std::string gap_text = gap < 1e-12 ? "0" : fmt::format("{:.0e}", gap);
-  return fmt::format(
-      " | greedy {:.2f} | gap {} | assign {:.1f}ms {:.0f}% | all2all {:.1f}ms {:.0f}%", greedy,
-      gap_text, 1e3 * assign, 100 * assign / stats.seconds, 1e3 * exchange,
-      100 * exchange / stats.seconds);
+  const std::string routing =
+      config.is_base()
+          ? fmt::format("greedy {:.2f} | gap {} | assign", greedy,
+                        gap < 1e-12 ? "0" : fmt::format("{:.0e}", gap))
+          : fmt::format("dropped {:.1f}% | balance {:.2f} | gate", 100 * dropped, balance);
+  return fmt::format(" | {} {:.1f}ms {:.0f}% | all2all {:.1f}ms {:.0f}%", routing, 1e3 * assign,
+                     100 * assign / stats.seconds, 1e3 * exchange, 100 * exchange / stats.seconds);
 }
 
-void add_layer_scalars(const StepStats& stats, std::vector<Scalar>& scalars) {
+void add_layer_scalars(const StepStats& stats, const ExpertsConfig& config,
+                       std::vector<Scalar>& scalars) {
   for (const LayerStats& layer : stats.layers) {
-    const std::string name = fmt::format("experts/layer{}_", layer.place);
-    scalars.push_back({name + "greedy_share", layer.greedy_share});
-    scalars.push_back({name + "relative_gap", layer.relative_gap});
-    scalars.push_back({name + "assign_seconds", layer.assign_seconds});
-    scalars.push_back({name + "exchange_seconds", layer.exchange_seconds});
+    for (const auto& [name, value] : numbers_of(layer, config))
+      scalars.push_back({fmt::format("experts/layer{}_{}", layer.place, name), value});
   }
 }
 
@@ -86,8 +102,8 @@ std::string RunReporter::step_line(const StepStats& stats) const {
       stats.step, trainer_.config().training.steps, stats.loss, std::exp(stats.loss),
       stats.learning_rate, stats.gradient_norm, format_count(rate),
       100 * rate * flops_per_token_ / matrix_rate_,
-      format_bytes(static_cast<double>(memory_in_use(trainer_.place()))), layers_text(stats),
-      format_duration(eta));
+      format_bytes(static_cast<double>(memory_in_use(trainer_.place()))),
+      layers_text(stats, trainer_.config().experts), format_duration(eta));
 }
 
 void RunReporter::step(const StepStats& stats) {
@@ -105,7 +121,7 @@ void RunReporter::step(const StepStats& stats) {
                            {"skipped", state.guard.skipped}};
   if (!stats.layers.empty()) {
     record["expert_grad_norm"] = stats.expert_gradient_norm;
-    record["layers"] = layers_json(stats.layers);
+    record["layers"] = layers_json(stats.layers, trainer_.config().experts);
   }
   if (!stats.skipped.empty()) {
     record["skip_reason"] = stats.skipped;
@@ -124,7 +140,7 @@ void RunReporter::step(const StepStats& stats) {
       {"train/learning_rate", stats.learning_rate},
       {"train/tokens_per_second", static_cast<double>(tokens_) / seconds_},
       {"train/skipped", static_cast<double>(state.guard.skipped)}};
-  add_layer_scalars(stats, scalars);
+  add_layer_scalars(stats, trainer_.config().experts, scalars);
   tensorboard_.scalars(static_cast<uint64_t>(stats.step), scalars);
   seconds_ = 0;
   tokens_ = 0;
@@ -150,12 +166,12 @@ void RunReporter::validation(int64_t step, const Validation& validation,
              {"perplexity", validation.other->perplexity}};
     for (size_t i = 0; i < validation.other->experts.size(); ++i)
       other["experts"].push_back(
-          use_json(validation.other->experts[i], trainer_.model().base_layers()[i]->place()));
+          use_json(validation.other->experts[i], trainer_.model().expert_layers()[i]->place()));
   }
   std::vector<Scalar> scalars = {{"valid/loss", result.loss},
                                  {"valid/perplexity", result.perplexity}};
   for (size_t i = 0; i < result.experts.size(); ++i) {
-    const int64_t place = trainer_.model().base_layers()[i]->place();
+    const int64_t place = trainer_.model().expert_layers()[i]->place();
     record["experts"].push_back(use_json(result.experts[i], place));
     const std::string name = fmt::format("valid/layer{}_", place);
     scalars.push_back({name + "busiest_share", result.experts[i].busiest_share()});
@@ -178,7 +194,7 @@ void RunReporter::validation(int64_t step, const Validation& validation,
 }
 
 void RunReporter::report_use(const ExpertUse& use, RoutingMode routing, size_t layer) const {
-  const int64_t place = trainer_.model().base_layers()[layer]->place();
+  const int64_t place = trainer_.model().expert_layers()[layer]->place();
   log_info(
       "  layer {} | {} routing | busiest expert {:.2f} x its share | {} of {} experts in use | "
       "domain tells {:.2f} bits of the expert",

@@ -14,16 +14,31 @@ namespace {
 using at::Tensor;
 
 constexpr int64_t kScalars = 3;  // loss, norm of shared, square of the experts' norm
-constexpr int64_t kCounts = 3;   // of each layer: matches, tokens, groups; then E prices
+constexpr int64_t kCounts = 6;   // of each layer, as counts_of has them; then its prices
 constexpr int64_t kMaxima = 3;   // of each layer: gap, seconds of assigning and of exchanging
 
 // One layer's part of what is summed.
-Tensor counts_of(const RoutingStats& stats, int64_t experts, const at::TensorOptions& doubles) {
+Tensor counts_of(const RoutingStats& stats, int64_t prices, const at::TensorOptions& doubles) {
   const Tensor sizes = at::empty({2}, at::kDouble);
   sizes.mutable_data_ptr<double>()[0] = static_cast<double>(stats.tokens);
   sizes.mutable_data_ptr<double>()[1] = static_cast<double>(stats.groups);
-  return at::cat({stats.greedy_matches.to(at::kDouble).view({1}), sizes.to(doubles.device()),
-                  stats.price_sum.defined() ? stats.price_sum : at::zeros({experts}, doubles)});
+  std::vector<Tensor> parts = {sizes.to(doubles.device())};
+  for (const Tensor& sum :
+       {stats.greedy_matches, stats.chosen, stats.dropped, stats.balance_sum})  // scalars
+    parts.push_back(sum.defined() ? sum.to(at::kDouble).view({1}) : at::zeros({1}, doubles));
+  parts.push_back(stats.price_sum.defined() ? stats.price_sum : at::zeros({prices}, doubles));
+  return at::cat(parts);
+}
+
+// The reverse, of the sums of all workers; returns how many numbers it read.
+int64_t read_counts(const Tensor& sums, int64_t first, int64_t prices, LayerStats& layer) {
+  const auto* values = sums.const_data_ptr<double>() + first;
+  const double tokens = values[0], groups = values[1], chosen = values[3];
+  layer.greedy_share = values[2] / tokens;
+  if (chosen > 0) layer.dropped_share = values[4] / chosen;
+  if (groups > 0) layer.balance_loss = values[5] / groups;
+  if (groups > 0 && prices > 0) layer.prices = sums.narrow(0, first + kCounts, prices) / groups;
+  return kCounts + prices;
 }
 
 void take_maxima(std::vector<LayerStats>& layers, Communicator& workers) {
@@ -52,7 +67,7 @@ StepTotals sum_over_workers(const WorkerTotals& own, const LanguageModel& model,
   std::vector<Tensor> parts = {scalar(own.loss_sum),
                                scalar(own.shared_norm) * (workers.rank() == 0 ? 1.0 : 0.0),
                                scalar(own.expert_norm).square()};
-  for (const auto& layer : model.base_layers()) {
+  for (const auto& layer : model.expert_layers()) {
     const RoutingStats stats = layer->router().take_stats();
     const double exchanging = workers.take_all_to_all_seconds(static_cast<int>(layer->place()));
     totals.layers.push_back({.place = layer->place(),
@@ -69,14 +84,9 @@ StepTotals sum_over_workers(const WorkerTotals& own, const LanguageModel& model,
   totals.shared_norm = values[1];
   totals.expert_norm = std::sqrt(values[2]);
   int64_t next = kScalars;
-  for (size_t i = 0; i < totals.layers.size(); ++i) {
-    LayerStats& layer = totals.layers[i];
-    const int64_t experts = model.base_layers()[i]->router().prices().size(0);
-    layer.greedy_share = values[next] / values[next + 1];
-    const double groups = values[next + 2];
-    if (groups > 0) layer.prices = sums.narrow(0, next + kCounts, experts) / groups;
-    next += kCounts + experts;
-  }
+  for (size_t i = 0; i < totals.layers.size(); ++i)
+    next += read_counts(sums, next, model.expert_layers()[i]->router().prices().size(0),
+                        totals.layers[i]);
   return totals;
 }
 

@@ -11,11 +11,15 @@
 
 namespace ballast {
 
-// How a BASE layer routed in one step.
+// How a layer of experts routed in one step.
 struct LayerStats {
-  int64_t place = 0;        // blocks before it
+  int64_t place = 0;  // the last block before it
+  // Of BASE layers.
   double greedy_share = 0;  // of the tokens: their balanced expert is also their best
   double relative_gap = 0;  // the largest of all assignments: 0 is the optimum
+  // Of gates.
+  double dropped_share = 0;  // of the choices of experts: there was no place
+  double balance_loss = 0;   // mean over groups and micro-steps, without its weight: 1 is balance
   // Of the worker that took longest.
   double assign_seconds = 0, exchange_seconds = 0;  // all_to_all, forward and backward
   at::Tensor prices = {};  // [E] float64, mean over groups and micro-steps; undefined: replayed

@@ -63,7 +63,8 @@ Routing Trainer::routing(int64_t micro_step) const {
                                     .shuffle = config_.experts.shuffle,
                                     .seed = static_cast<uint64_t>(config_.training.seed),
                                     .step = static_cast<uint64_t>(state_.step),
-                                    .micro_step = static_cast<uint64_t>(micro_step)},
+                                    .micro_step = static_cast<uint64_t>(micro_step),
+                                    .micro_steps = config_.training.micro_steps},
           .tape = tape_};
 }
 
@@ -92,7 +93,7 @@ void Trainer::average_prices(const std::vector<LayerStats>& layers) {
   const double share =
       std::max(1 - config_.experts.price_decay, 1 / static_cast<double>(state_.updates));
   for (size_t i = 0; i < layers.size(); ++i) {
-    TokenRouter& router = model_.base_layers()[i]->router();
+    Router& router = model_.expert_layers()[i]->router();
     if (layers[i].prices.defined())
       router.set_prices(router.prices() + share * (layers[i].prices - router.prices()));
   }
@@ -101,7 +102,7 @@ void Trainer::average_prices(const std::vector<LayerStats>& layers) {
 StepStats Trainer::step() {
   const auto begin = std::chrono::steady_clock::now();
   if (prefetcher_ == nullptr) start_reading();
-  for (const auto& layer : model_.base_layers())  // what validation and samples took is not ours
+  for (const auto& layer : model_.expert_layers())  // what validation and samples took is not ours
     workers_.take_all_to_all_seconds(static_cast<int>(layer->place()));
   StepStats stats;
   optimizer_.clear_gradients();

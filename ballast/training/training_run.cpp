@@ -60,7 +60,7 @@ void TrainingRun::validate() {
   validation_.emplace();
   validation_->routing = options.routing;
   validation_->result = evaluate(trainer_.model(), place_, windows, options);
-  if (step >= config_.training.steps && config_.experts.layers > 0) {
+  if (step >= config_.training.steps && config_.experts.layers > 0 && config_.experts.is_base()) {
     options.routing =
         options.routing == RoutingMode::kGreedy ? RoutingMode::kPriced : RoutingMode::kGreedy;
     validation_->other_routing = options.routing;

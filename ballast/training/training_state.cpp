@@ -83,7 +83,7 @@ std::vector<TensorEntry> write_part(const TrainingParts& parts, const std::files
                  price_views(parts.model));
     writer.write("optimizer.safetensors", moments, Owner::kShared);
   }
-  if (!parts.model.base_layers().empty()) {
+  if (!parts.model.expert_layers().empty()) {
     const std::string part = fmt::format("{}-of-{}", workers.rank(), workers.size());
     writer.write("experts." + part + ".safetensors", {{table.master(), ""}}, Owner::kExpert);
     writer.write("experts_optimizer." + part + ".safetensors", moments, Owner::kExpert);

@@ -3,9 +3,10 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "ballast/experts/base_layer.h"
+#include "ballast/experts/expert_layer.h"
 #include "ballast/experts/shuffle.h"
 #include "ballast/kernels/cuda_plugin.h"
+#include "ballast/router/assign.h"
 #include "tests/experts/layer_setting.h"
 #include "tests/router/cuda_graph.h"
 #include "tests/support/lone_worker.h"

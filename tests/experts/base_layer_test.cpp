@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/experts/base_layer.h"
-
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "ballast/experts/expert_layer.h"
 #include "ballast/kernels/layer_norm.h"
 #include "ballast/kernels/linear.h"
+#include "ballast/router/assign.h"
 #include "tests/experts/layer_setting.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/lone_worker.h"

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "ballast/experts/base_layer.h"
+#include "ballast/experts/expert_layer.h"
 
 namespace ballast::test {
 
@@ -38,13 +38,16 @@ struct LayerShape {
   int64_t experts = 4, groups = 2, tokens = 32;  // tokens: of all workers
   bool shuffle = true;
   const char* solver = "exact";
+  const char* router = "base";
+  double capacity = -1, test_capacity = 0, balance_weight = 0.01;
+  const char* second_expert = "always";
 };
 
 constexpr int64_t kWidth = 8;
 
 inline TableOptions double_on_cpu() { return {.working = at::kDouble, .master = at::kDouble}; }
 
-// A BASE layer, its zero projections randomised.
+// A layer of experts, its zero projections randomised.
 struct Layer {
   Layer(const LayerShape& shape, Communicator& workers,
         const TableOptions& options = double_on_cpu())
@@ -62,6 +65,11 @@ struct Layer {
     config.experts.sublayers = 2;
     config.experts.groups = shape.groups;
     config.experts.solver = shape.solver;
+    config.experts.router = shape.router;
+    config.experts.capacity = shape.capacity;
+    config.experts.test_capacity = shape.test_capacity;
+    config.experts.balance_weight = shape.balance_weight;
+    config.experts.second_expert = shape.second_expert;
     config.experts.self_check = true;
     return config;
   }
@@ -83,7 +91,8 @@ struct Layer {
                                       .shuffle = shape.shuffle,
                                       .seed = 3,
                                       .step = 5,
-                                      .micro_step = 1},
+                                      .micro_step = 1,
+                                      .micro_steps = 2},
             .tape = tape};
   }
 
@@ -93,7 +102,7 @@ struct Layer {
 
   LayerShape shape;
   ParameterTable table;
-  BaseLayer layer;
+  ExpertLayer layer;
 };
 
 // The tokens of all workers, and a direction to take the gradient in.

@@ -30,7 +30,16 @@ std::vector<test::LayerShape> shapes() {
   return {{.experts = 8, .groups = 8, .tokens = 8 * 16},
           {.experts = 16, .groups = 8, .tokens = 8 * 21},  // 21 tokens for 16 experts
           {.experts = 8, .groups = 8, .tokens = 8 * 3},    // more experts than tokens
-          {.experts = 8, .groups = 16, .tokens = 16 * 10, .shuffle = false}};
+          {.experts = 8, .groups = 16, .tokens = 16 * 10, .shuffle = false},
+          {.experts = 8, .groups = 8, .tokens = 8 * 16, .router = "switch"},
+          {.experts = 16, .groups = 8, .tokens = 8 * 21, .router = "switch", .capacity = 0},
+          {.experts = 8, .groups = 16, .tokens = 16 * 10, .router = "sparsely_gated"},
+          {.experts = 16, .groups = 8, .tokens = 8 * 21, .router = "sparsely_gated", .capacity = 0},
+          {.experts = 8,
+           .groups = 8,
+           .tokens = 8 * 12,
+           .router = "sparsely_gated",
+           .second_expert = "random"}};
 }
 
 // The layer on all workers is the layer of one that has all tokens and all experts.

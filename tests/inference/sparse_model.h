@@ -48,7 +48,7 @@ struct SparseModel {
       if (segment.name.find("norm.weight") != std::string::npos) values.add_(1);
       table.view(table.master(), segment).copy_(values);
     }
-    for (const auto& layer : model.base_layers())
+    for (const auto& layer : model.expert_layers())
       layer->router().set_prices(normal_values({config.experts.count}, layer->name()).mul_(0.3));
   }
 

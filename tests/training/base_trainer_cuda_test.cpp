@@ -73,7 +73,7 @@ TEST(BaseTrainerCuda, LearnsInBf16AndResumesToTheBit) {
   EXPECT_TRUE(at::equal(straight.table().second_moment(), second.table().second_moment()));
   for (size_t i = 0; i < 2; ++i) {
     const auto prices = [&](const Trainer& t) {
-      return t.model().base_layers()[i]->router().prices();
+      return t.model().expert_layers()[i]->router().prices();
     };
     EXPECT_TRUE(at::equal(prices(straight), prices(second)));
     EXPECT_GT(prices(straight).abs().max().item<double>(), 0);

@@ -1,24 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/experts/token_router.h"
+#include "ballast/experts/base_router.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/argsort.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "ballast/kernels/expert_gate.h"
+#include "ballast/kernels/expert_ranks.h"
+#include "ballast/kernels/permute_rows.h"
+
 namespace ballast {
 namespace {
 
 using at::Tensor;
+
+constexpr double kEmbeddingGain = 0.1;  // of the authors' code
 
 // Where training diverges scores are not finite: nor is the step's loss, and it is skipped.
 AssignOptions options_of(const ExpertsConfig& config) {
@@ -31,13 +34,11 @@ AssignOptions options_of(const ExpertsConfig& config) {
 // An assignment known by its experts alone, as a solver would have given it.
 TensorAssignment assignment_of(const Tensor& expert_of_token, int64_t experts) {
   const Tensor expert = expert_of_token.to(at::kLong);  // [P, T/G]
-  const Tensor order = at::argsort(expert, /*stable=*/true, /*dim=*/1);
-  const Tensor places = at::arange(order.size(1), order.options()).expand_as(order);
+  const auto [rank, loads] = expert_ranks(expert, experts);
   TensorAssignment result;
   result.expert_of_token = expert_of_token;
-  result.place_of_token = at::empty_like(order).scatter_(1, order, places);
-  result.loads = at::zeros({expert.size(0), experts}, expert.options())
-                     .scatter_add_(1, expert, at::ones_like(expert));
+  result.place_of_token = rank + (loads.cumsum(1) - loads).gather(1, expert);
+  result.loads = loads;
   return result;
 }
 
@@ -48,32 +49,52 @@ double relative_gap(const AssignmentStatus& status) {
 
 }  // namespace
 
-TokenRouter::TokenRouter(const ExpertsConfig& config, int64_t layer,
-                         const Parameter& expert_embeddings, Communicator& workers)
+BaseRouter::BaseRouter(const Config& config, int64_t layer, ParameterTable& table,
+                       Communicator& workers)
     : layer_(layer),
-      places_{config.count, workers.size()},
-      expert_embeddings_(expert_embeddings),
+      places_{config.experts.count, workers.size()},
+      expert_embeddings_(
+          table.declare({.name = fmt::format("layer.{}.expert_embeddings", layer),
+                         .shape = {config.experts.count, config.model.width},
+                         .initialization = Initialization::orthogonal(kEmbeddingGain)})),
       workers_(workers),
-      assigner_(options_of(config)),
-      prices_(at::zeros({config.count}, at::kDouble)) {}
+      assigner_(options_of(config.experts)),
+      prices_(at::zeros({config.experts.count}, at::kDouble)) {}
 
-Tensor TokenRouter::affinities(const Tensor& tokens) const {
+Parameter BaseRouter::own_embeddings() const {
+  const auto own = [&](const Tensor& all) {
+    return all.defined() ? all.narrow(0, workers_.rank() * places_.local(), places_.local()) : all;
+  };
+  return {own(expert_embeddings_.value), own(expert_embeddings_.gradient)};
+}
+
+Tensor BaseRouter::at_experts(const Tensor& arrived, const Tensor& stacked,
+                              const Routes& routes) const {
+  return gated_residual(arrived, stacked, routes.dispatch.rows_of_expert, own_embeddings());
+}
+
+Tensor BaseRouter::at_tokens(const Tensor&, const Tensor& back, const Routes& routes) const {
+  const RowExchange& way = routes.dispatch.way;
+  return permute_rows(back, way.slot_of_row, way.row_of_slot);
+}
+
+Tensor BaseRouter::affinities(const Tensor& tokens) const {
   // In half precision many affinities would be equal: those are computed in fp32.
   const at::ScalarType dtype = tokens.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return at::mm(tokens.to(dtype), expert_embeddings_.value.to(dtype).t()).to(at::kFloat);
 }
 
-Dispatch TokenRouter::route(const Tensor& tokens, const Routing& routing) {
+Routes BaseRouter::route(const Tensor& tokens, const Routing& routing) {
   const at::NoGradGuard no_grad;
   if (routing.training) timer_.begin(tokens.device());
   const Tensor scores = affinities(tokens.detach());  // [T, E]
   Dispatch dispatch =
       routing.training ? route_groups(scores, routing) : route_by_choice(scores, routing);
   if (routing.training) timer_.end();
-  return dispatch;
+  return {std::move(dispatch)};
 }
 
-Dispatch TokenRouter::route_groups(const Tensor& scores, const Routing& routing) {
+Dispatch BaseRouter::route_groups(const Tensor& scores, const Routing& routing) {
   const int64_t local = routing.training->groups / workers_.size();
   const Tensor of_groups = scores.view({local, -1, places_.experts});  // [P, T/G, E]
   const TensorAssignment result = assign(of_groups, routing);
@@ -81,7 +102,7 @@ Dispatch TokenRouter::route_groups(const Tensor& scores, const Routing& routing)
   return dispatch_balanced(places_, result.expert_of_token, result.place_of_token, result.loads);
 }
 
-TensorAssignment TokenRouter::assign(const Tensor& scores, const Routing& routing) {
+TensorAssignment BaseRouter::assign(const Tensor& scores, const Routing& routing) {
   const TrainingRoute& route = *routing.training;
   const int64_t groups = scores.size(0);
   const RouteTape::Key key{route.step, route.micro_step, layer_, workers_.rank() * groups};
@@ -98,7 +119,7 @@ TensorAssignment TokenRouter::assign(const Tensor& scores, const Routing& routin
   return result;
 }
 
-void TokenRouter::observe(const Tensor& scores, const TensorAssignment& result) {
+void BaseRouter::observe(const Tensor& scores, const TensorAssignment& result) {
   const Tensor matches = (scores.argmax(2) == result.expert_of_token).sum();
   stats_.greedy_matches =
       stats_.greedy_matches.defined() ? stats_.greedy_matches.add_(matches) : matches;
@@ -115,7 +136,7 @@ void TokenRouter::observe(const Tensor& scores, const TensorAssignment& result) 
     stats_.relative_gap = std::max(stats_.relative_gap, relative_gap(status));
 }
 
-Dispatch TokenRouter::route_by_choice(const Tensor& affinities, const Routing& routing) {
+Dispatch BaseRouter::route_by_choice(const Tensor& affinities, const Routing& routing) {
   Tensor scores = affinities, expert_of_token;
   if (routing.mode == RoutingMode::kBalanced) {
     expert_of_token = balanced_choice(scores, routing.counted);
@@ -129,14 +150,14 @@ Dispatch TokenRouter::route_by_choice(const Tensor& affinities, const Routing& r
                             {"expert counts", static_cast<int>(layer_)});
 }
 
-Tensor TokenRouter::balanced_choice(const Tensor& scores, const Tensor& counted) {
+Tensor BaseRouter::balanced_choice(const Tensor& scores, const Tensor& counted) {
   if (!counted.defined()) return assigner_.assign(scores).expert_of_token.to(at::kLong);
   const Tensor rows = counted.nonzero().view({-1});
   const Tensor chosen = assigner_.assign(scores.index_select(0, rows)).expert_of_token;
   return scores.argmax(1).index_copy_(0, rows, chosen.to(at::kLong));
 }
 
-const Tensor& TokenRouter::prices_on(at::Device device) {
+const Tensor& BaseRouter::prices_on(at::Device device) {
   if (!prices_there_.defined() || prices_there_.device() != device) {
     // From memory that the GPU reads by itself: the host does not wait.
     prices_there_ = device.is_cpu()
@@ -146,15 +167,10 @@ const Tensor& TokenRouter::prices_on(at::Device device) {
   return prices_there_;
 }
 
-void TokenRouter::set_prices(const Tensor& prices) {
+void BaseRouter::set_prices(const Tensor& prices) {
   prices_ = prices.to(at::kCPU, at::kDouble).contiguous();
   prices_there_ = Tensor();
   has_prices_ = prices_.count_nonzero().item<int64_t>() > 0;
-}
-
-RoutingStats TokenRouter::take_stats() {
-  stats_.assign_seconds = timer_.take_seconds();
-  return std::exchange(stats_, RoutingStats());
 }
 
 }  // namespace ballast

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "ballast/comm/communicator.h"
+#include "ballast/config/config.h"
+#include "ballast/experts/router.h"
+#include "ballast/kernels/parameter.h"
+#include "ballast/parameters/parameter_table.h"
+#include "ballast/router/assign.h"
+#include "ballast/router/status_watch.h"
+
+namespace ballast {
+
+// The paper's: in training a balanced assignment, which no gradient flows through; the output of a
+// token's expert is mixed in by sigmoid(h . w_e), where the expert is.
+class BaseRouter : public Router {
+ public:
+  // Declares NAME.expert_embeddings. REQUIRES: the workers divide the experts, and outlive this.
+  BaseRouter(const Config& config, int64_t layer, ParameterTable& table, Communicator& workers);
+
+  Routes route(const at::Tensor& tokens, const Routing& routing) override;
+  at::Tensor at_experts(const at::Tensor& arrived, const at::Tensor& stacked,
+                        const Routes& routes) const override;
+  at::Tensor at_tokens(const at::Tensor& tokens, const at::Tensor& back,
+                       const Routes& routes) const override;
+  bool shuffles(const Routing& routing) const override {
+    return routing.training && routing.training->shuffle;
+  }
+  const at::Tensor& prices() const override { return prices_; }
+  void set_prices(const at::Tensor& prices) override;
+
+ private:
+  Parameter own_embeddings() const;                       // [E / workers, D] of the experts here
+  at::Tensor affinities(const at::Tensor& tokens) const;  // [T, E] fp32
+  Dispatch route_groups(const at::Tensor& scores, const Routing& routing);
+  Dispatch route_by_choice(const at::Tensor& scores, const Routing& routing);
+  at::Tensor balanced_choice(const at::Tensor& scores, const at::Tensor& counted);  // [T] int64
+  TensorAssignment assign(const at::Tensor& scores, const Routing& routing);
+  void observe(const at::Tensor& scores, const TensorAssignment& result);
+  const at::Tensor& prices_on(at::Device device);
+
+  const int64_t layer_;
+  const ExpertPlaces places_;
+  const Parameter& expert_embeddings_;  // [E, D]
+  Communicator& workers_;
+  Assigner assigner_;
+  StatusWatch status_;  // of the last assignment on a GPU
+  at::Tensor prices_, prices_there_;
+  bool has_prices_ = false;
+};
+
+}  // namespace ballast

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/experts/expert_layer.h"
+
+#include <cmath>
+
+#include "ballast/experts/base_router.h"
+#include "ballast/experts/gate_router.h"
+#include "ballast/experts/row_exchange.h"
+#include "ballast/experts/shuffle.h"
+#include "ballast/parameters/weight_deviation.h"
+
+namespace ballast {
+
+using at::Tensor;
+
+namespace {
+
+// Between the blocks a fresh layer is the identity; what stands for a feed-forward starts as one.
+ExpertShape shape_of(const Config& config, const Communicator& workers) {
+  const int64_t local = config.experts.count / workers.size();
+  return {.width = config.model.width,
+          .hidden = config.model.feed_forward_width(),
+          .sublayers = config.experts.sublayers_of_layer(),
+          .first = workers.rank() * local,
+          .count = local,
+          .down_deviation = config.experts.replaces_feed_forwards()
+                                ? residual_deviation(config.model.layers)
+                                : 0.0};
+}
+
+std::unique_ptr<Router> make_router(const Config& config, int64_t place, ParameterTable& table,
+                                    Communicator& workers) {
+  if (config.experts.is_base()) return std::make_unique<BaseRouter>(config, place, table, workers);
+  return std::make_unique<GateRouter>(config, place, table, workers);
+}
+
+}  // namespace
+
+ExpertLayer::ExpertLayer(const Config& config, int64_t place, ParameterTable& table,
+                         Communicator& workers)
+    : place_(place),
+      name_("layer." + std::to_string(place)),
+      num_experts_(config.experts.count),
+      workers_(workers),
+      router_(make_router(config, place, table, workers)),
+      experts_(shape_of(config, workers), name_, table) {}
+
+Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing) {
+  const std::optional<RowExchange> mix = shuffle(tokens, routing);
+  const Tensor mixed = mix ? exchange(workers_, tokens, *mix, label("shuffle")) : tokens;  // [T, D]
+  const Routes routes = router_->route(mixed, routing);
+  const auto& [way, rows] = routes.dispatch;
+
+  const Tensor arrived = exchange(workers_, mixed, way, label("to experts"));
+  const Tensor stacked = experts_.forward(arrived, rows);
+  const Tensor gated = router_->at_experts(arrived, stacked, routes);
+  const Tensor back = send_back(workers_, gated, way, label("from experts"));
+  const Tensor out = router_->at_tokens(mixed, back, routes);  // [T, D]
+
+  return mix ? exchange_back(workers_, out, *mix, label("shuffle back")) : out;
+}
+
+std::optional<RowExchange> ExpertLayer::shuffle(const Tensor& tokens,
+                                                const Routing& routing) const {
+  if (!router_->shuffles(routing)) return std::nullopt;
+  const TrainingRoute& route = *routing.training;
+  const ShuffleShape shape{.groups = route.groups,
+                           .tokens_of_group = tokens.size(0) * workers_.size() / route.groups,
+                           .rank = workers_.rank(),
+                           .workers = workers_.size()};
+  return shuffle_way(route, place_, shape, tokens.device());
+}
+
+}  // namespace ballast

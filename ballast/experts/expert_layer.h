@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ballast/comm/communicator.h"
+#include "ballast/config/config.h"
+#include "ballast/experts/expert_stack.h"
+#include "ballast/experts/router.h"
+#include "ballast/experts/routing.h"
+#include "ballast/parameters/parameter_table.h"
+
+namespace ballast {
+
+// A layer of sparse experts: BASE, Sparsely Gated or Switch, which differ in their router alone.
+// The experts are divided among the workers; everything else is on all of them.
+class ExpertLayer {
+ public:
+  // `place`: the last block before it, counted from 1; its parameters are called layer.PLACE.*.
+  // REQUIRES: the workers divide the experts, and outlive this.
+  ExpertLayer(const Config& config, int64_t place, ParameterTable& table, Communicator& workers);
+
+  // This worker's tokens h [T, D] -> h + sum over its experts e of gate_e(h) f_e(h); a token that
+  // has no expert stays as it is. Collective, also backward. In training groups divide each
+  // worker's tokens.
+  at::Tensor forward(const at::Tensor& tokens, const Routing& routing);
+
+  int64_t place() const { return place_; }
+  const std::string& name() const { return name_; }  // "layer.6"
+  int64_t experts() const { return num_experts_; }   // of all workers
+  Router& router() { return *router_; }
+  const Router& router() const { return *router_; }
+
+ private:
+  std::optional<RowExchange> shuffle(const at::Tensor& tokens, const Routing& routing) const;
+  Label label(const char* purpose) const { return {purpose, static_cast<int>(place_)}; }
+
+  const int64_t place_;
+  const std::string name_;
+  const int64_t num_experts_;
+  Communicator& workers_;
+  std::unique_ptr<Router> router_;
+  ExpertStack experts_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/experts/gate_router.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ballast/kernels/expert_ranks.h"
+#include "ballast/kernels/gate_logits.h"
+#include "ballast/kernels/layer_norm.h"
+#include "ballast/kernels/spread_rows.h"
+#include "ballast/system/error.h"
+#include "ballast/system/random.h"
+
+namespace ballast {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+// The Switch paper's: logits of a fresh gate are small, and training is stable.
+double gate_deviation(int64_t width) { return std::sqrt(0.1 / static_cast<double>(width)); }
+
+// Hands x on, and on the way back adds the gradient of a loss that hangs on x beside.
+struct AddGradient : torch::autograd::Function<AddGradient> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& gradient) {
+    context->save_for_backward({gradient});
+    return x.view_as(x);
+  }
+  static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
+    return {dy[0] + context->get_saved_variables()[0], {}};
+  }
+};
+
+// ceil(factor tokens / experts), but for the rounding of the product; never more than all tokens.
+int64_t capacity_of(double factor, int64_t tokens, int64_t experts) {
+  const double share = factor * static_cast<double>(tokens) / static_cast<double>(experts);
+  const auto places = static_cast<int64_t>(std::ceil(std::min(share, 1e15) * (1 - 1e-12)));
+  return std::clamp<int64_t>(places, 1, tokens);
+}
+
+void add_to(Tensor& sum, const Tensor& value) { sum = sum.defined() ? sum.add_(value) : value; }
+
+}  // namespace
+
+GateRouter::GateRouter(const Config& config, int64_t layer, ParameterTable& table,
+                       Communicator& workers)
+    : layer_(layer),
+      config_(config.experts),
+      places_{config.experts.count, workers.size()},
+      workers_(workers),
+      norm_(table.declare({.name = fmt::format("layer.{}.gate.norm.weight", layer),
+                           .shape = {config.model.width},
+                           .initialization = Initialization::one()})),
+      norm_bias_(table.declare(
+          {.name = fmt::format("layer.{}.gate.norm.bias", layer), .shape = {config.model.width}})),
+      gate_(table.declare(
+          {.name = fmt::format("layer.{}.gate.weight", layer),
+           .shape = {config.experts.count, config.model.width},
+           .initialization = Initialization::normal(gate_deviation(config.model.width))})),
+      no_prices_(at::empty({0}, at::kDouble)) {}
+
+void GateRouter::set_prices(const Tensor& prices) {
+  TORCH_CHECK(prices.numel() == 0, "GateRouter: a gate has no prices, got ", prices.sizes());
+}
+
+Routes GateRouter::route(const Tensor& tokens, const Routing& routing) {
+  if (!routing.training && routing.mode != RoutingMode::kGreedy) {
+    fail("{} routing is for BASE layers; {} layers route greedily", routing_name(routing.mode),
+         config_.router);
+  }
+  if (routing.training) timer_.begin(tokens.device());
+  const Tensor logits = gate_logits(layer_norm(tokens, norm_, norm_bias_), gate_);  // [T, E]
+  Tensor expert = best_experts(logits.detach(), routing);
+  Tensor probabilities = at::softmax(logits, 1);
+  if (routing.training) probabilities = add_balance(probabilities, expert[0], *routing.training);
+  Routes routes;
+  routes.weights = weights_of(probabilities, expert);
+  if (routing.training) {
+    if (config_.second_expert == "random" && expert.size(0) > 1)
+      expert = draw_second(expert, routes.weights.detach(), *routing.training);
+    routes.dispatch = dispatch_groups(expert, *routing.training);
+    timer_.end();
+  } else {
+    if (routing.seen)
+      routing.seen({layer_, expert[0], logits.detach().to(at::kFloat),
+                    expert.size(0) > 1 ? expert[1] : Tensor()});
+    routes.dispatch = dispatch_all(expert);
+  }
+  return routes;
+}
+
+Tensor GateRouter::best_experts(const Tensor& logits) const {
+  const at::NoGradGuard no_grad;
+  const Tensor first = logits.argmax(1);  // of equal ones the first
+  if (config_.experts_of_token() == 1) return first.unsqueeze(0);
+  const Tensor others =
+      logits.scatter(1, first.unsqueeze(1), -std::numeric_limits<double>::infinity());
+  return at::stack({first, others.argmax(1)});
+}
+
+Tensor GateRouter::best_experts(const Tensor& logits, const Routing& routing) const {
+  if (!routing.training || routing.tape == nullptr) return best_experts(logits);
+  const TrainingRoute& route = *routing.training;
+  const int64_t groups = local_groups(route), of_token = config_.experts_of_token();
+  const RouteTape::Key key{route.step, route.micro_step, layer_, workers_.rank() * groups};
+  const Tensor kept = routing.tape->replay(key, groups);  // [P, K T/G]
+  if (kept.defined()) {
+    return kept.to(logits.device(), at::kLong)
+        .view({groups, of_token, -1})
+        .transpose(0, 1)
+        .reshape({of_token, -1});
+  }
+  Tensor expert = best_experts(logits);
+  routing.tape->record(
+      key, expert.view({of_token, groups, -1}).transpose(0, 1).reshape({groups, -1}).to(at::kInt));
+  return expert;
+}
+
+Tensor GateRouter::weights_of(const Tensor& probabilities, const Tensor& expert) const {
+  const Tensor chosen = probabilities.gather(1, expert.t());  // [T, K]
+  return expert.size(0) == 1 ? chosen : chosen / chosen.sum(1, /*keepdim=*/true);
+}
+
+Tensor GateRouter::add_balance(const Tensor& probabilities, const Tensor& first,
+                               const TrainingRoute& route) {
+  const int64_t groups = local_groups(route), experts = places_.experts;
+  const int64_t tokens = first.size(0) / groups;
+  const Tensor of_groups = probabilities.detach().view({groups, tokens, experts});
+  const Tensor chosen = first.view({groups, tokens});
+  const Tensor share =
+      at::zeros({groups, experts}, probabilities.options())
+          .scatter_add_(1, chosen, at::ones_like(chosen, probabilities.options())) /
+      tokens;                                                                              // [P, E]
+  const Tensor losses = (share * of_groups.mean(1)).sum(1, false, at::kDouble) * experts;  // [P]
+  add_to(stats_.balance_sum, losses.sum());
+  stats_.groups += groups;
+  stats_.tokens += first.size(0);
+  if (config_.balance_weight == 0) return probabilities;
+  // The mean over the step's groups of weight E sum_e share_e mean_e, by a probability of a token.
+  const double scale = config_.balance_weight * static_cast<double>(experts) /
+                       static_cast<double>(tokens * route.groups * route.micro_steps);
+  const Tensor gradient =
+      (share * scale).unsqueeze(1).expand_as(of_groups).reshape_as(probabilities);
+  return AddGradient::apply(probabilities, gradient);
+}
+
+Tensor GateRouter::draw_second(const Tensor& expert, const Tensor& weights,
+                               const TrainingRoute& route) const {
+  const int64_t tokens = expert.size(1);
+  const Tensor host = at::empty({tokens}, at::kDouble);
+  auto* const drawn = host.mutable_data_ptr<double>();
+  const uint64_t key = random_bits(route.seed, "second expert", route.step, route.micro_step);
+  for (int64_t t = 0; t < tokens; ++t) {  // by the token's place among those of all workers
+    const auto place = static_cast<uint64_t>(workers_.rank() * tokens + t);
+    drawn[t] = RandomStream(key, "layer", static_cast<uint64_t>(layer_), place).uniform();
+  }
+  const Tensor is_used = host.to(weights.device()) < 2 * weights.select(1, 1);
+  return at::stack(
+      {expert[0], at::where(is_used, expert[1], at::full_like(expert[1], places_.experts))});
+}
+
+Dispatch GateRouter::dispatch_groups(const Tensor& expert, const TrainingRoute& route) {
+  const int64_t groups = local_groups(route), of_token = expert.size(0);
+  const int64_t tokens = expert.size(1) / groups;
+  const Tensor chosen = (expert < places_.experts).sum();
+  add_to(stats_.chosen, chosen);
+  const double capacity = config_.training_capacity();
+  if (capacity == 0) {
+    add_to(stats_.dropped, at::zeros({}, chosen.options()));
+    return dispatch_by_counts(workers_, places_.experts, expert, label("expert counts"));
+  }
+  RankedChoices choices;
+  choices.expert = expert.view({of_token, groups, tokens}).transpose(0, 1).contiguous();
+  choices.rank =
+      expert_ranks(choices.expert.view({groups, -1}), places_.experts).rank.view_as(choices.expert);
+  choices.block = capacity_of(capacity, tokens, places_.experts);
+  const Tensor without_place =
+      (choices.rank >= choices.block).logical_and_(choices.expert < places_.experts);
+  add_to(stats_.dropped, without_place.sum());
+  return dispatch_blocks(places_, choices);
+}
+
+Dispatch GateRouter::dispatch_all(const Tensor& expert) const {
+  Tensor sent = expert;
+  if (config_.test_capacity > 0) {
+    const int64_t places =
+        capacity_of(config_.test_capacity, std::max<int64_t>(expert.size(1), 1), places_.experts);
+    const Tensor rank = expert_ranks(expert.view({1, -1}), places_.experts).rank.view_as(expert);
+    sent = expert.masked_fill(rank >= places, places_.experts);
+  }
+  return dispatch_by_counts(workers_, places_.experts, sent, label("expert counts"));
+}
+
+Tensor GateRouter::at_experts(const Tensor&, const Tensor& stacked, const Routes&) const {
+  return stacked;
+}
+
+Tensor GateRouter::at_tokens(const Tensor& tokens, const Tensor& back, const Routes& routes) const {
+  const RowExchange& way = routes.dispatch.way;
+  return mix_rows(tokens, back, way.slot_of_row, way.row_of_slot, routes.weights);
+}
+
+}  // namespace ballast

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "ballast/comm/communicator.h"
+#include "ballast/config/config.h"
+#include "ballast/experts/router.h"
+#include "ballast/kernels/parameter.h"
+#include "ballast/parameters/parameter_table.h"
+
+namespace ballast {
+
+// A softmax gate over the experts of LayerNorm(h). Switch: each token goes to the best expert,
+// weighted by its probability. Sparsely Gated: to the two best, weights renormalised to sum 1.
+// Of equal experts the one with the lower number is better.
+//
+// In training an expert takes at most ceil(capacity T / E) tokens from a routing group of T: first
+// choices before second ones, each in the order of tokens; where there is no place the token goes
+// on without that expert. The gradient of the balance loss, weight E sum_e (share of first choices
+// of e) (mean probability of e), averaged over the groups and micro-steps of a step, is added on
+// the way back.
+class GateRouter : public Router {
+ public:
+  // Declares layer.LAYER.gate.*. REQUIRES: the workers divide the experts, and outlive this.
+  GateRouter(const Config& config, int64_t layer, ParameterTable& table, Communicator& workers);
+
+  Routes route(const at::Tensor& tokens, const Routing& routing) override;
+  at::Tensor at_experts(const at::Tensor& arrived, const at::Tensor& stacked,
+                        const Routes& routes) const override;
+  at::Tensor at_tokens(const at::Tensor& tokens, const at::Tensor& back,
+                       const Routes& routes) const override;
+  bool shuffles(const Routing&) const override { return false; }
+  const at::Tensor& prices() const override { return no_prices_; }
+  void set_prices(const at::Tensor& prices) override;
+
+ private:
+  // Experts are [K, T] int64, best first.
+  at::Tensor best_experts(const at::Tensor& logits) const;
+  at::Tensor best_experts(const at::Tensor& logits, const Routing& routing) const;
+  at::Tensor weights_of(const at::Tensor& probabilities, const at::Tensor& expert) const;  // [T, K]
+  at::Tensor add_balance(const at::Tensor& probabilities, const at::Tensor& first,
+                         const TrainingRoute& route);
+  // The same experts, some second ones left out: the number of experts stands for none.
+  at::Tensor draw_second(const at::Tensor& expert, const at::Tensor& weights,
+                         const TrainingRoute& route) const;
+  Dispatch dispatch_groups(const at::Tensor& expert, const TrainingRoute& route);
+  Dispatch dispatch_all(const at::Tensor& expert) const;
+  int64_t local_groups(const TrainingRoute& route) const { return route.groups / workers_.size(); }
+  Label label(const char* purpose) const { return {purpose, static_cast<int>(layer_)}; }
+
+  const int64_t layer_;
+  const ExpertsConfig config_;
+  const ExpertPlaces places_;
+  Communicator& workers_;
+  const Parameter &norm_, &norm_bias_;  // [D]
+  const Parameter& gate_;               // [E, D]
+  at::Tensor no_prices_;                // [0]
+};
+
+}  // namespace ballast

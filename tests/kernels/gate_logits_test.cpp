@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/kernels/gate_logits.h"
+
+#include "tests/kernels/expert_cases.h"
+#include "tests/support/gradient_check.h"
+
+namespace ballast {
+namespace {
+
+using at::Tensor;
+
+TEST(GateLogits, AreAProductWithAGradient) {
+  at::manual_seed(1);
+  Tensor x = at::randn({7, 5}, at::kDouble).requires_grad_();
+  const Parameter weight{at::randn({3, 5}, at::kDouble), at::ones({3, 5}, at::kDouble)};
+  const Tensor dy = at::randn({7, 3}, at::kDouble);
+  const auto loss = [&] { return (at::mm(x, weight.value.t()) * dy).sum().item<double>(); };
+  const Tensor y = gate_logits(x, weight);
+  EXPECT_LE((y - at::mm(x, weight.value.t())).abs().max().item<double>(), 1e-14);
+  torch::autograd::backward({y}, {dy});
+  expect_gradient(x, x.grad(), loss, "x");
+  expect_gradient(weight.value, weight.gradient - 1, loss, "weight: added to what was there");
+}
+
+TEST(GateLogits, OfHalfPrecisionAreInFp32) {
+  at::manual_seed(2);
+  Tensor x = at::randn({9, 64}, at::kBFloat16).requires_grad_();
+  const Parameter weight{at::randn({4, 64}, at::kBFloat16), at::zeros({4, 64}, at::kBFloat16)};
+  const Tensor y = gate_logits(x, weight);
+  ASSERT_EQ(y.scalar_type(), at::kFloat);
+  const Tensor exact = at::mm(x.to(at::kDouble), weight.value.to(at::kDouble).t());
+  EXPECT_LE((y - exact).abs().max().item<double>(), 1e-5);  // fp32: 64 terms of size about 1
+  torch::autograd::backward({y}, {at::ones_like(y)});
+  EXPECT_EQ(x.grad().scalar_type(), at::kBFloat16);
+  EXPECT_GT(weight.gradient.abs().max().item<double>(), 0);
+}
+
+}  // namespace
+}  // namespace ballast
