@@ -1,69 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/kernels/spread_rows.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/index_select.h>
-#include <ATen/ops/sum.h>
-#include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
 
-#include "ballast/kernels/spread_rows_paths.h"
+#include <tuple>
 
 namespace ballast {
+
+// Passes over contiguous rows, without gradients: those are below.
+TORCH_LIBRARY_FRAGMENT(ballast, library) {
+  library.def("gather_rows(Tensor x, Tensor source) -> Tensor");
+  library.def("sum_rows(Tensor x, Tensor rows) -> Tensor");
+  library.def("mix_rows(Tensor h, Tensor y, Tensor rows, Tensor weights) -> Tensor");
+  library.def(
+      "mix_rows_backward(Tensor dmixed, Tensor h, Tensor y, Tensor rows, Tensor source, "
+      "Tensor weights) -> (Tensor, Tensor, Tensor)");
+}
+
 namespace {
 
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-Tensor gather_rows(const Tensor& x, const Tensor& source) {
-  if (x.is_cpu()) return gather_rows_cpu(x.contiguous(), source.contiguous());
-  if (x.size(0) == 0) return at::zeros({source.size(0), x.size(1)}, x.options());
-  return at::index_select(x, 0, source.clamp_min(0)).masked_fill_(source.lt(0).unsqueeze(1), 0);
+template <typename Signature>
+c10::TypedOperatorHandle<Signature> find_op(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
-// [N, K, D] of x [M, D] and rows [N, K]
-Tensor gather_places(const Tensor& x, const Tensor& rows) {
-  return gather_rows(x, rows.reshape({-1})).view({rows.size(0), rows.size(1), x.size(1)});
+Tensor gather_rows(const Tensor& x, const Tensor& source) {
+  static const auto op = find_op<Tensor(const Tensor&, const Tensor&)>("ballast::gather_rows");
+  return op.call(x.contiguous(), source.contiguous());
 }
 
 Tensor sum_rows(const Tensor& x, const Tensor& rows) {
-  if (rows.size(1) == 1) return gather_rows(x, rows.reshape({-1}));
-  if (x.is_cpu()) return sum_rows_cpu(x.contiguous(), rows.contiguous());
-  return gather_places(x, rows).sum({1});
-}
-
-Tensor mix_rows_plain(const MixInputs& in) {
-  const auto type = in.weights.scalar_type();
-  const Tensor h = in.h.to(type), weights = in.weights.masked_fill(in.rows_of_source.lt(0), 0);
-  const Tensor change = gather_places(in.y, in.rows_of_source).to(type) - h.unsqueeze(1);
-  return (change.mul_(weights.unsqueeze(2)).sum({1}) + h).to(in.h.scalar_type());
-}
-
-MixGradients mix_rows_backward_plain(const MixInputs& in, const Tensor& dmixed) {
-  const auto type = in.weights.scalar_type(), row_type = in.h.scalar_type();
-  const Tensor nowhere = in.rows_of_source.lt(0), weights = in.weights.masked_fill(nowhere, 0);
-  const Tensor d = dmixed.to(type);
-  const Tensor change =
-      gather_places(in.y, in.rows_of_source).to(type) - in.h.to(type).unsqueeze(1);
-  const Tensor dweights = (change * d.unsqueeze(1)).sum({2}).masked_fill_(nowhere, 0);
-  // One place more, for what goes nowhere.
-  const int64_t places = in.y.size(0);
-  const Tensor weight_of_row =
-      at::zeros({places + 1}, weights.options())
-          .scatter_(0, at::where(nowhere, places, in.rows_of_source).reshape({-1}),
-                    weights.reshape({-1}))
-          .narrow(0, 0, places);
-  const Tensor dy = gather_rows(d, in.source_of_row) * weight_of_row.unsqueeze(1);
-  const Tensor dh = d * (1 - weights.sum({1}, true));
-  return {dh.to(row_type), dy.to(row_type), dweights};
+  if (rows.size(1) == 1) return gather_rows(x, rows.view({-1}));
+  static const auto op = find_op<Tensor(const Tensor&, const Tensor&)>("ballast::sum_rows");
+  return op.call(x.contiguous(), rows);
 }
 
 struct SpreadRowsFunction : torch::autograd::Function<SpreadRowsFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& source_of_row,
                         const Tensor& rows_of_source) {
-    context->save_for_backward({rows_of_source});
+    context->save_for_backward({rows_of_source.contiguous()});
     return gather_rows(x, source_of_row);
   }
 
@@ -77,15 +58,19 @@ struct MixRowsFunction : torch::autograd::Function<MixRowsFunction> {
                         const Tensor& rows_of_source, const Tensor& source_of_row,
                         const Tensor& weights) {
     context->save_for_backward({h, y, rows_of_source, source_of_row, weights});
-    const auto compute = h.is_cpu() ? mix_rows_cpu : mix_rows_plain;
-    return compute({h, y, rows_of_source, source_of_row, weights});
+    static const auto op =
+        find_op<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
+            "ballast::mix_rows");
+    return op.call(h, y, rows_of_source, weights);
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const auto compute = saved[0].is_cpu() ? mix_rows_backward_cpu : mix_rows_backward_plain;
+    static const auto op = find_op<std::tuple<Tensor, Tensor, Tensor>(
+        const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
+        "ballast::mix_rows_backward");
     const auto [dh, dy, dweights] =
-        compute({saved[0], saved[1], saved[2], saved[3], saved[4]}, gradients[0].contiguous());
+        op.call(gradients[0].contiguous(), saved[0], saved[1], saved[2], saved[3], saved[4]);
     return {dh, dy, {}, {}, dweights};
   }
 };

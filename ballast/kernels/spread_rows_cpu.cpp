@@ -4,11 +4,12 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
-#include "ballast/kernels/spread_rows_paths.h"
 #include "ballast/system/vector_clones.h"
 
 #define BALLAST_INLINE inline __attribute__((always_inline))
@@ -159,8 +160,6 @@ void clear_rows_without_source(const Tensor& rows, const Tensor& source_of_row) 
   });
 }
 
-}  // namespace
-
 Tensor gather_rows_cpu(const Tensor& x, const Tensor& source_of_row) {
   check_range(source_of_row, x.size(0));
   const int64_t rows = source_of_row.size(0);
@@ -199,55 +198,67 @@ Tensor sum_rows_cpu(const Tensor& x, const Tensor& rows) {
   return y;
 }
 
-Tensor mix_rows_cpu(const MixInputs& in) {
-  check_range(in.rows_of_source, in.y.size(0));
-  const int64_t width = in.h.size(1), places = in.rows_of_source.size(1);
-  const Tensor mixed = at::empty_like(in.h);
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, in.h.scalar_type(), "mix_rows", [&] {
+Tensor mix_rows_cpu(const Tensor& h, const Tensor& y, const Tensor& rows, const Tensor& weights) {
+  check_range(rows, y.size(0));
+  const int64_t width = h.size(1), places = rows.size(1);
+  const Tensor mixed = at::empty_like(h);
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, h.scalar_type(), "mix_rows", [&] {
     using Sum = at::opmath_type<scalar_t>;
     const auto work = [&](int64_t begin, int64_t end) {
       for (int64_t j = begin; j < end; ++j) {
         clone(Mix<scalar_t>{
             .width = width,
             .places = places,
-            .h = in.h.const_data_ptr<scalar_t>() + j * width,
-            .y = in.y.const_data_ptr<scalar_t>(),
-            .rows = in.rows_of_source.const_data_ptr<int64_t>() + j * places,
-            .weights = in.weights.const_data_ptr<Sum>() + j * places,
+            .h = h.const_data_ptr<scalar_t>() + j * width,
+            .y = y.const_data_ptr<scalar_t>(),
+            .rows = rows.const_data_ptr<int64_t>() + j * places,
+            .weights = weights.const_data_ptr<Sum>() + j * places,
             .mixed = mixed.data_ptr<scalar_t>() + j * width,
         });
       }
     };
-    at::parallel_for(0, in.h.size(0), rows_per_task(width * in.h.element_size()), work);
+    at::parallel_for(0, h.size(0), rows_per_task(width * h.element_size()), work);
   });
   return mixed;
 }
 
-MixGradients mix_rows_backward_cpu(const MixInputs& in, const Tensor& dmixed) {
-  const int64_t width = in.h.size(1), places = in.rows_of_source.size(1);
-  const MixGradients result{at::empty_like(in.h), at::empty_like(in.y), at::empty_like(in.weights)};
-  clear_rows_without_source(result.dy, in.source_of_row);
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, in.h.scalar_type(), "mix_rows_backward", [&] {
+std::tuple<Tensor, Tensor, Tensor> mix_rows_backward_cpu(const Tensor& dmixed, const Tensor& h,
+                                                         const Tensor& y, const Tensor& rows,
+                                                         const Tensor& source,
+                                                         const Tensor& weights) {
+  const int64_t width = h.size(1), places = rows.size(1);
+  const Tensor dh = at::empty_like(h), dy = at::empty_like(y), dweights = at::empty_like(weights);
+  clear_rows_without_source(dy, source);
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, h.scalar_type(), "mix_rows_backward", [&] {
     using Sum = at::opmath_type<scalar_t>;
     const auto work = [&](int64_t begin, int64_t end) {
       for (int64_t j = begin; j < end; ++j) {
         clone(MixBack<scalar_t>{
             .width = width,
             .places = places,
-            .h = in.h.const_data_ptr<scalar_t>() + j * width,
-            .y = in.y.const_data_ptr<scalar_t>(),
+            .h = h.const_data_ptr<scalar_t>() + j * width,
+            .y = y.const_data_ptr<scalar_t>(),
             .dmixed = dmixed.const_data_ptr<scalar_t>() + j * width,
-            .rows = in.rows_of_source.const_data_ptr<int64_t>() + j * places,
-            .weights = in.weights.const_data_ptr<Sum>() + j * places,
-            .dh = result.dh.data_ptr<scalar_t>() + j * width,
-            .dy = result.dy.data_ptr<scalar_t>(),
-            .dweights = result.dweights.data_ptr<Sum>() + j * places,
+            .rows = rows.const_data_ptr<int64_t>() + j * places,
+            .weights = weights.const_data_ptr<Sum>() + j * places,
+            .dh = dh.data_ptr<scalar_t>() + j * width,
+            .dy = dy.data_ptr<scalar_t>(),
+            .dweights = dweights.data_ptr<Sum>() + j * places,
         });
       }
     };
-    at::parallel_for(0, in.h.size(0), rows_per_task(width * in.h.element_size()), work);
+    at::parallel_for(0, h.size(0), rows_per_task(width * h.element_size()), work);
   });
-  return result;
+  return {dh, dy, dweights};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(ballast, CPU, library) {
+  library.impl("gather_rows", gather_rows_cpu);
+  library.impl("sum_rows", sum_rows_cpu);
+  library.impl("mix_rows", mix_rows_cpu);
+  library.impl("mix_rows_backward", mix_rows_backward_cpu);
 }
 
 }  // namespace ballast
