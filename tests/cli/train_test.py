@@ -2,18 +2,16 @@
 """`ballast train` and what follows it, as people use them: whole runs, interruptions, wrong input."""
 
 import json
-import os
 import random
 import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 from pathlib import Path
 
-BALLAST = Path(os.environ["BALLAST_BUILD"]) / "ballast"
+from in_folder import BALLAST, InFolder, ballast
 
 # A model so small that starting the program takes longer than training it.
 TINY = (
@@ -23,38 +21,13 @@ TINY = (
 ).split()
 
 
-def ballast(*arguments, **options):
-    return subprocess.run([BALLAST, *(a if isinstance(a, bytes) else str(a) for a in arguments)], capture_output=True, encoding="utf-8", errors="replace", **options)
-
-
-class InFolder(unittest.TestCase):
-    def setUp(self):
-        self.folder = Path(tempfile.mkdtemp(prefix="ballast-test-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-
-    def run_well(self, *arguments, **options):
-        result = ballast(*arguments, cwd=self.folder, **options)
-        self.assertEqual(result.returncode, 0, f"{arguments}\n{result.stderr}\n{result.stdout}")
-        return result
-
-    def refused(self, *arguments, says):
-        result = ballast(*arguments, cwd=self.folder)
-        self.assertEqual(result.returncode, 2, f"{arguments}\n{result.stderr}\n{result.stdout}")
-        for words in says if isinstance(says, (list, tuple)) else [says]:
-            self.assertIn(words, result.stderr)
-        self.assertEqual(result.stdout, "")
-        return result
-
-    def losses(self, run):
-        lines = [json.loads(line) for line in (self.folder / run / "metrics.jsonl").read_text().splitlines()]
-        return {line["step"]: line["loss"] for line in lines if "loss" in line}
-
+class TrainTest(InFolder):
     def weights(self, run, step):
         folder = self.folder / run / "checkpoints" / f"step_{step:08d}"
         return [(folder / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")]
 
 
-class Interruptions(InFolder):
+class Interruptions(TrainTest):
     def train(self, run, *more, steps=300):
         return ["train", *TINY, f"--training.steps={steps}", "--checkpoint.every=20", "--run", run, *more]
 
@@ -153,7 +126,7 @@ class Interruptions(InFolder):
         self.assertEqual(code, 0, error)
 
 
-class WholeWay(InFolder):
+class WholeWay(TrainTest):
     def test_text_to_tokens_to_model_to_text(self):
         text = "".join(f"Line {i}: the quick brown fox jumps over {i % 7} lazy dogs.\n" for i in range(400))
         (self.folder / "book.txt").write_text(text)
@@ -212,7 +185,7 @@ class WholeWay(InFolder):
         self.assertIn("width = 64", first)
 
 
-class Mistakes(InFolder):
+class Mistakes(TrainTest):
     def test_flags(self):
         self.refused("train", "--model.widht", "3", says="--model.width")
         self.refused("train", "--model.width", "0", says="from 1 to")

@@ -4,17 +4,14 @@ hang, from a dense model, with wrong input."""
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 from pathlib import Path
 
-BUILD = Path(os.environ["BALLAST_BUILD"])
-BALLAST = BUILD / "ballast"
+from in_folder import BALLAST, InFolder
 
 TINY = (
     "--model.width=16 --model.layers=2 --model.heads=2 --model.context=16 --training.threads=1 --training.batch=8 "
@@ -22,44 +19,6 @@ TINY = (
     "--training.log_every=50 --optimizer.learning_rate=5e-3 --optimizer.warmup_steps=5"
 ).split()
 BASE = "--experts.layers=1 --experts.count=8 --experts.sublayers=1 --experts.groups=8".split()
-
-
-def ballast(*arguments, **options):
-    return subprocess.run([BALLAST, *map(str, arguments)], capture_output=True, encoding="utf-8", errors="replace", timeout=300, **options)
-
-
-class InFolder(unittest.TestCase):
-    def setUp(self):
-        self.folder = Path(tempfile.mkdtemp(prefix="ballast-test-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-
-    def run_well(self, *arguments):
-        result = ballast(*arguments, cwd=self.folder)
-        self.assertEqual(result.returncode, 0, f"{arguments}\n{result.stderr}\n{result.stdout}")
-        return result
-
-    def refused(self, *arguments, says):
-        result = ballast(*arguments, cwd=self.folder)
-        self.assertEqual(result.returncode, 2, f"{arguments}\n{result.stderr}\n{result.stdout}")
-        for words in says if isinstance(says, (list, tuple)) else [says]:
-            self.assertIn(words, result.stderr)
-        self.assertEqual(result.stdout, "")
-        return result
-
-    def records(self, run):
-        return [json.loads(line) for line in (self.folder / run / "metrics.jsonl").read_text().splitlines()]
-
-    def losses(self, run):
-        return {line["step"]: line["loss"] for line in self.records(run) if "loss" in line}
-
-    def validation(self, run):
-        return [line for line in self.records(run) if "valid_loss" in line][-1]
-
-    def assert_losses_near(self, run, expected, bound):
-        losses = self.losses(run)
-        self.assertEqual(losses.keys(), expected.keys())
-        for step, loss in expected.items():
-            self.assertLessEqual(abs(losses[step] - loss), bound, f"{run}, step {step}")
 
 
 class AnyNumberOfWorkers(InFolder):

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // On a machine with a GPU: the BASE layer there against that of the CPU.
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include "ballast/experts/expert_layer.h"
 #include "ballast/experts/shuffle.h"
-#include "ballast/kernels/cuda_plugin.h"
 #include "ballast/router/assign.h"
-#include "tests/experts/layer_setting.h"
+#include "tests/experts/layer_on_gpu.h"
 #include "tests/router/cuda_graph.h"
 #include "tests/support/lone_worker.h"
 #include "tests/support/stalled_gpu.h"
@@ -16,40 +14,24 @@ namespace ballast {
 namespace {
 
 using at::Tensor;
+using test::compute;
+using test::expect_near;
+using test::home;
 using test::Layer;
 using test::LayerShape;
 using test::lone_worker;
 using test::MemoryTape;
+using test::on_gpu;
+using test::Outcome;
 using test::random_rows;
+using test::relative_error;
+using test::row_errors;
 using test::StalledGpu;
 
 class BaseLayerCuda : public testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(load_cuda_plugin().loaded); }
 };
-
-TableOptions on_gpu(at::ScalarType working) {
-  return {.device = at::Device(at::kCUDA, 0),
-          .working = working,
-          .master = working == at::kDouble ? at::kDouble : at::kFloat};
-}
-
-Tensor home(const Tensor& tensor) { return tensor.detach().to(at::kCPU, at::kDouble); }
-
-// What a layer gives, on the CPU in double.
-struct Outcome {
-  Tensor y, dh, weights;  // dh, weights: gradients of the tokens and, flat, of all parameters
-};
-
-// Forward and backward, where the layer is and in its type.
-Outcome compute(Layer& l, const Tensor& h, const Tensor& dy, const Routing& routing) {
-  const auto options = l.table.working().options();
-  Tensor x = h.to(options).detach().requires_grad_();
-  l.table.gradient().zero_();
-  const Tensor y = l.layer.forward(x, routing);
-  torch::autograd::backward({y}, {dy.to(options)});
-  return {home(y), home(x.grad()), home(l.table.gradient())};
-}
 
 std::vector<LayerShape> shapes() {
   return {{},
@@ -62,13 +44,6 @@ std::vector<LayerShape> shapes() {
 std::string name_of(const LayerShape& shape) {
   return fmt::format("{} experts, {} groups, {} tokens{}", shape.experts, shape.groups,
                      shape.tokens, shape.shuffle ? "" : ", not shuffled");
-}
-
-void expect_near(const Outcome& got, const Outcome& expected) {
-  // Sums of up to a few thousand products in double, in another order.
-  EXPECT_LE((got.y - expected.y).abs().max().item<double>(), 1e-12);
-  EXPECT_LE((got.dh - expected.dh).abs().max().item<double>(), 1e-12);
-  EXPECT_LE((got.weights - expected.weights).abs().max().item<double>(), 1e-11);
 }
 
 TEST_F(BaseLayerCuda, ComputesInTrainingWhatTheCpuComputes) {
@@ -110,15 +85,6 @@ TEST_F(BaseLayerCuda, RoutesAtTestTimeAsTheCpuDoes) {
     EXPECT_FALSE(at::equal(choices[0], choices[1])) << "prices matter";
     EXPECT_FALSE(at::equal(choices[0], choices[2])) << "and so does balance";
   }
-}
-
-// Errors of a row, relative to it.
-Tensor row_errors(const Tensor& got, const Tensor& expected) {
-  return (got - expected).norm(2, 1) / expected.norm(2, 1);
-}
-
-double relative_error(const Tensor& got, const Tensor& expected) {
-  return ((got - expected).norm() / expected.norm()).item<double>();
 }
 
 // Against the CPU in double, with weights and tokens as rounded. `bound`: of a few roundings;

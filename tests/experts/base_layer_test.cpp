@@ -71,11 +71,11 @@ TEST(BaseLayer, PricedRoutingSubtractsThePrices) {
 
 // Whatever the shuffle and the groups, the result is the formula with the assignment that was made.
 TEST(BaseLayer, BalancedRoutingIsThePapersFormula) {
-  for (const test::LayerShape shape : {test::LayerShape{},
-                                       {.groups = 1, .tokens = 30},
-                                       {.groups = 3, .tokens = 3 * 7},
-                                       {.experts = 5, .groups = 4, .tokens = 4 * 3},
-                                       {.groups = 4, .tokens = 32, .shuffle = false}}) {
+  for (const test::LayerShape& shape : {test::LayerShape{},
+                                        {.groups = 1, .tokens = 30},
+                                        {.groups = 3, .tokens = 3 * 7},
+                                        {.experts = 5, .groups = 4, .tokens = 4 * 3},
+                                        {.groups = 4, .tokens = 32, .shuffle = false}}) {
     SCOPED_TRACE(fmt::format("{} groups, {} tokens", shape.groups, shape.tokens));
     Layer l(shape, lone_worker());
     const Tensor h = random_rows(shape.tokens, 3);

@@ -41,6 +41,7 @@ struct LayerShape {
   const char* router = "base";
   double capacity = -1, test_capacity = 0, balance_weight = 0.01;
   const char* second_expert = "always";
+  int64_t sublayers = 2;
 };
 
 constexpr int64_t kWidth = 8;
@@ -59,10 +60,10 @@ struct Layer {
 
   static Config config_of(const LayerShape& shape) {
     Config config;
-    config.model = {.vocabulary = 11, .width = kWidth, .layers = 2, .heads = 2, .hidden = 12};
+    config.model = {.vocabulary = 11, .width = kWidth, .layers = 2, .heads = 2, .hidden = 16};
     config.experts.layers = 1;
     config.experts.count = shape.experts;
-    config.experts.sublayers = 2;
+    config.experts.sublayers = shape.sublayers;
     config.experts.groups = shape.groups;
     config.experts.solver = shape.solver;
     config.experts.router = shape.router;

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// On a machine with a GPU: Sparsely Gated and Switch layers there against those of the CPU.
+#include <gtest/gtest.h>
+
+#include "ballast/experts/expert_layer.h"
+#include "tests/experts/layer_on_gpu.h"
+#include "tests/support/lone_worker.h"
+#include "tests/support/stalled_gpu.h"
+
+namespace ballast {
+namespace {
+
+using at::Tensor;
+using test::compute;
+using test::Layer;
+using test::LayerShape;
+using test::lone_worker;
+using test::MemoryTape;
+using test::on_gpu;
+using test::Outcome;
+using test::random_rows;
+
+class GateLayerCuda : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(load_cuda_plugin().loaded); }
+};
+
+std::vector<LayerShape> shapes() {
+  std::vector<LayerShape> all;
+  for (const char* router : {"switch", "sparsely_gated"}) {
+    for (const double capacity : {-1.0, 0.0}) {
+      all.push_back({.router = router, .capacity = capacity});
+      all.push_back(
+          {.experts = 5, .groups = 3, .tokens = 3 * 7, .router = router, .capacity = capacity});
+      all.push_back(
+          {.experts = 16, .groups = 2, .tokens = 2 * 250, .router = router, .capacity = capacity});
+    }
+  }
+  all.push_back({.router = "sparsely_gated", .second_expert = "random"});
+  return all;
+}
+
+std::string name_of(const LayerShape& shape) {
+  return fmt::format("{}, capacity {}, {} experts, {} groups, {} tokens, second {}", shape.router,
+                     shape.capacity, shape.experts, shape.groups, shape.tokens,
+                     shape.second_expert);
+}
+
+TEST_F(GateLayerCuda, ComputesInTrainingWhatTheCpuComputes) {
+  for (const LayerShape& shape : shapes()) {
+    SCOPED_TRACE(name_of(shape));
+    Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), on_gpu(at::kDouble));
+    const Tensor h = random_rows(shape.tokens, 1), dy = random_rows(shape.tokens, 2);
+    const Outcome expected = compute(cpu, h, dy, cpu.routing());
+    test::expect_near(compute(gpu, h, dy, gpu.routing()), expected);
+    const RoutingStats on_cpu = cpu.layer.router().take_stats(),
+                       there = gpu.layer.router().take_stats();
+    EXPECT_EQ(there.dropped.item<int64_t>(), on_cpu.dropped.item<int64_t>());
+    EXPECT_EQ(there.chosen.item<int64_t>(), on_cpu.chosen.item<int64_t>());
+    EXPECT_NEAR(there.balance_sum.item<double>(), on_cpu.balance_sum.item<double>(), 1e-12);
+  }
+}
+
+TEST_F(GateLayerCuda, RoutesAtTestTimeAsTheCpuDoes) {
+  for (const char* router : {"switch", "sparsely_gated"}) {
+    const LayerShape shape{.experts = 8, .tokens = 1000, .router = router};
+    Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), on_gpu(at::kDouble));
+    const Tensor h = random_rows(shape.tokens, 3), dy = random_rows(shape.tokens, 4);
+    const Routing greedy{.mode = RoutingMode::kGreedy};
+    test::expect_near(compute(gpu, h, dy, greedy), compute(cpu, h, dy, greedy));
+  }
+}
+
+// Against the CPU in double with weights and tokens as rounded, and the same choices of experts.
+// Gates take a few roundings more than a BASE layer: their weights are fp32, what they weigh bf16.
+TEST_F(GateLayerCuda, IsPreciseInBf16) {
+  for (const LayerShape& shape : shapes()) {
+    SCOPED_TRACE(name_of(shape));
+    Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), on_gpu(at::kBFloat16));
+    cpu.table.working().copy_(gpu.table.working());
+    const auto rounded = [&](uint64_t seed) {
+      return random_rows(shape.tokens, seed).to(at::kBFloat16).to(at::kDouble);
+    };
+    const Tensor h = rounded(5), dy = rounded(6);
+    MemoryTape tape;
+    const Outcome expected = compute(cpu, h, dy, cpu.routing(&tape));
+    const Outcome got = compute(gpu, h, dy, gpu.routing(&tape));
+    EXPECT_LE(test::row_errors(got.y, expected.y).max().item<double>(), 8 * 0x1p-7);
+    EXPECT_LE(test::row_errors(got.dh, expected.dh).median().item<double>(), 0x1p-6);
+    EXPECT_LE(test::relative_error(got.weights, expected.weights), 0x1p-5);
+  }
+}
+
+// With a capacity all sizes are known beforehand; without one, where a worker is alone, too.
+TEST_F(GateLayerCuda, NeverWaitsForTheGpuInTraining) {
+  for (const LayerShape& shape : shapes()) {
+    if (shape.capacity == 0 && std::string(shape.second_expert) == "random") continue;
+    SCOPED_TRACE(name_of(shape));
+    Layer l(shape, lone_worker(), on_gpu(at::kBFloat16));
+    const auto options = l.table.working().options();
+    const Tensor x = random_rows(shape.tokens, 12).to(options).requires_grad_(),
+                 dy = random_rows(shape.tokens, 13).to(options);
+    const auto forward = [&] { return l.layer.forward(x, l.routing()); };
+    const auto backward = [&](const Tensor& y) { torch::autograd::grad({y}, {x}, {dy}); };
+    for (int i = 0; i < 2; ++i) backward(forward());
+    test::StalledGpu gpu;
+    const Tensor y = forward();
+    EXPECT_TRUE(gpu.stands()) << "forward";
+    backward(y);
+    EXPECT_TRUE(gpu.stands()) << "backward";
+  }
+}
+
+}  // namespace
+}  // namespace ballast
