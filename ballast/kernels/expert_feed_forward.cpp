@@ -13,8 +13,12 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-bool runs_on_threads(const Tensor& x) {
-  return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
+enum class Path : int64_t { kThreads, kBatched, kUneven };
+
+Path choose_path(const Tensor& x, const ExpertRows& rows, const ExpertStacks& weights) {
+  if (x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble))
+    return Path::kThreads;
+  return suits_uneven(x, rows, weights) ? Path::kUneven : Path::kBatched;
 }
 
 ExpertStacks values_of(const ExpertWeights& w) {
@@ -23,19 +27,23 @@ ExpertStacks values_of(const ExpertWeights& w) {
 }
 
 struct ExpertFeedForwardFunction : torch::autograd::Function<ExpertFeedForwardFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, at::IntArrayRef rows_of_expert,
+  static Tensor forward(AutogradContext* context, const Tensor& x, const ExpertRows& rows,
                         const ExpertWeights& w) {
     const ExpertStacks weights = values_of(w);
+    const Path path = choose_path(x, rows, weights);
+    const auto counts = path == Path::kUneven ? rows.counts : rows.counts_on_host();
     KeptForBackward kept;
-    const Tensor y = runs_on_threads(x)
-                         ? expert_feed_forward_cpu(x, rows_of_expert, weights, kept)
-                         : expert_feed_forward_batched(x, rows_of_expert, weights, kept);
+    const Tensor y = path == Path::kThreads ? expert_feed_forward_cpu(x, counts, weights, kept)
+                     : path == Path::kBatched
+                         ? expert_feed_forward_batched(x, counts, weights, kept)
+                         : expert_feed_forward_uneven(x, rows, weights, kept);
     tensor_list saved{x, weights.norm, weights.up, weights.down};
     saved.insert(saved.end(), kept.tensors.begin(), kept.tensors.end());
     context->save_for_backward(std::move(saved));
     context->saved_data["sums"] =
         gradient_sums({w.norm, w.norm_bias, w.up, w.up_bias, w.down, w.down_bias});
-    context->saved_data["rows"] = rows_of_expert.vec();
+    context->saved_data["path"] = static_cast<int64_t>(path);
+    context->saved_data["rows"] = counts;
     context->saved_data["tasks"] = kept.tasks;
     return y;
   }
@@ -43,22 +51,24 @@ struct ExpertFeedForwardFunction : torch::autograd::Function<ExpertFeedForwardFu
   static tensor_list backward(AutogradContext* context, const tensor_list& gradients) {
     const auto saved = context->get_saved_variables();
     const auto sums = context->saved_data["sums"].toTensorVector();
-    const auto rows_of_expert = context->saved_data["rows"].toIntVector();
+    const auto path = static_cast<Path>(context->saved_data["path"].toInt());
+    const auto counts = context->saved_data["rows"].toIntVector();
     const ExpertStacks weights{saved[1], {}, saved[2], {}, saved[3], {}};  // biases have no say
     const ExpertStacks gradient_sums{sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
     const KeptForBackward kept{{saved.begin() + 4, saved.end()},
                                context->saved_data["tasks"].toInt()};
     const Tensor &x = saved[0], dy = gradients[0].contiguous();
-    return {runs_on_threads(x) ? expert_feed_forward_backward_cpu(dy, x, rows_of_expert, weights,
-                                                                  gradient_sums, kept)
-                               : expert_feed_forward_backward_batched(dy, x, rows_of_expert,
-                                                                      weights, gradient_sums, kept),
-            {},
-            {}};
+    const Tensor dx =
+        path == Path::kThreads
+            ? expert_feed_forward_backward_cpu(dy, x, counts, weights, gradient_sums, kept)
+        : path == Path::kBatched
+            ? expert_feed_forward_backward_batched(dy, x, counts, weights, gradient_sums, kept)
+            : expert_feed_forward_backward_uneven(dy, x, counts, weights, gradient_sums, kept);
+    return {dx, {}, {}};
   }
 };
 
-void check_shapes(const Tensor& x, at::IntArrayRef rows_of_expert, const ExpertWeights& w) {
+void check_shapes(const Tensor& x, const ExpertRows& rows, const ExpertWeights& w) {
   const Tensor& up = w.up.value;
   TORCH_CHECK(x.dim() == 2 && up.dim() == 3 && x.size(1) == up.size(2),
               "expert_feed_forward: want x [N, D] and up [E, F, D], got ", x.sizes(), " and ",
@@ -73,18 +83,23 @@ void check_shapes(const Tensor& x, at::IntArrayRef rows_of_expert, const ExpertW
   check("up_bias", w.up_bias.value, {experts, inner});
   check("down", w.down.value, {experts, width, inner});
   check("down_bias", w.down_bias.value, {experts, width});
-  TORCH_CHECK(experts == static_cast<int64_t>(rows_of_expert.size()),
-              "expert_feed_forward: rows of ", rows_of_expert.size(), " experts, but weights of ",
-              experts);
-  expert_groups(rows_of_expert, x.size(0));  // refuses what does not fit
+  TORCH_CHECK(experts == rows.experts(), "expert_feed_forward: rows of ", rows.experts(),
+              " experts, but weights of ", experts);
+  if (rows.ends.defined()) {
+    TORCH_CHECK(rows.ends.dim() == 1 && rows.ends.scalar_type() == at::kInt &&
+                    rows.ends.is_contiguous() && rows.ends.device() == x.device(),
+                "expert_feed_forward: want int32 ends [E] on ", x.device(), ", got ",
+                rows.ends.scalar_type(), " ", rows.ends.sizes(), " on ", rows.ends.device());
+  }
+  if (!rows.ends.defined() || !rows.counts.empty())
+    expert_groups(rows.counts, x.size(0));  // refuses what does not fit
 }
 
 }  // namespace
 
-Tensor expert_feed_forward(const Tensor& x, at::IntArrayRef rows_of_expert,
-                           const ExpertWeights& weights) {
-  check_shapes(x, rows_of_expert, weights);
-  return ExpertFeedForwardFunction::apply(x.contiguous(), rows_of_expert, weights);
+Tensor expert_feed_forward(const Tensor& x, const ExpertRows& rows, const ExpertWeights& weights) {
+  check_shapes(x, rows, weights);
+  return ExpertFeedForwardFunction::apply(x.contiguous(), rows, weights);
 }
 
 }  // namespace ballast

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "ballast/kernels/expert_rows.h"
 #include "ballast/kernels/parameter.h"
 
 namespace ballast {
@@ -18,10 +19,9 @@ struct ExpertWeights {
 
 // One residual sublayer of every expert e on its own rows:
 //   x + relu(LayerNorm_e(x) up_e^T + up_bias_e) down_e^T + down_bias_e
-// x [N, D] sorted by expert, rows_of_expert [E] sums to N (zeros allowed, and free) -> [N, D].
-// On a GPU, neighbouring experts with equally many rows are computed together; the host never
-// waits.
-at::Tensor expert_feed_forward(const at::Tensor& x, at::IntArrayRef rows_of_expert,
+// x [N, D] sorted by expert, rows of E experts that sum to N (zeros allowed, and free) -> [N, D].
+// On a GPU in bf16 the host never waits; elsewhere it does where only the device knows the rows.
+at::Tensor expert_feed_forward(const at::Tensor& x, const ExpertRows& rows,
                                const ExpertWeights& weights);
 
 }  // namespace ballast

@@ -5,9 +5,11 @@
 
 #include <vector>
 
+#include "ballast/kernels/expert_rows.h"
+
 namespace ballast {
 
-// The two ways expert_feed_forward is computed. x and dy are contiguous and rows_of_expert fits.
+// The ways expert_feed_forward is computed. x and dy are contiguous and the rows fit.
 
 // The values of ExpertWeights, or the sums of their gradients (undefined where none is wanted).
 struct ExpertStacks {
@@ -36,5 +38,16 @@ at::Tensor expert_feed_forward_backward_batched(const at::Tensor& dy, const at::
                                                 const ExpertStacks& weights,
                                                 const ExpertStacks& sums,
                                                 const KeptForBackward& kept);
+
+// On a GPU in bf16, for unequal rows, or rows that only the device knows: one pass over rows
+// between the matrix products, which are batched whatever the rows. The host never waits.
+bool suits_uneven(const at::Tensor& x, const ExpertRows& rows, const ExpertStacks& weights);
+at::Tensor expert_feed_forward_uneven(const at::Tensor& x, const ExpertRows& rows,
+                                      const ExpertStacks& weights, KeptForBackward& kept);
+at::Tensor expert_feed_forward_backward_uneven(const at::Tensor& dy, const at::Tensor& x,
+                                               const std::vector<int64_t>& counts,
+                                               const ExpertStacks& weights,
+                                               const ExpertStacks& sums,
+                                               const KeptForBackward& kept);
 
 }  // namespace ballast

@@ -5,8 +5,22 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace ballast {
+
+int64_t ExpertRows::experts() const {
+  return ends.defined() ? ends.size(0) : static_cast<int64_t>(counts.size());
+}
+
+std::vector<int64_t> ExpertRows::counts_on_host() const {
+  if (!ends.defined() || !counts.empty()) return counts;
+  const at::Tensor here = ends.cpu();
+  const auto* const end = here.const_data_ptr<int32_t>();
+  std::vector<int64_t> rows(static_cast<size_t>(here.size(0)));
+  std::adjacent_difference(end, end + rows.size(), rows.begin());
+  return rows;
+}
 
 at::Tensor ExpertGroup::rows_of(const at::Tensor& x) const {
   return x.narrow(0, row, experts * rows).view({experts, rows, x.size(1)});

@@ -4,9 +4,30 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <initializer_list>
+#include <utility>
 #include <vector>
 
 namespace ballast {
+
+// How rows that are sorted by expert are divided among E experts: the host knows it, or only the
+// device that computes them, or both.
+struct ExpertRows {
+  ExpertRows(at::IntArrayRef rows_of_expert) : counts(rows_of_expert.vec()) {}
+  ExpertRows(const std::vector<int64_t>& rows_of_expert) : counts(rows_of_expert) {}
+  ExpertRows(std::initializer_list<int64_t> rows_of_expert) : counts(rows_of_expert) {}
+  // ends_of_experts [E] int32: expert e has the rows [ends[e - 1], ends[e]). REQUIRES: they never
+  // fall, and the last is the number of rows.
+  explicit ExpertRows(at::Tensor ends_of_experts, std::vector<int64_t> rows_of_expert = {})
+      : counts(std::move(rows_of_expert)), ends(std::move(ends_of_experts)) {}
+
+  int64_t experts() const;
+  // Waits for the device where only that knows them.
+  std::vector<int64_t> counts_on_host() const;
+
+  std::vector<int64_t> counts;  // [E]; empty: only the device knows
+  at::Tensor ends;              // undefined: only the host knows
+};
 
 // Neighbouring experts with equally many rows each, in tensors whose rows are sorted by expert.
 struct ExpertGroup {

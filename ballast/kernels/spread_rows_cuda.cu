@@ -10,7 +10,7 @@
 
 #include <tuple>
 
-#include "ballast/kernels/row_packs.cuh"
+#include "ballast/kernels/row_packs_cuda.cuh"
 
 namespace ballast {
 namespace {

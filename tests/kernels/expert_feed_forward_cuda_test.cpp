@@ -9,6 +9,7 @@
 #include "ballast/kernels/expert_feed_forward.h"
 #include "ballast/kernels/expert_gate.h"
 #include "ballast/kernels/permute_rows.h"
+#include "ballast/kernels/spread_rows.h"
 #include "tests/router/cuda_graph.h"
 
 namespace ballast {
@@ -59,9 +60,46 @@ TEST_P(ExpertsCuda, NeverWaitForTheGpu) {
   EXPECT_TRUE(at::equal(recorded.dx, expected.dx));
 }
 
+// Two places for each token, and loads that only the device knows.
+TEST_P(ExpertsCuda, NeverWaitForTheGpuToTellTheirRows) {
+  at::manual_seed(2);
+  const auto options = at::device(at::kCUDA).dtype(at::kBFloat16);
+  const auto parameter = [&](at::IntArrayRef shape) {
+    return Parameter{at::randn(shape, options) * 0.1, at::zeros(shape, options)};
+  };
+  const auto experts = static_cast<int64_t>(GetParam().size()), rows = int64_t{48},
+             width = int64_t{32};
+  const Parameter norm = parameter({experts, width}), norm_bias = parameter({experts, width}),
+                  up = parameter({experts, 64, width}), up_bias = parameter({experts, 64}),
+                  down = parameter({experts, width, 64}), down_bias = parameter({experts, width});
+  const ExpertRows loads(at::tensor(GetParam(), at::kLong).cumsum(0).to(at::kCUDA, at::kInt));
+  const Tensor order = at::randperm(rows, at::kLong), source = order.div(2, "floor").to(at::kCUDA),
+               places = order.argsort().view({rows / 2, 2}).to(at::kCUDA);
+  const Tensor x = at::randn({rows / 2, width}, options).requires_grad_(),
+               weights = at::rand({rows / 2, 2}, options.dtype(at::kFloat)).requires_grad_(),
+               dy = at::randn({rows / 2, width}, options);
+  const auto compute = [&]() -> Results {
+    const Tensor h = spread_rows(x, source, places);
+    const Tensor stack =
+        expert_feed_forward(h, loads, {norm, norm_bias, up, up_bias, down, down_bias});
+    const Tensor y = mix_rows(x, stack, places, source, weights);
+    return {y.detach(), torch::autograd::grad({y}, {x, weights}, {dy})[0]};
+  };
+  const Results expected = compute();
+  Results recorded;
+  CudaGraph graph([&] { recorded = compute(); });
+  recorded.y.zero_();
+  recorded.dx.zero_();
+  at::zeros({1}, options).item();
+  graph.replay();
+  EXPECT_TRUE(at::equal(recorded.y, expected.y));
+  EXPECT_TRUE(at::equal(recorded.dx, expected.dx));
+}
+
 INSTANTIATE_TEST_SUITE_P(Loads, ExpertsCuda,
                          ::testing::Values(std::vector<int64_t>{16, 16, 16},
-                                           std::vector<int64_t>{20, 0, 28}));
+                                           std::vector<int64_t>{20, 0, 28},
+                                           std::vector<int64_t>{47, 0, 1}));
 
 }  // namespace
 }  // namespace ballast

@@ -43,6 +43,9 @@ Tensor plain_expert_feed_forward(const Tensor& x, const Loads& rows_of_expert,
 // a unit that rounding turns on or off has no right one.
 enum class Units { kAnywhere, kFarFromZero };
 
+// Who knows how many rows each expert has.
+enum class Known { kToHost, kToDevice, kToBoth };
+
 struct ExpertFeedForward : ExpertKernels {
   // Weights of a size that keeps the result's terms comparable: about 1 each.
   std::vector<SpacedParameter> spaced_weights(int64_t experts, int64_t width, int64_t inner,
@@ -58,7 +61,15 @@ struct ExpertFeedForward : ExpertKernels {
     return weights;
   }
 
-  void compare_with_twin(const Loads& loads, int64_t width, int64_t inner, Units units) const {
+  ExpertRows rows_of(const Loads& loads, Known known) const {
+    if (known == Known::kToHost) return loads;
+    const Tensor ends =
+        at::tensor(loads, at::kLong).cumsum(0).to(at::Device(GetParam().device), at::kInt);
+    return known == Known::kToDevice ? ExpertRows(ends) : ExpertRows(ends, loads);
+  }
+
+  void compare_with_twin(const Loads& loads, int64_t width, int64_t inner, Units units,
+                         Known known = Known::kToHost) const {
     SCOPED_TRACE(::testing::PrintToString(loads));
     const auto spaced = spaced_weights(static_cast<int64_t>(loads.size()), width, inner, units);
     std::vector<Parameter> weights;
@@ -70,7 +81,7 @@ struct ExpertFeedForward : ExpertKernels {
     }
     const Tensor x = random({total(loads), width}) * 3 + 1, dy = random(x.sizes());
     Tensor x1 = x.clone().requires_grad_(), x2 = exact(x).requires_grad_();
-    const Tensor y1 = expert_feed_forward(x1, loads, expert_weights(weights));
+    const Tensor y1 = expert_feed_forward(x1, rows_of(loads, known), expert_weights(weights));
     const Tensor y2 = plain_expert_feed_forward(x2, loads, leaves);
     expect_close(y1, y2, "result");
     torch::autograd::backward({y1}, {dy});
@@ -85,7 +96,28 @@ struct ExpertFeedForward : ExpertKernels {
 
 TEST_P(ExpertFeedForward, EqualsItsTwin) {
   const Units units = GetParam().dtype == at::kBFloat16 ? Units::kFarFromZero : Units::kAnywhere;
-  for (const Loads& loads : expert_loads()) compare_with_twin(loads, 24, 56, units);
+  for (const Known known : {Known::kToHost, Known::kToDevice, Known::kToBoth}) {
+    SCOPED_TRACE(static_cast<int>(known));
+    for (const Loads& loads : expert_loads()) compare_with_twin(loads, 24, 56, units, known);
+  }
+}
+
+// Rows, and then matrices, that are no multiples of 16 bytes.
+TEST_P(ExpertFeedForward, TakesOddSizes) {
+  const Units units = GetParam().dtype == at::kBFloat16 ? Units::kFarFromZero : Units::kAnywhere;
+  for (const Known known : {Known::kToHost, Known::kToDevice}) {
+    compare_with_twin({7, 20, 1, 9}, 25, 56, units, known);
+    compare_with_twin({7, 20, 1, 9}, 24, 51, units, known);
+  }
+}
+
+// More experts than one kernel's arguments hold, few of them with rows.
+TEST_P(ExpertFeedForward, TakesManyExperts) {
+  const Units units = GetParam().dtype == at::kBFloat16 ? Units::kFarFromZero : Units::kAnywhere;
+  Loads loads(700, 0);
+  for (size_t e = 0; e < loads.size(); e += 3) loads[e] = static_cast<int64_t>(e % 5);
+  for (const Known known : {Known::kToHost, Known::kToDevice})
+    compare_with_twin(loads, 8, 16, units, known);
 }
 
 // Sizes from which a GPU computes each expert's first product by itself.
@@ -93,6 +125,7 @@ struct LargeExpertFeedForward : ExpertFeedForward {};
 
 TEST_P(LargeExpertFeedForward, EqualsItsTwin) {
   compare_with_twin({1280, 1280}, 512, 8192, Units::kFarFromZero);
+  compare_with_twin({2400, 160}, 512, 8192, Units::kFarFromZero);
 }
 
 TEST_P(ExpertFeedForward, LeavesOutGradientsThatAreNotWanted) {
@@ -114,6 +147,11 @@ TEST_P(ExpertFeedForward, RefusesRowsAndWeightsThatDoNotFit) {
   EXPECT_THROW(expert_feed_forward(x, {2, 2}, expert_weights(weights)), c10::Error);
   EXPECT_THROW(expert_feed_forward(x, {6, -1}, expert_weights(weights)), c10::Error);
   EXPECT_THROW(expert_feed_forward(x, {2, 2, 1}, expert_weights(weights)), c10::Error);
+  const Tensor ends = longs({2, 5});
+  EXPECT_THROW(expert_feed_forward(x, ExpertRows(ends), expert_weights(weights)), c10::Error);
+  EXPECT_THROW(
+      expert_feed_forward(x, ExpertRows(ends.to(at::kInt), {2, 2}), expert_weights(weights)),
+      c10::Error);
   EXPECT_THROW(expert_feed_forward(random({5, 7}), {2, 3}, expert_weights(weights)), c10::Error);
   std::swap(weights[0], weights[3]);
   EXPECT_THROW(expert_feed_forward(x, {2, 3}, expert_weights(weights)), c10::Error);

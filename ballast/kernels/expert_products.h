@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace ballast {
+
+// How a GPU multiplies each expert's rows with the expert's own matrix, where the experts have
+// unequally many.
+enum class ProductWay : int64_t {
+  kPadded,   // blocks of equal size, filled up with zeros: one strided product
+  kGrouped,  // one kernel that reads on the device where experts end
+  kEach      // one product after another
+};
+
+// The fastest one. rows_of_expert: empty where only the device knows them; `weights`: the elements
+// of an expert's matrix.
+ProductWay choose_product_way(const std::vector<int64_t>& rows_of_expert, int64_t weights);
+
+// The rows of a block of kPadded: the most an expert has, rounded up to whole tiles.
+int64_t rows_of_block(const std::vector<int64_t>& rows_of_expert);
+
+}  // namespace ballast
