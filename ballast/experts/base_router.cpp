@@ -70,7 +70,7 @@ Parameter BaseRouter::own_embeddings() const {
 
 Tensor BaseRouter::at_experts(const Tensor& arrived, const Tensor& stacked,
                               const Routes& routes) const {
-  return gated_residual(arrived, stacked, routes.dispatch.rows_of_expert, own_embeddings());
+  return gated_residual(arrived, stacked, routes.dispatch.rows_of_expert.counts, own_embeddings());
 }
 
 Tensor BaseRouter::at_tokens(const Tensor&, const Tensor& back, const Routes& routes) const {

@@ -36,7 +36,7 @@ ExpertStack::ExpertStack(const ExpertShape& shape, const std::string& name, Para
   }
 }
 
-at::Tensor ExpertStack::forward(const at::Tensor& x, at::IntArrayRef rows_of_expert) const {
+at::Tensor ExpertStack::forward(const at::Tensor& x, const ExpertRows& rows_of_expert) const {
   at::Tensor h = x;
   for (const ExpertWeights& weights : sublayers_)
     h = expert_feed_forward(h, rows_of_expert, weights);

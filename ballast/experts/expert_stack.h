@@ -27,7 +27,7 @@ class ExpertStack {
   ExpertStack(const ExpertShape& shape, const std::string& name, ParameterTable& table);
 
   // x [N, D] sorted by expert, rows_of_expert of each -> [N, D]
-  at::Tensor forward(const at::Tensor& x, at::IntArrayRef rows_of_expert) const;
+  at::Tensor forward(const at::Tensor& x, const ExpertRows& rows_of_expert) const;
 
  private:
   std::vector<ExpertWeights> sublayers_;

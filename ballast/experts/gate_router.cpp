@@ -64,8 +64,8 @@ GateRouter::GateRouter(const Config& config, int64_t layer, ParameterTable& tabl
       norm_(table.declare({.name = fmt::format("layer.{}.gate.norm.weight", layer),
                            .shape = {config.model.width},
                            .initialization = Initialization::one()})),
-      norm_bias_(table.declare(
-          {.name = fmt::format("layer.{}.gate.norm.bias", layer), .shape = {config.model.width}})),
+      norm_bias_(table.declare({.name = fmt::format("layer.{}.gate.norm.bias", layer),
+                                .shape = {config.model.width}})),
       gate_(table.declare(
           {.name = fmt::format("layer.{}.gate.weight", layer),
            .shape = {config.experts.count, config.model.width},
@@ -167,7 +167,11 @@ Tensor GateRouter::draw_second(const Tensor& expert, const Tensor& weights,
     const auto place = static_cast<uint64_t>(workers_.rank() * tokens + t);
     drawn[t] = RandomStream(key, "layer", static_cast<uint64_t>(layer_), place).uniform();
   }
-  const Tensor is_used = host.to(weights.device()) < 2 * weights.select(1, 1);
+  // From memory that a GPU reads by itself: the host does not wait.
+  const Tensor there =
+      weights.is_cpu() ? host
+                       : host.pin_memory().to(weights.device(), at::kDouble, /*non_blocking=*/true);
+  const Tensor is_used = there < 2 * weights.select(1, 1);
   return at::stack(
       {expert[0], at::where(is_used, expert[1], at::full_like(expert[1], places_.experts))});
 }
@@ -180,7 +184,7 @@ Dispatch GateRouter::dispatch_groups(const Tensor& expert, const TrainingRoute& 
   const double capacity = config_.training_capacity();
   if (capacity == 0) {
     add_to(stats_.dropped, at::zeros({}, chosen.options()));
-    return dispatch_by_counts(workers_, places_.experts, expert, label("expert counts"));
+    return dispatch_unlimited(expert);
   }
   RankedChoices choices;
   choices.expert = expert.view({of_token, groups, tokens}).transpose(0, 1).contiguous();
@@ -201,7 +205,12 @@ Dispatch GateRouter::dispatch_all(const Tensor& expert) const {
     const Tensor rank = expert_ranks(expert.view({1, -1}), places_.experts).rank.view_as(expert);
     sent = expert.masked_fill(rank >= places, places_.experts);
   }
-  return dispatch_by_counts(workers_, places_.experts, sent, label("expert counts"));
+  return dispatch_unlimited(sent);
+}
+
+Dispatch GateRouter::dispatch_unlimited(const Tensor& expert) const {
+  if (workers_.size() == 1 && !expert.is_cpu()) return dispatch_uncounted(places_.experts, expert);
+  return dispatch_by_counts(workers_, places_.experts, expert, label("expert counts"));
 }
 
 Tensor GateRouter::at_experts(const Tensor&, const Tensor& stacked, const Routes&) const {

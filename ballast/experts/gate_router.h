@@ -46,6 +46,7 @@ class GateRouter : public Router {
                          const TrainingRoute& route) const;
   Dispatch dispatch_groups(const at::Tensor& expert, const TrainingRoute& route);
   Dispatch dispatch_all(const at::Tensor& expert) const;
+  Dispatch dispatch_unlimited(const at::Tensor& expert) const;
   int64_t local_groups(const TrainingRoute& route) const { return route.groups / workers_.size(); }
   Label label(const char* purpose) const { return {purpose, static_cast<int>(layer_)}; }
 

@@ -8,6 +8,7 @@
 #include <ATen/ops/full.h>
 
 #include <numeric>
+#include <utility>
 
 #include "ballast/comm/collectives.h"
 #include "ballast/kernels/expert_ranks.h"
@@ -46,10 +47,11 @@ Tensor to_tensor(const std::vector<int64_t>& values, at::Device device) {
   return host.to(device);
 }
 
-// Rows for each slot of [0, slots), where `slot` [N, K] says which rows stand there; negative:
-// nowhere.
+// The row of each slot of [0, slots), where `slot` [N] or [N, K] says which each row stands in;
+// negative: in none.
 Tensor rows_of_slots(const Tensor& slot, int64_t slots) {
-  const Tensor row = at::arange(slot.size(0), slot.options()).unsqueeze(1).expand_as(slot);
+  const Tensor places = slot.dim() == 1 ? slot.unsqueeze(1) : slot;  // [N, K]
+  const Tensor row = at::arange(slot.size(0), slot.options()).unsqueeze(1).expand_as(places);
   const Tensor place = slot.remainder(slots + 1);  // what is not sent stands behind the last
   return at::full({slots + 1}, -1, slot.options())
       .scatter_(0, place.reshape({-1}), row.reshape({-1}))
@@ -62,8 +64,8 @@ void set_equal_sizes(const ExpertPlaces& places, int64_t rows_of_block, Dispatch
   const int64_t of_worker = places.local() * rows_of_block;  // rows this one sends to each
   way.send.assign(static_cast<size_t>(places.workers), of_worker);
   way.receive = way.send;
-  dispatch.rows_of_expert.assign(static_cast<size_t>(places.local()),
-                                 places.workers * rows_of_block);
+  dispatch.rows_of_expert = ExpertRows(
+      std::vector<int64_t>(static_cast<size_t>(places.local()), places.workers * rows_of_block));
   if (places.workers > 1 && places.local() > 1) {  // rows arrive by worker: order them by expert
     const Tensor arrivals = at::arange(places.workers * of_worker, way.slot_of_row.options());
     const auto reordered = [&](int64_t outer, int64_t inner) {
@@ -109,21 +111,47 @@ Dispatch dispatch_blocks(const ExpertPlaces& places, const RankedChoices& choice
   return dispatch;
 }
 
-Dispatch dispatch_by_counts(Communicator& workers, int64_t experts, const Tensor& expert,
-                            Label label) {
-  const auto size = static_cast<size_t>(workers.size());
-  const auto local = static_cast<size_t>(experts) / size;
+namespace {
+
+// Slots in the order of experts, then of choices.
+struct SortedChoices {
+  Tensor slot;   // [T] or [T, K]; negative: none
+  Tensor loads;  // [E]
+};
+
+SortedChoices sort_by_expert(int64_t experts, const Tensor& expert) {
   const auto [rank, loads] = expert_ranks(expert.reshape({1, -1}), experts);
-  const Tensor sent = loads[0].cpu();  // [E]
   const Tensor begin = (loads.cumsum(1) - loads)[0];
   const Tensor slot = (begin.index_select(0, expert.reshape({-1}).clamp_max(experts - 1)) + rank[0])
                           .view_as(expert)
                           .masked_fill_(expert >= experts, -1);
+  return {expert.dim() == 1 ? slot : slot.t().contiguous(), loads[0]};
+}
+
+}  // namespace
+
+Dispatch dispatch_uncounted(int64_t experts, const Tensor& expert) {
+  const auto [slot, loads] = sort_by_expert(experts, expert);
+  Dispatch dispatch;
+  dispatch.way.slot_of_row = slot;
+  dispatch.way.row_of_slot = rows_of_slots(slot, expert.numel());
+  dispatch.way.send = dispatch.way.receive = {expert.numel()};
+  const Tensor ends = loads.cumsum(0).to(at::kInt);
+  ends.select(0, experts - 1).fill_(expert.numel());
+  dispatch.rows_of_expert = ExpertRows(ends);
+  return dispatch;
+}
+
+Dispatch dispatch_by_counts(Communicator& workers, int64_t experts, const Tensor& expert,
+                            Label label) {
+  const auto size = static_cast<size_t>(workers.size());
+  const auto local = static_cast<size_t>(experts) / size;
+  const auto [slot, loads] = sort_by_expert(experts, expert);
+  const Tensor sent = loads.cpu();  // [E]
   Dispatch dispatch;
   RowExchange& way = dispatch.way;
-  way.slot_of_row = expert.dim() == 1 ? slot : slot.t().contiguous();  // [T] or [T, K]
-  way.row_of_slot = rows_of_slots(expert.dim() == 1 ? slot.unsqueeze(1) : way.slot_of_row,
-                                  sent.sum().item<int64_t>());
+  way.slot_of_row = slot;
+  way.row_of_slot = rows_of_slots(slot, sent.sum().item<int64_t>());
   const Tensor arriving = at::empty_like(sent);  // [W, E/W]: of each worker, for each expert here
   workers.all_to_all(arriving, sent, label);
   const auto* to = sent.const_data_ptr<int64_t>();
@@ -136,19 +164,19 @@ Dispatch dispatch_by_counts(Communicator& workers, int64_t experts, const Tensor
   // Where each block of (worker, expert) begins among the arrivals; then read by expert first.
   std::vector<int64_t> first(size * local);
   std::exclusive_scan(from, from + size * local, first.begin(), int64_t{0});
-  std::vector<int64_t> arrival_of_place;
-  for (size_t expert = 0; expert < local; ++expert) {
+  std::vector<int64_t> arrival_of_place, rows_of_expert;
+  for (size_t here = 0; here < local; ++here) {
     const size_t before = arrival_of_place.size();
     for (size_t worker = 0; worker < size; ++worker) {
-      const size_t block = worker * local + expert;
+      const size_t block = worker * local + here;
       for (int64_t i = 0; i < from[block]; ++i) arrival_of_place.push_back(first[block] + i);
     }
-    dispatch.rows_of_expert.push_back(static_cast<int64_t>(arrival_of_place.size() - before));
+    rows_of_expert.push_back(static_cast<int64_t>(arrival_of_place.size() - before));
   }
+  dispatch.rows_of_expert = ExpertRows(std::move(rows_of_expert));
   if (size > 1 && local > 1) {
     way.arrival_of_place = to_tensor(arrival_of_place, expert.device());
-    way.place_of_arrival =
-        rows_of_slots(way.arrival_of_place.unsqueeze(1), way.arrival_of_place.size(0));
+    way.place_of_arrival = rows_of_slots(way.arrival_of_place, way.arrival_of_place.size(0));
   }
   return dispatch;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ballast/comm/communicator.h"
+#include "ballast/kernels/expert_rows.h"
 
 namespace ballast {
 
@@ -41,7 +42,7 @@ struct ExpertPlaces {
 // The way to the experts, and how many rows each expert of this worker gets.
 struct Dispatch {
   RowExchange way;
-  std::vector<int64_t> rows_of_expert;
+  ExpertRows rows_of_expert = {};
 };
 
 // For equal loads. Each group of each expert gets a block of `ceil(T/G / E)` rows, the last of them
@@ -63,5 +64,8 @@ Dispatch dispatch_blocks(const ExpertPlaces& places, const RankedChoices& choice
 // rows are in the order of workers, then of choices, then of tokens.
 Dispatch dispatch_by_counts(Communicator& workers, int64_t experts, const at::Tensor& expert,
                             Label label);
+// The same for a worker that is alone: the device counts, and the host neither knows nor waits.
+// Where a choice is none, a row of zeros is there for it, at the last expert.
+Dispatch dispatch_uncounted(int64_t experts, const at::Tensor& expert);
 
 }  // namespace ballast

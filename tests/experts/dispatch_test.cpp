@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "ballast/experts/row_exchange.h"
+#include "tests/experts/layer_setting.h"
+#include "tests/support/lone_worker.h"
+
+namespace ballast {
+namespace {
+
+using at::Tensor;
+
+// Two choices of each of 9 tokens among 4 experts; 4 is none.
+Tensor choices() {
+  const Tensor first = at::tensor({0, 1, 2, 3, 0, 0, 2, 1, 0}, at::kLong);
+  return at::stack({first, at::tensor({1, 4, 0, 4, 3, 4, 1, 2, 1}, at::kLong)});
+}
+
+TEST(Dispatch, ByCountsSortsChoicesByExpert) {
+  const Dispatch dispatch =
+      dispatch_by_counts(test::lone_worker(), 4, choices(), {"expert counts"});
+  EXPECT_EQ(dispatch.rows_of_expert.counts, std::vector<int64_t>({5, 5, 3, 2}));
+  // Of each expert first choices, then second ones, by token.
+  const Tensor expected = at::tensor({0, 4, 5, 8, 2, 1, 7, 0, 6, 8, 2, 6, 7, 3, 4}, at::kLong);
+  EXPECT_TRUE(at::equal(dispatch.way.row_of_slot, expected));
+  EXPECT_EQ(dispatch.way.slot_of_row[1][1].item<int64_t>(), -1);
+  for (int64_t t = 0; t < 9; ++t) {
+    for (int64_t k = 0; k < 2; ++k) {
+      const auto slot = dispatch.way.slot_of_row[t][k].item<int64_t>();
+      if (slot < 0) continue;
+      EXPECT_EQ(expected[slot].item<int64_t>(), t);
+    }
+  }
+}
+
+TEST(Dispatch, UncountedIsTheSameWithRowsOfZerosForNone) {
+  const Dispatch counted = dispatch_by_counts(test::lone_worker(), 4, choices(), {"counts"});
+  const Dispatch uncounted = dispatch_uncounted(4, choices());
+  EXPECT_TRUE(at::equal(uncounted.way.slot_of_row, counted.way.slot_of_row));
+  EXPECT_TRUE(at::equal(uncounted.way.row_of_slot.narrow(0, 0, 15), counted.way.row_of_slot));
+  EXPECT_TRUE(uncounted.way.row_of_slot.narrow(0, 15, 3).eq(-1).all().item<bool>());
+  EXPECT_TRUE(uncounted.rows_of_expert.counts.empty()) << "the host does not know";
+  EXPECT_EQ(uncounted.rows_of_expert.counts_on_host(), std::vector<int64_t>({5, 5, 3, 5}));
+}
+
+TEST(Dispatch, BlocksTakeChoicesUpToTheirSize) {
+  const Tensor expert = choices().unsqueeze(0);  // [1, 2, 9]
+  const Tensor rank = at::tensor({0, 0, 0, 0, 1, 2, 1, 1, 3, 2, 0, 4, 1, 1, 2, 3, 2, 4}, at::kLong);
+  const Dispatch dispatch =
+      dispatch_blocks({.experts = 4}, {.expert = expert, .rank = rank.view({1, 2, 9}), .block = 2});
+  EXPECT_EQ(dispatch.rows_of_expert.counts, std::vector<int64_t>({2, 2, 2, 2}));
+  EXPECT_TRUE(at::equal(dispatch.way.row_of_slot, at::tensor({0, 4, 1, 7, 2, 6, 3, 4}, at::kLong)));
+  EXPECT_TRUE(at::equal(dispatch.way.slot_of_row[0], at::tensor({0, -1}, at::kLong)));
+  EXPECT_TRUE(at::equal(dispatch.way.slot_of_row[4], at::tensor({1, 7}, at::kLong)));
+}
+
+}  // namespace
+}  // namespace ballast
