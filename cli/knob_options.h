@@ -3,6 +3,8 @@
 
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -10,8 +12,18 @@ class App;
 
 namespace ballast::cli {
 
-// Every knob as an option of `command`, --SECTION.KEY, in a group for each section. Those that were
-// given are put into `values`, by name, unchecked. REQUIRES: `values` outlives the parsing.
-void add_knob_options(CLI::App& command, std::map<std::string, std::string>& values);
+// What a command was told about its configuration.
+struct ConfigOptions {
+  std::string file, scale;  // empty: not given
+  std::map<std::string, std::string> knobs;
+
+  // Throws UserError where a scale is asked for and there is no file.
+  std::string scale_of_file() const;
+  std::vector<std::pair<std::string, std::string>> overrides() const;
+};
+
+// CONFIG, --scale, and every knob as --SECTION.KEY in a group for each section. Values are put into
+// `options` unchecked. REQUIRES: `options` outlives the parsing.
+void add_config_options(CLI::App& command, ConfigOptions& options, const std::string& file_help);
 
 }  // namespace ballast::cli

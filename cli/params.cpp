@@ -2,7 +2,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <map>
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,11 +11,13 @@
 
 #include "ballast/model/model_size.h"
 #include "ballast/system/error.h"
+#include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "ballast/training/train.h"
 #include "cli/at_least.h"
 #include "cli/commands.h"
 #include "cli/knob_options.h"
+#include "cli/system_words.h"
 
 namespace ballast::cli {
 namespace {
@@ -26,31 +29,37 @@ Counted from the configuration alone: nothing is allocated, no data opened.
 
 Examples
   ballast params configs/paper_base_44b.toml --workers 128
+  ballast params configs/paper_switch_52b.toml --scale laptop
+  ballast params configs/paper_dense_6b.toml --workers 128       (model parallel, as its file says)
+  ballast params configs                                         (all of them, a row for each)
   ballast params configs/first_run.toml --experts.count 64
   ballast params --model.vocabulary 50304 --model.width 1024 --model.layers 24 --json
 
-JSON keys (--json): shared (parameters every worker holds), per_expert (of one expert, in all BASE
-  layers), total, active (those a token meets), flops_per_token (of a training step), vocabulary,
-  layers (blocks), experts (of each BASE layer; 0: a dense model), base_layers (the blocks before
-  each), sublayers (of each expert of a layer), workers, experts_per_worker, parameters_per_worker,
-  memory_per_worker {PRECISION: {weights, gradients, adam, total}}, in bytes, without activations;
-  one precision, or the two that training.precision auto may choose from.
+JSON keys (--json): system (in words), shared (parameters of all but the experts), per_expert (of one
+  expert, in all layers of experts), total, active (those a token meets), flops_per_token (of a
+  training step in which no token is dropped), vocabulary, layers (blocks), experts (of each layer of
+  experts; 0: a dense model), experts_of_token, router and placement (null: a dense model),
+  base_layers (of each layer of experts, whichever its router, the block before it, or with placement
+  replace the block whose feed-forward it stands for), sublayers (of each expert of a layer), workers,
+  model_parallel (workers that share a replica of the model), replicas, experts_per_worker,
+  parameters_per_worker (the most one holds), memory_per_worker {PRECISION: {weights, gradients, adam,
+  total}}, in bytes, without activations; one precision, or the two that training.precision auto may
+  choose from. Of a folder: presets, a list of {name, system, total, shared, per_expert, active,
+  flops_per_token}.
 )";
 
 struct Options {
-  std::string config_file;
-  std::map<std::string, std::string> knobs;
-  int64_t workers = 1;
+  ConfigOptions config;
+  int64_t workers = 0;  // 0: those of one replica
   bool json = false;
 };
 
-Config config_of(const Options& options) {
+Config read_config(const Options& options, const std::string& file) {
   TrainRequest request;
-  request.config_file = options.config_file;
-  for (const auto& [key, value] : options.knobs) request.overrides.emplace_back(key, value);
+  request.config_file = file;
+  request.scale = options.config.scale_of_file();
+  request.overrides = options.config.overrides();
   Config config = resolve_config(request);
-  if (config.experts.groups == 0) config.experts.groups = options.workers;
-  check_workers(config, options.workers);
   if (config.model.vocabulary == 0 && config.data.train == std::vector<std::string>{"builtin"})
     config.model.vocabulary = config.data.builtin_vocabulary;
   if (config.model.vocabulary == 0) {
@@ -89,8 +98,9 @@ struct Counted {
   bool is_sparse() const { return config.experts.layers > 0; }
   int64_t experts() const { return is_sparse() ? config.experts.count : 0; }
   int64_t experts_here() const { return experts() / workers; }
-  int64_t parameters_here() const { return size.shared + experts_here() * size.per_expert; }
-  std::vector<int64_t> places() const { return config.experts.places(config.model.layers); }
+  int64_t experts_of_token() const { return is_sparse() ? config.experts.experts_of_token() : 0; }
+  int64_t shards() const { return config.training.model_parallel; }
+  int64_t parameters_here() const { return parameters_of_worker(config, workers); }
   int64_t sublayers() const { return is_sparse() ? config.experts.sublayers_of_layer() : 0; }
 };
 
@@ -103,7 +113,12 @@ void print_json(const Counted& model) {
                                {"adam", held * bytes.adam},
                                {"total", held * (bytes.weights + bytes.gradients + bytes.adam)}};
   }
-  const Json out = {{"shared", model.size.shared},
+  const ExpertsConfig& experts = model.config.experts;
+  const auto of_experts = [&](const std::string& text) {
+    return model.is_sparse() ? Json(text) : Json();
+  };
+  const Json out = {{"system", system_in_words(model.config)},
+                    {"shared", model.size.shared},
                     {"per_expert", model.size.per_expert},
                     {"total", model.size.total},
                     {"active", model.size.active},
@@ -111,38 +126,35 @@ void print_json(const Counted& model) {
                     {"vocabulary", model.config.model.vocabulary},
                     {"layers", model.config.model.layers},
                     {"experts", model.experts()},
-                    {"base_layers", model.places()},
+                    {"experts_of_token", model.experts_of_token()},
+                    {"router", of_experts(experts.router)},
+                    {"placement", of_experts(experts.placement)},
+                    {"base_layers", experts.places(model.config.model.layers)},
                     {"sublayers", model.sublayers()},
                     {"workers", model.workers},
+                    {"model_parallel", model.shards()},
+                    {"replicas", model.workers / model.shards()},
                     {"experts_per_worker", model.experts_here()},
                     {"parameters_per_worker", held},
                     {"memory_per_worker", memory}};
   fmt::print("{}\n", out.dump(2));
 }
 
-// "after blocks 8 and 16 of 24"
-std::string places_in_words(const Counted& model) {
-  const int64_t blocks = model.config.model.layers;
-  const std::vector<int64_t> places = model.places();
-  if (places.size() == 1 && places.front() == blocks)
-    return fmt::format("after the last of {} blocks", blocks);
-  if (places.size() == 1) return fmt::format("after block {} of {}", places.front(), blocks);
-  return fmt::format("after blocks {} and {} of {}",
-                     fmt::join(places.begin(), places.end() - 1, ", "), places.back(), blocks);
-}
-
 std::string of_count(int64_t count, const char* one) {
   return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
 }
 
-void print_table(const Counted& model) {
+void print_model(const Counted& model) {
   const ModelConfig& m = model.config.model;
+  const ExpertsConfig& experts = model.config.experts;
+  const std::string layer = layer_in_words(experts);
   const auto row = [](const char* name, double value, const std::string& what) {
     fmt::print("  {:<20}{:>8}   {}\n", name, format_count(value), what);
   };
   const auto count = [&](const char* name, int64_t value, const std::string& what) {
     row(name, static_cast<double>(value), what);
   };
+  fmt::print("{}\n", system_in_words(model.config));
   count("shared", model.size.shared,
         fmt::format("{}, width {}, feed-forward {}, vocabulary {}, context {}",
                     of_count(m.layers, "block"), m.width, m.feed_forward_width(), m.vocabulary,
@@ -150,20 +162,29 @@ void print_table(const Counted& model) {
   if (model.is_sparse()) {
     count("per expert", model.size.per_expert,
           fmt::format("{} {} {}", of_count(model.sublayers(), "sublayer"),
-                      model.config.experts.layers > 1 ? "in each of" : "in",
-                      of_count(model.config.experts.layers, "BASE layer")));
+                      experts.layers > 1 ? "in each of" : "in",
+                      of_count(experts.layers, layer.c_str())));
     count("total", model.size.total,
-          fmt::format("with {} of each BASE layer, {}", of_count(model.experts(), "expert"),
-                      places_in_words(model)));
-    count("active", model.size.active, "those a token meets: shared, and one expert");
+          fmt::format("with {} of each {}, {}", of_count(model.experts(), "expert"), layer,
+                      places_in_words(model.config)));
+    count("active", model.size.active,
+          fmt::format("those a token meets: shared, and {}",
+                      model.experts_of_token() == 1 ? "one expert" : "two experts"));
   }
-  row("FLOPs a token", model.size.flops_per_token, "forward and backward");
+  row("FLOPs a token", model.size.flops_per_token,
+      experts.is_base() || !model.is_sparse() ? "forward and backward"
+                                              : "forward and backward, if none is dropped");
+}
 
-  fmt::print("\n{} holds {} parameters",
-             model.workers == 1 ? "One worker" : fmt::format("Each of {} workers", model.workers),
+void print_worker(const Counted& model) {
+  std::string who =
+      model.workers == 1 ? "One worker" : fmt::format("Each of {} workers", model.workers);
+  if (model.shards() > 1) who += fmt::format(", {} to a replica,", model.shards());
+  fmt::print("\n{} holds {} parameters", who,
              format_count(static_cast<double>(model.parameters_here())));
   if (model.is_sparse())
-    fmt::print(", {} of each BASE layer among them", of_count(model.experts_here(), "expert"));
+    fmt::print(", {} of each {} among them", of_count(model.experts_here(), "expert"),
+               layer_in_words(model.config.experts));
   fmt::print(". To train them:\n  {:<6}{:>10}{:>11}{:>10}{:>10}\n", "", "weights", "gradients",
              "Adam", "total");
   for (const BytesOfParameter& bytes : possible_bytes(model.config.training)) {
@@ -177,11 +198,91 @@ void print_table(const Counted& model) {
   fmt::print("Activations come on top.\n");
 }
 
-int run(const Options& options) {
-  const Config config = config_of(options);
-  const Counted model{config, model_size(config), options.workers};
-  options.json ? print_json(model) : print_table(model);
+int count_model(const Options& options) {
+  Config config = read_config(options, options.config.file);
+  const int64_t workers = options.workers > 0 ? options.workers : config.training.model_parallel;
+  if (config.experts.groups == 0) config.experts.groups = workers;
+  check_workers(config, workers);
+  const Counted model{config, model_size(config), workers};
+  if (options.json) {
+    print_json(model);
+  } else {
+    print_model(model);
+    print_worker(model);
+  }
   return 0;
+}
+
+bool has_scale(const std::string& file, const std::string& scale) {
+  Config config;
+  read_config_file(config, file);  // throws for whatever else is wrong with it, at any scale
+  try {
+    read_config_file(config, file, scale);
+  } catch (const UserError&) {
+    return false;
+  }
+  return true;
+}
+
+struct Preset {
+  std::string name;
+  Config config;
+};
+
+// Those of a folder that have the scale, by name. What they lack is said on stderr.
+std::vector<Preset> read_presets(const Options& options) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(options.config.file))
+    if (entry.path().extension() == ".toml") files.push_back(entry.path());
+  std::ranges::sort(files);
+  const std::string scale = options.config.scale_of_file();
+  std::vector<Preset> presets;
+  for (const std::filesystem::path& file : files) {
+    if (!has_scale(file.string(), scale)) {
+      log_info("{} has no scale {}", file.string(), scale);
+      continue;
+    }
+    try {
+      presets.push_back({file.stem().string(), read_config(options, file.string())});
+    } catch (const UserError& error) {
+      fail("{}: {}", file.string(), error.what());
+    }
+  }
+  if (presets.empty())
+    fail("{}: there is no config file with scale {}", options.config.file, scale);
+  return presets;
+}
+
+int count_presets(const Options& options) {
+  if (options.workers > 0) fail("--workers: name one config file to see what a worker holds");
+  const std::vector<Preset> presets = read_presets(options);
+  Json list = Json::array();
+  if (!options.json)
+    fmt::print("{:<20}{:<48}{:>8}{:>8}{:>12}{:>8}{:>13}\n", "", "", "total", "shared", "per expert",
+               "active", "FLOPs/token");
+  for (const auto& [name, config] : presets) {
+    const ModelSize size = model_size(config);
+    const auto text = [](auto count) { return format_count(static_cast<double>(count)); };
+    list.push_back({{"name", name},
+                    {"system", system_in_words(config)},
+                    {"total", size.total},
+                    {"shared", size.shared},
+                    {"per_expert", size.per_expert},
+                    {"active", size.active},
+                    {"flops_per_token", size.flops_per_token}});
+    if (!options.json)
+      fmt::print("{:<20}{:<48}{:>8}{:>8}{:>12}{:>8}{:>13}\n", name, system_in_words(config),
+                 text(size.total), text(size.shared),
+                 config.experts.layers > 0 ? text(size.per_expert) : "-", text(size.active),
+                 text(size.flops_per_token));
+  }
+  if (options.json) fmt::print("{}\n", Json{{"presets", list}}.dump(2));
+  return 0;
+}
+
+int run(const Options& options) {
+  return std::filesystem::is_directory(options.config.file) ? count_presets(options)
+                                                            : count_model(options);
 }
 
 }  // namespace
@@ -191,15 +292,14 @@ void add_params(CLI::App& app, Action& chosen) {
   CLI::App* command =
       app.add_subcommand("params", "How large a model is: parameters, operations, memory");
   command->footer(kFooter);
+  add_config_options(*command, options->config,
+                     "TOML file with any of the knobs below, or a folder of such files");
   command
-      ->add_option("CONFIG,--config", options->config_file, "TOML file with any of the knobs below")
-      ->type_name("FILE");
-  command->add_option("--workers", options->workers, "workers its experts are divided among")
+      ->add_option("--workers", options->workers,
+                   "workers its experts are divided among [training.model_parallel]")
       ->check(at_least(1))
-      ->capture_default_str()
       ->type_name("N");
   command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
-  add_knob_options(*command, options->knobs);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

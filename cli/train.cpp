@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -29,6 +28,8 @@ constexpr const char* kExamples = R"(
 Examples
   A small model on the built-in corpus, four minutes on two cores:
     ballast train --config configs/first_run.toml
+  A system of the paper at a size for a laptop (docs/presets.md):
+    ballast train --config configs/paper_base_44b.toml --scale laptop
   On your own text, with other sizes and a time limit:
     ballast prepare texts/ --out data/mine --tokenizer bpe
     ballast train --data data/mine --run runs/mine --model.width 256 --model.layers 6 --max-time 2h
@@ -52,17 +53,19 @@ The run directory: config.toml, run.json, metrics.jsonl, samples.txt, tensorboar
 )";
 
 struct Options {
-  std::string config_file, run, resume = "never", max_time, initial_weights;
+  ConfigOptions config;
+  std::string run, resume = "never", max_time, initial_weights;
   WorkerOptions workers;
   std::vector<std::string> data;
-  std::map<std::string, std::string> knobs;
   bool print_config = false, json = false;
 };
 
-// runs/NAME, or runs/NAME-2 and so on: the first that is not there yet.
-std::filesystem::path unused_run_directory(const std::string& config_file) {
-  const std::string name =
-      config_file.empty() ? "train" : std::filesystem::path(config_file).stem().string();
+// runs/NAME, or runs/NAME-2 and so on: the first that is not there yet. NAME is the config file's,
+// with the scale if one was asked for.
+std::filesystem::path unused_run_directory(const ConfigOptions& config) {
+  std::string name =
+      config.file.empty() ? "train" : std::filesystem::path(config.file).stem().string();
+  if (!config.scale.empty()) name += "-" + config.scale;
   std::filesystem::path path = std::filesystem::path("runs") / name;
   for (int i = 2; std::filesystem::exists(path); ++i)
     path = std::filesystem::path("runs") / fmt::format("{}-{}", name, i);
@@ -79,8 +82,9 @@ std::vector<std::string> command_line() {
 
 TrainRequest to_request(const Options& options) {
   TrainRequest request;
-  request.config_file = options.config_file;
-  for (const auto& [key, value] : options.knobs) request.overrides.emplace_back(key, value);
+  request.config_file = options.config.file;
+  request.scale = options.config.scale_of_file();
+  request.overrides = options.config.overrides();
   if (!options.data.empty())
     request.overrides.emplace_back("data.train", fmt::format("{}", fmt::join(options.data, ",")));
   if (!options.max_time.empty())
@@ -176,7 +180,7 @@ int run(const Options& options) {
     fmt::print("{}", to_toml(resolve_config(request)));
     return 0;
   }
-  if (request.run.empty()) request.run = unused_run_directory(options.config_file);
+  if (request.run.empty()) request.run = unused_run_directory(options.config);
   if (must_launch(options.workers)) {
     resolve_config(request);  // what is wrong with it is said once, before workers start
     return launch_workers(options.workers, {"--run", request.run.string()}, {"--resume", "auto"});
@@ -198,9 +202,7 @@ void add_train(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("train", "Train a language model");
   command->footer(kExamples);
-  command
-      ->add_option("CONFIG,--config", options->config_file, "TOML file with any of the knobs below")
-      ->type_name("FILE");
+  add_config_options(*command, options->config, "TOML file with any of the knobs below");
   command->add_option("--run", options->run, "run directory; default: a new one under runs/")
       ->type_name("DIR");
   command->add_option("--data", options->data, "short for --data.train")
@@ -224,7 +226,6 @@ void add_train(CLI::App& app, Action& chosen) {
   command->add_flag("--print-config", options->print_config,
                     "print the resolved configuration as TOML and stop");
   command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
-  add_knob_options(*command, options->knobs);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

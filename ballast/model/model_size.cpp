@@ -2,26 +2,67 @@
 #include "ballast/model/model_size.h"
 
 namespace ballast {
+namespace {
+
+// What the layers of experts leave of the blocks, and what they need themselves.
+struct Parts {
+  explicit Parts(const Config& config)
+      : d(config.model.width),
+        f(config.model.feed_forward_width()),
+        blocks(config.model.layers),
+        layers(config.experts.layers),
+        sublayers(layers * config.experts.sublayers_of_layer()),
+        feed_forwards(blocks - (config.experts.replaces_feed_forwards() ? layers : 0)),
+        scores(layers * config.experts.count * d),
+        router_norms(config.experts.is_base() ? 0 : layers * 2 * d) {}
+
+  int64_t attention_matrices() const { return 4 * d * d; }
+  int64_t feed_forward_matrices() const { return 2 * d * f; }
+
+  // Parameters of one worker of `shards` that hold the model together.
+  int64_t attention(int64_t shards) const {
+    return (attention_matrices() + 3 * d) / shards + d + 2 * d;  // output bias and norm are whole
+  }
+  int64_t feed_forward(int64_t shards) const {
+    return (feed_forward_matrices() + f) / shards + d + 2 * d;
+  }
+  int64_t shared(const ModelConfig& model, int64_t shards) const {
+    const int64_t rows = (model.vocabulary + shards - 1) / shards;
+    return (rows + model.context) * d + blocks * attention(shards) +
+           feed_forwards * feed_forward(shards) + 2 * d + scores + router_norms;
+  }
+  int64_t per_expert() const { return sublayers * feed_forward(1); }
+
+  int64_t d, f, blocks;
+  int64_t layers, sublayers;  // sublayers: of one expert, in all layers
+  int64_t feed_forwards;      // of the blocks that have one
+  int64_t scores;             // the weights that score experts, in all layers
+  int64_t router_norms;
+};
+
+}  // namespace
 
 ModelSize model_size(const Config& config) {
   const ModelConfig& m = config.model;
-  const int64_t d = m.width, f = m.feed_forward_width();
-  const int64_t block_matrices = 4 * d * d + 2 * d * f;
-  const int64_t block_vectors = (3 * d + d) + (f + d) + 4 * d;  // biases and two norms
-  const int64_t embedding = m.vocabulary * d;
-  const int64_t layers = config.experts.layers;
-  const int64_t sublayers = layers * config.experts.sublayers_of_layer();
+  const ExpertsConfig& e = config.experts;
+  const Parts parts(config);
   ModelSize size;
-  size.shared = embedding + m.context * d + m.layers * (block_matrices + block_vectors) + 2 * d +
-                layers * config.experts.count * d;
-  size.per_expert = sublayers * (2 * d * f + (f + d) + 2 * d);
-  size.total = size.shared + (layers > 0 ? config.experts.count * size.per_expert : 0);
-  size.active = size.shared + size.per_expert;
-  const auto matrices =
-      static_cast<double>(m.layers * block_matrices + embedding + sublayers * 2 * d * f);
-  size.flops_per_token = 6 * matrices + 6 * static_cast<double>(m.layers * d * m.context) +
-                         2 * static_cast<double>(layers * d * config.experts.count);
+  size.shared = parts.shared(m, 1);
+  size.per_expert = parts.per_expert();
+  size.total = size.shared + e.count * size.per_expert;
+  size.active = size.shared + e.experts_of_token() * size.per_expert;
+  const int64_t met = parts.feed_forwards + e.experts_of_token() * parts.sublayers;
+  const int64_t matrices = m.layers * parts.attention_matrices() +
+                           met * parts.feed_forward_matrices() + m.vocabulary * m.width;
+  size.flops_per_token = static_cast<double>(6 * (matrices + m.layers * m.width * m.context) +
+                                             (e.is_base() ? 2 : 6) * parts.scores);
   return size;
+}
+
+int64_t parameters_of_worker(const Config& config, int64_t workers) {
+  const Parts parts(config);
+  return parts.shared(config.model, config.training.model_parallel) +
+         config.experts.count / workers * parts.per_expert();
 }
 
 }  // namespace ballast

@@ -6,16 +6,23 @@
 namespace ballast {
 
 struct ModelSize {
-  int64_t shared = 0;          // parameters every worker holds: all but the experts'
-  int64_t per_expert = 0;      // of one expert, in all BASE layers together
+  int64_t shared = 0;          // parameters of all but the experts
+  int64_t per_expert = 0;      // of one expert, in all layers of experts together
   int64_t total = 0;           // shared + experts * per_expert
-  int64_t active = 0;          // those a token meets: shared + per_expert
+  int64_t active = 0;          // those a token meets: shared + experts_of_token * per_expert
   double flops_per_token = 0;  // of a training step: forward and backward, attention included
 };
 
 // Counted from the shapes. A matrix of n weights costs 6 n operations a token (2 forward, 4
-// backward); causal attention 6 L D S on average; a BASE layer's affinities, which have no
-// gradient, 2 D E; embedding look-ups and norms are not counted.
+// backward); causal attention 6 L D S on average; a router 2 D E where its affinities have no
+// gradient (base) and 6 D E where they have (a gate). No token is dropped; embedding look-ups,
+// norms and the balance loss are not counted.
 ModelSize model_size(const Config& config);
+
+// Parameters that one of `workers` holds, the most of all: its part of the experts, and of the rest
+// the part that training.model_parallel leaves it. Attention, feed-forwards and the vocabulary are
+// divided; norms, positions, routers and the biases of output projections are not.
+// REQUIRES: check_workers is content.
+int64_t parameters_of_worker(const Config& config, int64_t workers);
 
 }  // namespace ballast

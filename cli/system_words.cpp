@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/system_words.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+namespace ballast::cli {
+namespace {
+
+bool is_every_other(const Config& config) {
+  return config.experts.replaces_feed_forwards() &&
+         2 * config.experts.layers == config.model.layers;
+}
+
+// "block 12", "blocks 8 and 16"
+std::string blocks_in_words(const std::vector<int64_t>& blocks) {
+  if (blocks.size() == 1) return fmt::format("block {}", blocks.front());
+  return fmt::format("blocks {} and {}", fmt::join(blocks.begin(), blocks.end() - 1, ", "),
+                     blocks.back());
+}
+
+std::string router_in_words(const ExpertsConfig& experts) {
+  if (experts.is_base()) return "BASE";
+  return experts.router == "switch" ? "Switch" : "Sparsely Gated MoE";
+}
+
+std::string model_in_words(const Config& config) {
+  const ExpertsConfig& experts = config.experts;
+  if (experts.layers == 0) return "dense";
+  const std::string router = router_in_words(experts);
+  if (is_every_other(config)) return router + " in every other feed-forward";
+  if (experts.replaces_feed_forwards())
+    return fmt::format("{} in {} of {} feed-forwards", router, experts.layers, config.model.layers);
+  const std::string place = experts.placement == "top" ? "Top" : fmt::format("x{}", experts.layers);
+  return fmt::format("{} {}{}", router, place,
+                     experts.size == "standard" ? "" : ", " + experts.size + " experts");
+}
+
+}  // namespace
+
+std::string system_in_words(const Config& config) {
+  const int64_t shards = config.training.model_parallel;
+  return model_in_words(config) + (shards > 1 ? fmt::format(", model parallel x{}", shards) : "");
+}
+
+std::string layer_in_words(const ExpertsConfig& experts) {
+  return experts.router == "sparsely_gated" ? "MoE layer" : router_in_words(experts) + " layer";
+}
+
+std::string places_in_words(const Config& config) {
+  const int64_t blocks = config.model.layers;
+  if (is_every_other(config))
+    return fmt::format("in place of every other of {} feed-forwards", blocks);
+  const std::vector<int64_t> places = config.experts.places(blocks);
+  if (config.experts.replaces_feed_forwards()) {
+    return fmt::format("in place of the feed-forward{} of {} of {}", places.size() > 1 ? "s" : "",
+                       blocks_in_words(places), blocks);
+  }
+  if (places.front() == blocks) return fmt::format("after the last of {} blocks", blocks);
+  return fmt::format("after {} of {}", blocks_in_words(places), blocks);
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "ballast/config/config.h"
+
+namespace ballast {
+namespace {
+
+Config read(const std::string& file, const std::string& scale) {
+  Config config;
+  read_config_file(config, file, scale);
+  check_config(config);
+  return config;
+}
+
+// The files of configs/ whose name starts so.
+std::vector<std::string> presets(const std::string& prefix = "") {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(BALLAST_SOURCE_DIR "/configs"))
+    if (entry.path().filename().string().starts_with(prefix)) files.push_back(entry.path());
+  return files;
+}
+
+TEST(Presets, EveryFileIsValid) {
+  EXPECT_FALSE(presets().empty());
+  for (const std::string& file : presets()) EXPECT_NO_THROW(read(file, "paper")) << file;
+}
+
+TEST(Presets, ThePapersSystemsFitThePapersWorkers) {
+  EXPECT_FALSE(presets("paper_").empty());
+  for (const std::string& file : presets("paper_")) {
+    SCOPED_TRACE(file);
+    const Config config = read(file, "paper");
+    EXPECT_NO_THROW(check_workers(config, 128));
+    const int64_t replicas = 128 / config.training.model_parallel;
+    EXPECT_EQ(config.training.micro_steps, 8);
+    EXPECT_EQ(config.training.batch, replicas * 2 * 8) << "2 sequences a replica, 8 times";
+    EXPECT_EQ(config.experts.groups, config.experts.layers > 0 ? 128 : 0);
+  }
+}
+
+TEST(Presets, SmallerScalesFitOneTwoAndFourWorkersAndNeedNoData) {
+  for (const std::string& file : presets("paper_")) {
+    const int64_t shards = read(file, "paper").training.model_parallel;
+    for (const char* scale : {"gpu", "laptop"}) {
+      SCOPED_TRACE(file + " " + scale);
+      Config config = read(file, scale);
+      EXPECT_EQ(config.data.train, std::vector<std::string>{"builtin"});
+      EXPECT_EQ(config.model.vocabulary, 0) << "the tokenizer's";
+      config.model.vocabulary = config.data.builtin_vocabulary;
+      for (const int64_t workers : {1, 2, 4}) EXPECT_NO_THROW(check_workers(config, workers));
+      config.training.model_parallel = shards;
+      for (const int64_t replicas : {1, 2})
+        EXPECT_NO_THROW(check_workers(config, replicas * shards));
+    }
+  }
+}
+
+// What makes a system what it is does not change with the scale.
+TEST(Presets, ASystemIsTheSameAtEveryScale) {
+  const std::map<std::string, int64_t> widths = {{"gpu", 512}, {"laptop", 64}};
+  for (const std::string& file : presets("paper_")) {
+    const Config paper = read(file, "paper");
+    for (const auto& [scale, width] : widths) {
+      SCOPED_TRACE(file + " " + scale);
+      const Config config = read(file, scale);
+      EXPECT_EQ(config.experts.router, paper.experts.router);
+      EXPECT_EQ(config.experts.placement, paper.experts.placement);
+      EXPECT_EQ(config.experts.training_capacity(), paper.experts.training_capacity());
+      EXPECT_EQ(config.experts.balance_weight, paper.experts.balance_weight);
+      EXPECT_EQ(config.model.width * 2048, width * paper.model.width);
+      EXPECT_EQ(config.model.feed_forward_width(), 4 * config.model.width);
+      if (paper.experts.replaces_feed_forwards()) {
+        EXPECT_EQ(2 * config.experts.layers, config.model.layers);
+      } else {
+        EXPECT_EQ(config.experts.layers, paper.experts.layers);
+      }
+      // Of 24 blocks 12 and 6, up to one.
+      const int64_t of_blocks = scale == "gpu" ? 2 : 4;
+      EXPECT_NEAR(config.model.layers * of_blocks, paper.model.layers, of_blocks);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ballast
