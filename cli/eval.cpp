@@ -42,13 +42,16 @@ Examples
   By four workers, which share the experts and the windows:
     ballast eval runs/mine --workers 4
     mpirun -n 4 ballast eval runs/mine
+  By four workers of which each two hold one model together:
+    ballast eval runs/mine --workers 4 --model-parallel 2
 
 Routing of BASE models (default: the run's experts.test_routing)
   greedy     each token goes to its best expert
   priced     to its best expert less the prices that balanced training has settled on
   balanced   as in training: every expert gets its share of a batch. The tokens of a batch compete,
              so that a token's expert depends on later tokens: its perplexity is not that of a
-             language model, and it depends on --batch
+             language model, and it depends on --batch (and --model-parallel: each worker balances
+             the tokens it has)
   all        the three side by side
 
 The audit (--audit) runs up to 64 windows, spread over the data, as they are and with all tokens after
@@ -86,7 +89,8 @@ void check_alike(const Options& options, Communicator& workers) {
                         {"--routing", options.routing},
                         {"--stride", fmt::format("{}", options.stride)},
                         {"--batch", fmt::format("{}", options.batch)},
-                        {"--audit", options.audit ? "given" : "not given"}};
+                        {"--audit", options.audit ? "given" : "not given"},
+                        {"--model-parallel", fmt::format("{}", options.model.model_parallel)}};
   check_agreement(workers, facts, {"eval"});
 }
 
@@ -226,7 +230,7 @@ void add_eval(CLI::App& app, Action& chosen) {
           "--stride", options->stride,
           "new tokens a window predicts; smaller: more context, slower; default: the context")
       ->check(CLI::PositiveNumber);
-  command->add_option("--batch", options->batch, "windows at a time, on each worker")
+  command->add_option("--batch", options->batch, "windows at a time, on each worker (or model)")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command

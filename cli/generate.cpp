@@ -89,6 +89,8 @@ void print_all(const Options& options, const LoadedModel& loaded,
 
 int work(const Options& options, World& world) {
   Communicator& workers = world.everyone();
+  const Fact given[] = {{"--model-parallel", fmt::format("{}", options.model.model_parallel)}};
+  check_agreement(workers, given, {"generate"});
   const auto loaded = load(options.model, world);
   std::vector<std::string> prompts;
   GenerationOptions generation = options.generation;

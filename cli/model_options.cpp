@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "ballast/system/error.h"
+#include "cli/at_least.h"
 
 namespace ballast::cli {
 
@@ -19,10 +20,20 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command
       .add_option("--tokenizer", options.tokenizer, "use this tokenizer instead of the run's own")
       ->type_name("PATH");
+  command
+      .add_option("--model-parallel", options.model_parallel,
+                  "workers that hold one model together: its heads, feed-forwards and vocabulary "
+                  "are divided among them")
+      ->check(at_least(1))
+      ->capture_default_str()
+      ->type_name("M")
+      ->group("Workers");
 }
 
 std::unique_ptr<LoadedModel> load(const ModelOptions& options, World& world) {
-  return load_model({options.path, options.device, options.precision, options.tokenizer}, world);
+  return load_model(
+      {options.path, options.device, options.precision, options.tokenizer, options.model_parallel},
+      world);
 }
 
 RoutingMode choose_routing(const LoadedModel& loaded, const std::string& wish) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -12,9 +13,10 @@ class App;
 
 namespace ballast::cli {
 
-// The options every command has that uses a trained model.
+// The options every command has that uses a trained model, with any number of workers.
 struct ModelOptions {
   std::string path, device = "auto", precision = "auto", tokenizer;
+  int64_t model_parallel = 1;
 };
 void add_model_options(CLI::App& command, ModelOptions& options);
 std::unique_ptr<LoadedModel> load(const ModelOptions& options, World& world);

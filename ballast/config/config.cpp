@@ -149,6 +149,8 @@ void check_experts(const ExpertsConfig& experts, int64_t blocks) {
   }
 }
 
+}  // namespace
+
 void check_model_parallel(const Config& config, int64_t workers) {
   const int64_t shards = config.training.model_parallel;
   if (workers % shards != 0) {
@@ -169,6 +171,8 @@ void check_model_parallel(const Config& config, int64_t workers) {
          vocabulary, shards);
   }
 }
+
+namespace {
 
 // Numbers of workers that divide everything there is to divide.
 std::vector<int64_t> fitting_workers(const Config& config) {

@@ -132,6 +132,8 @@ void check_config(const Config& config);
 // the sequences of a micro-step, and model_parallel divides it, heads and feed-forwards.
 // experts.groups and model.vocabulary may still be 0.
 void check_workers(const Config& config, int64_t workers);
+// Of that what training.model_parallel has to fit: the workers, heads, feed-forwards, vocabulary.
+void check_model_parallel(const Config& config, int64_t workers);
 
 // The resolved configuration as TOML, every knob with its help, readable by read_config_text.
 std::string to_toml(const Config& config);

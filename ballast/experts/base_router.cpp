@@ -56,7 +56,8 @@ BaseRouter::BaseRouter(const Config& config, int64_t layer, ParameterTable& tabl
       expert_embeddings_(
           table.declare({.name = fmt::format("layer.{}.expert_embeddings", layer),
                          .shape = {config.experts.count, config.model.width},
-                         .initialization = Initialization::orthogonal(kEmbeddingGain)})),
+                         .initialization = Initialization::orthogonal(kEmbeddingGain),
+                         .owner = Owner::kRouter})),
       workers_(workers),
       assigner_(options_of(config.experts)),
       prices_(at::zeros({config.experts.count}, at::kDouble)) {}

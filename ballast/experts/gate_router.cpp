@@ -63,13 +63,16 @@ GateRouter::GateRouter(const Config& config, int64_t layer, ParameterTable& tabl
       workers_(workers),
       norm_(table.declare({.name = fmt::format("layer.{}.gate.norm.weight", layer),
                            .shape = {config.model.width},
-                           .initialization = Initialization::one()})),
+                           .initialization = Initialization::one(),
+                           .owner = Owner::kRouter})),
       norm_bias_(table.declare({.name = fmt::format("layer.{}.gate.norm.bias", layer),
-                                .shape = {config.model.width}})),
+                                .shape = {config.model.width},
+                                .owner = Owner::kRouter})),
       gate_(table.declare(
           {.name = fmt::format("layer.{}.gate.weight", layer),
            .shape = {config.experts.count, config.model.width},
-           .initialization = Initialization::normal(gate_deviation(config.model.width))})),
+           .initialization = Initialization::normal(gate_deviation(config.model.width)),
+           .owner = Owner::kRouter})),
       no_prices_(at::empty({0}, at::kDouble)) {}
 
 void GateRouter::set_prices(const Tensor& prices) {

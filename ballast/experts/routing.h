@@ -36,6 +36,7 @@ struct SeenRoute {
   at::Tensor expert_of_token;  // [T] int64
   at::Tensor scores;  // [T, E] fp32, what was compared: affinities, less prices if priced; logits
   at::Tensor second_of_token = {};  // [T] int64; undefined: tokens go to one expert
+  int64_t first_token = 0;          // of these, among the tokens of the worker's replica
 };
 
 // Assignments that are kept to be repeated: with them two runs can be compared number by number

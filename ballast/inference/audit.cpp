@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "ballast/comm/collectives.h"
 #include "ballast/comm/texts.h"
 #include "ballast/inference/any_worker.h"
 #include "ballast/inference/batch_tensors.h"
@@ -67,6 +68,7 @@ class Audit {
     const at::Tensor sums =
         at::tensor({report_.windows, report_.cuts, own.routes, own.ties, own.changed_routes,
                     own.logits, own.changed_logits, own.left_out});
+    if (model_.grid().shard() != 0) sums.zero_();  // its shards have what a replica has alike
     workers.all_reduce(sums, Reduction::kSum, {"audit"});
     const at::Tensor most = at::full({1}, own.logit_difference, at::kDouble);
     workers.all_reduce(most, Reduction::kMax, {"audit"});
@@ -85,10 +87,15 @@ class Audit {
   Pass run(const Batch& batch) const {
     Pass pass;
     Routing routing{.mode = options_.routing};
+    const RowsOfWorker rows =
+        divide_rows(std::ssize(batch.inputs), model_.grid().num_shards());  // each shard sees some
+    const auto of_all = [&](const at::Tensor& own, at::ScalarType type) {
+      const at::Tensor here = own.to(at::kCPU, type).contiguous();
+      return gather_rows(model_.grid().shards(), here, rows, {"audit"});
+    };
     routing.seen = [&](const SeenRoute& route) {
-      pass.routes.push_back({route.layer,
-                             route.expert_of_token.to(at::kCPU, at::kLong).contiguous(),
-                             route.scores.to(at::kCPU, at::kFloat).contiguous()});
+      pass.routes.push_back({route.layer, of_all(route.expert_of_token, at::kLong),
+                             of_all(route.scores, at::kFloat)});
     };
     pass.hidden = model_.forward(to_device(batch, place_.device).inputs, routing);
     return pass;
@@ -173,7 +180,7 @@ AuditReport audit_causality(const LanguageModel& model, const ComputePlace& plac
   if (model.config().context < 2) fail("the audit: a context of one token has nothing after it");
   Communicator& workers = model.workers();
   const WindowRounds rounds(windows, {options.batch, options.max_windows},
-                            {workers.rank(), workers.size()});
+                            {model.grid().replica(), model.grid().num_replicas()});
   Audit audit(model, place, options);
   for (uint64_t round = 0; round < rounds.size(); ++round) {
     audit.add(rounds.take(round));

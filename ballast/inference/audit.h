@@ -14,7 +14,7 @@ namespace ballast {
 
 struct AuditOptions {
   RoutingMode routing = RoutingMode::kGreedy;
-  int64_t batch = 8;          // windows at a time, on each worker
+  int64_t batch = 8;          // windows at a time, on each replica
   uint64_t max_windows = 64;  // spread evenly over the source; 0: all
   int64_t cuts = 4;           // of each window, one in each quarter of it
   uint64_t seed = 1;          // of the cuts and of the tokens put after them

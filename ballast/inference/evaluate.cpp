@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <span>
 #include <utility>
 
 #include "ballast/inference/any_worker.h"
 #include "ballast/inference/batch_tensors.h"
 #include "ballast/inference/window_rounds.h"
-#include "ballast/kernels/cross_entropy.h"
 
 namespace ballast {
 
@@ -60,9 +60,15 @@ class ExpertCounter {
               const auto place = std::ranges::find(places_, route.layer) - places_.begin();
               const at::Tensor expert = route.expert_of_token.to(at::kCPU, at::kInt);
               const auto* begin = expert.const_data_ptr<int32_t>();
-              uses[static_cast<size_t>(place)].add(batch.inputs, batch.domains,
-                                                   {begin, static_cast<size_t>(expert.numel())},
-                                                   counted);
+              const auto count = static_cast<size_t>(expert.numel());
+              const auto of_these = [&](auto of_batch) {  // a shard sees its part of the tokens
+                return of_batch.empty()
+                           ? of_batch
+                           : of_batch.subspan(static_cast<size_t>(route.first_token), count);
+              };
+              uses[static_cast<size_t>(place)].add(of_these(std::span(batch.inputs)),
+                                                   of_these(std::span(batch.domains)),
+                                                   {begin, count}, of_these(std::span(counted)));
             }};
   }
 
@@ -89,7 +95,7 @@ Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
   const at::NoGradGuard no_grad;
   Communicator& workers = model.workers();
   const WindowRounds rounds(windows, {options.batch, options.max_windows, options.together},
-                            {workers.rank(), workers.size()});
+                            {model.grid().replica(), model.grid().num_replicas()});
   ExpertCounter experts(model, windows.source());
   double sum = 0, tokens = 0;
   for (uint64_t round = 0; round < rounds.size(); ++round) {
@@ -97,15 +103,14 @@ Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
     const BatchTensors tensors = to_device(read, place.device);
     const at::Tensor hidden =
         model.forward(tensors.inputs, experts.watching(options.routing, read, place.device));
-    const at::Tensor losses =
-        next_token_losses(hidden, model.token_embedding().value, tensors.targets);
-    sum += losses.sum(at::kDouble).item<double>();
+    sum += model.losses(hidden, tensors.targets).sum(at::kDouble).item<double>();
     tokens +=
         static_cast<double>(std::ranges::count_if(read.targets, [](int64_t t) { return t >= 0; }));
     if (advance && on_any_worker(workers, !advance(rounds.windows_of(round)), {"stop evaluation"}))
       break;
   }
   const at::Tensor totals = at::tensor({sum, tokens}, at::kDouble);
+  if (model.grid().shard() != 0) totals.zero_();  // its shards have what a replica has alike
   workers.all_reduce(totals, Reduction::kSum, {"evaluation"});
   sum = totals[0].item<double>();
   experts.sum_over(workers);

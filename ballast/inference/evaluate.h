@@ -22,13 +22,13 @@ struct Evaluation {
 };
 
 struct EvaluationOptions {
-  int64_t batch = 8;         // windows at a time, on each worker
+  int64_t batch = 8;         // windows at a time, on each replica
   uint64_t max_windows = 0;  // 0: all; else as many, spread evenly over the source
   int64_t together = 0;      // windows that lie side by side there, a multiple of batch; 0: batch
   RoutingMode routing = RoutingMode::kGreedy;  // balanced: within each batch
 };
 
-// Next-token loss of the model over the windows, without gradients. The model's workers take the
+// Next-token loss of the model over the windows, without gradients. The model's replicas take the
 // batches in turn, also where they do not come out even; all get the result of all. Collective.
 // `advance`, on all workers or none, is told of the windows that all took; where it returns false
 // on any of them all stop, and the result covers what was read.

@@ -22,7 +22,7 @@ class Continuation {
       : model_(model),
         place_(place),
         routing_{.mode = routing},
-        cache_(model.config(), static_cast<int64_t>(prompts), options(place)) {}
+        cache_(model.new_cache(static_cast<int64_t>(prompts), options(place))) {}
 
   static at::TensorOptions options(const ComputePlace& place) {
     return at::device(place.device).dtype(place.working);
@@ -34,7 +34,7 @@ class Continuation {
     const auto context = static_cast<size_t>(model_.config().context);
     const size_t kept = std::min(
         text.size(), std::max<size_t>(1, text.size() < context ? context - 1 : context / 2));
-    KeyValueCache one(model_.config(), 1, options(place_));
+    KeyValueCache one = model_.new_cache(1, options(place_));
     if (kept > 1) {
       const std::vector<int64_t> ids(text.end() - static_cast<std::ptrdiff_t>(kept),
                                      text.end() - 1);

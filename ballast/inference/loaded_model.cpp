@@ -89,28 +89,35 @@ std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, World& world
   auto loaded = std::make_unique<LoadedModel>();
   loaded->path = checkpoint.path();
   loaded->step = checkpoint.manifest().step;
-  const auto load = [&] {
-    read_config_text(loaded->config, checkpoint.manifest().config,
+  const auto prepare = [&] {
+    Config& config = loaded->config;
+    read_config_text(config, checkpoint.manifest().config,
                      checkpoint.path().string() + ", its config");
-    check_experts(loaded->config.experts, checkpoint.path(), workers.size());
+    check_experts(config.experts, checkpoint.path(), workers.size());
+    config.training.model_parallel = request.model_parallel;
+    check_model_parallel(config, workers.size());
     loaded->place = choose_place({.device = request.device,
                                   .precision = request.precision,
-                                  .threads = loaded->config.training.threads,
+                                  .threads = config.training.threads,
                                   .on_machine = world.place()});
-    loaded->model = std::make_unique<LanguageModel>(loaded->config, loaded->table, workers);
+    const std::string tokenizer =
+        request.tokenizer.empty() ? tokenizer_folder_of(request.path).string() : request.tokenizer;
+    if (!tokenizer.empty()) loaded->tokenizer = load_tokenizer(tokenizer);
+    check_tokenizer(*loaded, tokenizer);
+  };
+  all_or_none(workers, prepare, {"load model"});
+  world.compute_on(loaded->place.device);
+  const WorkerGrid grid(workers, request.model_parallel);  // with the engine chosen just now
+  const auto load = [&] {
+    loaded->model = std::make_unique<LanguageModel>(loaded->config, loaded->table, grid);
     loaded->table.allocate({.device = loaded->place.device,
                             .working = loaded->place.working,
                             .master = loaded->place.working,
                             .trainable = false});
     load_segments(checkpoint, loaded->table, loaded->table.working(), "");
     load_prices(checkpoint, *loaded->model);
-    const std::string tokenizer =
-        request.tokenizer.empty() ? tokenizer_folder_of(request.path).string() : request.tokenizer;
-    if (!tokenizer.empty()) loaded->tokenizer = load_tokenizer(tokenizer);
-    check_tokenizer(*loaded, tokenizer);
   };
-  all_or_none(workers, load, {"load model"});
-  world.compute_on(loaded->place.device);
+  all_or_none(workers, load, {"load weights"});
   return loaded;
 }
 

@@ -17,7 +17,7 @@ namespace ballast {
 
 // A trained model, ready to be evaluated or to write text.
 struct LoadedModel {
-  Config config;               // as it was trained
+  Config config;               // as it was trained, but for training.model_parallel
   std::filesystem::path path;  // the checkpoint or exported file it came from
   uint64_t step = 0;           // steps it was trained for
   ComputePlace place;
@@ -26,10 +26,6 @@ struct LoadedModel {
   std::unique_ptr<Tokenizer> tokenizer;  // null where the run had none (foreign token files)
 };
 
-// From a run directory (its newest valid checkpoint), a checkpoint, or an exported model. Each
-// worker of the world, which must outlive the model, holds its part of the experts. Collective;
-// calls World::compute_on().
-// SharedError (a UserError), on all workers: anything that does not fit.
 // Collective: the checkpoint that a run directory, checkpoint or export stands for. Which one is
 // worker 0's to say, since another may be finished while the others look. SharedError.
 Checkpoint open_together(const std::filesystem::path& path, Communicator& workers);
@@ -38,7 +34,12 @@ struct LoadRequest {
   std::filesystem::path path;
   std::string device = "auto", precision = "auto";
   std::string tokenizer = {};  // empty: the run's
+  int64_t model_parallel =
+      1;  // workers that hold one model together, as replicas of which they work
 };
+// From a run directory (its newest valid checkpoint), a checkpoint, or an exported model. Each
+// worker of the world, which must outlive the model, holds its part of it. Collective; calls
+// World::compute_on(). SharedError (a UserError), on all workers: anything that does not fit.
 std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, World& world);
 
 // A folder written by `ballast export`; a checkpoint and a run have more in them.

@@ -44,10 +44,6 @@ at::ScalarType scalar_type_of(Dtype dtype, const std::string& name) {
   }
 }
 
-std::string full_name(const std::string& prefix, const std::string& name) {
-  return prefix.empty() ? name : prefix + "/" + name;
-}
-
 // Says which experts of which layer a checkpoint lacks, rather than one of their many tensors.
 void check_experts(const Checkpoint& checkpoint, const ParameterTable& table,
                    const std::string& prefix) {
@@ -55,7 +51,7 @@ void check_experts(const Checkpoint& checkpoint, const ParameterTable& table,
   std::string layer;
   std::set<int64_t> missing;
   for (const Segment& segment : table.segments()) {
-    if (segment.owner != Owner::kExpert || checkpoint.has(full_name(prefix, segment.name)))
+    if (segment.owner != Owner::kExpert || checkpoint.has(tensor_name(prefix, segment.name)))
       continue;
     const size_t mark = segment.name.find(kMark);
     if (layer.empty()) layer = segment.name.substr(0, mark);
@@ -74,46 +70,54 @@ void check_experts(const Checkpoint& checkpoint, const ParameterTable& table,
 
 }  // namespace
 
+std::string tensor_name(const std::string& prefix, const std::string& parameter) {
+  return prefix.empty() ? parameter : prefix + "/" + parameter;
+}
+
+TensorView view_of(const std::string& name, const at::Tensor& tensor) {
+  return {name,
+          dtype_of(tensor),
+          tensor.sizes().vec(),
+          {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()}};
+}
+
 std::vector<TensorView> segment_views(const ParameterTable& table, const at::Tensor& flat,
                                       const SegmentChoice& choice, at::Tensor& host) {
-  const int64_t begin = choice.owner == Owner::kExpert ? table.shared_end() : 0;
-  const int64_t end = choice.owner == Owner::kShared ? table.shared_end() : flat.numel();
-  host = flat.detach().narrow(0, begin, end - begin).cpu();  // a view where it is there already
-  const auto* bytes = static_cast<const std::byte*>(host.const_data_ptr());
-  const size_t width = host.element_size();
+  const ParameterTable::Range range = table.range(choice.first, choice.last);
+  host = range.of(flat.detach()).cpu();  // a view where it is there already
   std::vector<TensorView> views;
   for (const Segment& segment : table.segments()) {
-    if (choice.owner && segment.owner != *choice.owner) continue;
-    views.push_back({full_name(choice.prefix, segment.name),
-                     dtype_of(host),
-                     segment.shape,
-                     {bytes + static_cast<size_t>(segment.offset - begin) * width,
-                      static_cast<size_t>(segment.size) * width}});
+    if (segment.owner < choice.first || segment.owner > choice.last) continue;
+    const at::Tensor values = host.narrow(0, segment.offset - range.begin, segment.size);
+    views.push_back(view_of(tensor_name(choice.prefix, segment.name), values.view(segment.shape)));
   }
   return views;
 }
 
-void load_segment(const Checkpoint& checkpoint, const std::string& name, const at::Tensor& target) {
+void load_segment(const Checkpoint& checkpoint, const std::string& name, const at::Tensor& target,
+                  const std::optional<Slice>& slice) {
   const at::NoGradGuard no_grad;
   const TensorView stored = checkpoint.tensor(name);
-  if (at::IntArrayRef(stored.shape) != target.sizes()) {
+  const std::vector<int64_t> wanted = slice ? slice->full_shape : target.sizes().vec();
+  if (stored.shape != wanted) {
     fail(
         "{}: tensor {} is {}, but the model wants {}: this is a checkpoint of another "
         "configuration",
         checkpoint.path().string(), name, describe(stored.dtype, stored.shape),
-        describe(stored.dtype, target.sizes().vec()));
+        describe(stored.dtype, wanted));
   }
   at::Tensor values = at::empty(stored.shape, scalar_type_of(stored.dtype, name));
   std::memcpy(values.mutable_data_ptr(), stored.data.data(),
               stored.data.size());  // the file's bytes may be unaligned
-  target.copy_(values);
+  target.copy_(slice ? slice->take(values) : values);
 }
 
 void load_segments(const Checkpoint& checkpoint, const ParameterTable& table,
                    const at::Tensor& flat, const std::string& prefix) {
   check_experts(checkpoint, table, prefix);
   for (const Segment& segment : table.segments())
-    load_segment(checkpoint, full_name(prefix, segment.name), table.view(flat, segment));
+    load_segment(checkpoint, tensor_name(prefix, segment.name), table.view(flat, segment),
+                 segment.slice);
 }
 
 std::vector<TensorView> price_views(const LanguageModel& model) {
@@ -121,10 +125,7 @@ std::vector<TensorView> price_views(const LanguageModel& model) {
   for (const auto& layer : model.expert_layers()) {
     const at::Tensor& prices = layer->router().prices();
     if (prices.numel() == 0) continue;  // of a gate
-    views.push_back({layer->name() + ".prices",
-                     Dtype::kF64,
-                     prices.sizes().vec(),
-                     {static_cast<const std::byte*>(prices.const_data_ptr()), prices.nbytes()}});
+    views.push_back(view_of(layer->name() + ".prices", prices));
   }
   return views;
 }

@@ -13,11 +13,14 @@
 
 namespace ballast {
 
-// Which segments, and what their tensors are called: weights by the parameter's name, other buffers
-// "<prefix>/<name>".
+// What the tensors of a flat buffer are called: weights by the parameter's name (no prefix), other
+// buffers "<prefix>/<name>".
+std::string tensor_name(const std::string& prefix, const std::string& parameter);
+
+// Which segments, by their owners.
 struct SegmentChoice {
   std::string prefix = {};
-  std::optional<Owner> owner = {};  // nothing: all
+  Owner first = Owner::kShard, last = Owner::kExpert;
 };
 
 // A flat buffer's segments as named host tensors, ready to be written. Tensors on a GPU are copied
@@ -25,12 +28,16 @@ struct SegmentChoice {
 std::vector<TensorView> segment_views(const ParameterTable& table, const at::Tensor& flat,
                                       const SegmentChoice& choice, at::Tensor& host);
 
-// Fills a flat buffer from a checkpoint. Throws UserError naming the experts that are missing, or a
-// tensor that is missing or of another shape.
+// A contiguous tensor on the CPU, to be written; it must outlive the view.
+TensorView view_of(const std::string& name, const at::Tensor& tensor);
+
+// Fills a flat buffer from a checkpoint, with its part of each tensor that is divided. Throws
+// UserError naming the experts that are missing, or a tensor that is missing or of another shape.
 void load_segments(const Checkpoint& checkpoint, const ParameterTable& table,
                    const at::Tensor& flat, const std::string& prefix);
-// One segment of it.
-void load_segment(const Checkpoint& checkpoint, const std::string& name, const at::Tensor& target);
+// One segment of it: the tensor called `name`, or the part of it that `slice` tells.
+void load_segment(const Checkpoint& checkpoint, const std::string& name, const at::Tensor& target,
+                  const std::optional<Slice>& slice = {});
 
 // The average prices of the BASE layers, called layer.6.prices.
 std::vector<TensorView> price_views(const LanguageModel& model);

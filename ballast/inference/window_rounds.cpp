@@ -6,24 +6,24 @@
 
 namespace ballast {
 WindowRounds::WindowRounds(const EvalWindows& windows, const WindowChoice& choice,
-                           const WorkerNumber& worker)
+                           const ReplicaNumber& number)
     : windows_(windows),
       batch_(static_cast<uint64_t>(choice.batch)),
       together_(static_cast<uint64_t>(choice.together > 0 ? choice.together : choice.batch)),
       wanted_(choice.max_windows ? std::min(choice.max_windows, windows.size()) : windows.size()),
-      rank_(static_cast<uint64_t>(worker.rank)),
-      workers_(static_cast<uint64_t>(worker.workers)) {}
+      replica_(static_cast<uint64_t>(number.replica)),
+      replicas_(static_cast<uint64_t>(number.replicas)) {}
 
-uint64_t WindowRounds::size() const { return (batches() + workers_ - 1) / workers_; }
+uint64_t WindowRounds::size() const { return (batches() + replicas_ - 1) / replicas_; }
 
 uint64_t WindowRounds::windows_of(uint64_t round) const {
-  const uint64_t before = round * workers_ * batch_;
-  return std::min(before + workers_ * batch_, wanted_) - before;
+  const uint64_t before = round * replicas_ * batch_;
+  return std::min(before + replicas_ * batch_, wanted_) - before;
 }
 
 WindowRounds::Taken WindowRounds::take(uint64_t round) const {
   const uint64_t all = windows_.size();
-  const uint64_t done = std::min((round * workers_ + rank_) * batch_, wanted_);
+  const uint64_t done = std::min((round * replicas_ + replica_) * batch_, wanted_);
   const uint64_t count = std::min(batch_, wanted_ - done);
   if (count == 0) {  // the others go on, and need this one
     Batch idle = windows_.at(0, 1);

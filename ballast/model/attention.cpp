@@ -5,31 +5,50 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 
+#include <string>
+
 #include "ballast/kernels/attention.h"
-#include "ballast/kernels/linear.h"
 #include "ballast/model/initialization.h"
+#include "ballast/model/shard_layers.h"
 
 namespace ballast {
 
 using at::Tensor;
 
-Attention::Attention(const ModelConfig& config, const std::string& name, ParameterTable& table)
-    : heads_(config.heads),
-      qkv_(table.declare(matrix(name + ".qkv.weight", 3 * config.width, config.width))),
-      qkv_bias_(
-          table.declare(vector(name + ".qkv.bias", 3 * config.width, Initialization::zero()))),
-      out_(
-          table.declare(residual_matrix(name + ".out.weight", config.width, config.width, config))),
-      out_bias_(table.declare(vector(name + ".out.bias", config.width, Initialization::zero()))) {}
+namespace {
+
+std::string name_of(int64_t block) { return "block." + std::to_string(block) + ".attention"; }
+
+}  // namespace
+
+Attention::Attention(const ModelConfig& config, int64_t block, ParameterTable& table,
+                     Communicator& shards)
+    : block_(block),
+      heads_(config.heads / shards.size()),
+      shards_(shards),
+      qkv_(table.declare(
+          divided(matrix(name_of(block) + ".qkv.weight", 3 * config.width, config.width),
+                  division(shards, 0, 3)))),
+      qkv_bias_(table.declare(
+          divided(vector(name_of(block) + ".qkv.bias", 3 * config.width, Initialization::zero()),
+                  division(shards, 0, 3)))),
+      out_(table.declare(divided(
+          residual_matrix(name_of(block) + ".out.weight", config.width, config.width, config),
+          division(shards, 1)))),
+      out_bias_(table.declare(
+          vector(name_of(block) + ".out.bias", config.width, Initialization::zero()))) {}
 
 Tensor Attention::forward(const Tensor& x, int64_t rows) const {
-  return linear(causal_attention(linear(x, qkv_, qkv_bias_), rows, heads_), out_, out_bias_);
+  const Tensor qkv = shard_linear(shards_, x, qkv_, qkv_bias_, label());
+  return sum_of_shard_linears(shards_, causal_attention(qkv, rows, heads_), out_, out_bias_,
+                              label());
 }
 
 Tensor Attention::forward(const Tensor& x, LayerCache& cache) const {
   const int64_t rows = cache.keys.size(0), count = x.size(0) / rows, capacity = cache.keys.size(2);
   const auto [queries, keys, values] =
-      split_heads(linear(x, qkv_, qkv_bias_), rows, heads_);  // [B, H, N, D/H]
+      split_heads(shard_linear(shards_, x, qkv_, qkv_bias_, label()), rows,
+                  heads_);  // [B, H, N, D/H]
   const Tensor steps = at::arange(count, cache.cached.options());
   const Tensor positions = cache.cached.unsqueeze(1) + steps;  // [B, N]
   const Tensor places = positions.view({rows, 1, count, 1}).expand_as(keys);
@@ -40,7 +59,8 @@ Tensor Attention::forward(const Tensor& x, LayerCache& cache) const {
       at::arange(capacity, cache.cached.options()) <= positions.unsqueeze(-1);  // [B, N, S]
   const Tensor mixed =
       at::scaled_dot_product_attention(queries, cache.keys, cache.values, seen.unsqueeze(1));
-  return linear(mixed.transpose(1, 2).reshape(x.sizes()), out_, out_bias_);
+  return sum_of_shard_linears(shards_, mixed.transpose(1, 2).reshape({x.size(0), -1}), out_,
+                              out_bias_, label());
 }
 
 }  // namespace ballast

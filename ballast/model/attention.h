@@ -3,8 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string>
-
+#include "ballast/comm/communicator.h"
 #include "ballast/config/config.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/model/key_value_cache.h"
@@ -12,10 +11,12 @@
 
 namespace ballast {
 
-// Multi-head causal self-attention: tokens look at themselves and at what came before.
+// Multi-head causal self-attention: tokens look at themselves and at what came before. The heads
+// are divided among the shards of a replica; x and the results are alike on all of them.
 class Attention {
  public:
-  Attention(const ModelConfig& config, const std::string& name, ParameterTable& table);
+  // Of block number `block`. REQUIRES: the shards divide the heads, and outlive this.
+  Attention(const ModelConfig& config, int64_t block, ParameterTable& table, Communicator& shards);
 
   // x [B * S, D] -> [B * S, D]
   at::Tensor forward(const at::Tensor& x, int64_t rows) const;
@@ -23,7 +24,10 @@ class Attention {
   at::Tensor forward(const at::Tensor& x, LayerCache& cache) const;
 
  private:
-  int64_t heads_;
+  Label label() const { return {"attention", static_cast<int>(block_)}; }
+
+  const int64_t block_, heads_;  // heads here
+  Communicator& shards_;
   const Parameter &qkv_, &qkv_bias_, &out_, &out_bias_;
 };
 

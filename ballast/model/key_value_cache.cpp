@@ -6,9 +6,9 @@
 namespace ballast {
 
 KeyValueCache::KeyValueCache(const ModelConfig& config, int64_t rows,
-                             const at::TensorOptions& options)
+                             const at::TensorOptions& options, int64_t shards)
     : cached_(at::zeros({rows}, options.dtype(at::kLong))) {
-  const std::vector<int64_t> shape = {rows, config.heads, config.context,
+  const std::vector<int64_t> shape = {rows, config.heads / shards, config.context,
                                       config.width / config.heads};
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     layers_.push_back({at::zeros(shape, options), at::zeros(shape, options), cached_});

@@ -9,8 +9,8 @@
 
 namespace ballast {
 
-// Keys and values of the tokens seen so far, of one layer. Row b holds cached[b] tokens; rows may
-// differ in length, so several prompts are continued in one batch.
+// Keys and values of the tokens seen so far, of the heads of one layer that are here. Row b holds
+// cached[b] tokens; rows may differ in length, so several prompts are continued in one batch.
 struct LayerCache {
   at::Tensor keys;    // [B, H, S, D / H]
   at::Tensor values;  // [B, H, S, D / H]
@@ -19,7 +19,9 @@ struct LayerCache {
 
 class KeyValueCache {
  public:
-  KeyValueCache(const ModelConfig& config, int64_t rows, const at::TensorOptions& options);
+  // For one of `shards` that divide the heads.
+  KeyValueCache(const ModelConfig& config, int64_t rows, const at::TensorOptions& options,
+                int64_t shards = 1);
 
   std::vector<LayerCache>& layers() { return layers_; }
   const at::Tensor& cached() const { return cached_; }  // [B] int64

@@ -8,12 +8,12 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <numeric>
 
-#include "ballast/kernels/embedding.h"
-#include "ballast/kernels/gemm.h"
+#include "ballast/comm/collectives.h"
 #include "ballast/kernels/layer_norm.h"
-#include "ballast/kernels/linear.h"
 #include "ballast/model/initialization.h"
+#include "ballast/model/shard_layers.h"
 
 namespace ballast {
 
@@ -27,25 +27,40 @@ Norm::Norm(int64_t width, const std::string& name, ParameterTable& table)
 
 Tensor Norm::operator()(const Tensor& x) const { return layer_norm(x, weight, bias); }
 
-FeedForward::FeedForward(const ModelConfig& config, const std::string& name, ParameterTable& table)
-    : norm_(config.width, name + ".norm", table),
-      up_(table.declare(matrix(name + ".up.weight", config.feed_forward_width(), config.width))),
-      up_bias_(table.declare(
-          vector(name + ".up.bias", config.feed_forward_width(), Initialization::zero()))),
-      down_(table.declare(residual_matrix(name + ".down.weight", config.width,
-                                          config.feed_forward_width(), config))),
-      down_bias_(table.declare(vector(name + ".down.bias", config.width, Initialization::zero()))) {
-}
+namespace {
+
+std::string name_of(int64_t block) { return "block." + std::to_string(block); }
+
+}  // namespace
+
+FeedForward::FeedForward(const ModelConfig& config, int64_t block, ParameterTable& table,
+                         Communicator& shards)
+    : block_(block),
+      shards_(shards),
+      norm_(config.width, name_of(block) + ".feed_forward.norm", table),
+      up_(table.declare(divided(matrix(name_of(block) + ".feed_forward.up.weight",
+                                       config.feed_forward_width(), config.width),
+                                division(shards, 0)))),
+      up_bias_(table.declare(divided(vector(name_of(block) + ".feed_forward.up.bias",
+                                            config.feed_forward_width(), Initialization::zero()),
+                                     division(shards, 0)))),
+      down_(
+          table.declare(divided(residual_matrix(name_of(block) + ".feed_forward.down.weight",
+                                                config.width, config.feed_forward_width(), config),
+                                division(shards, 1)))),
+      down_bias_(table.declare(vector(name_of(block) + ".feed_forward.down.bias", config.width,
+                                      Initialization::zero()))) {}
 
 Tensor FeedForward::forward(const Tensor& x) const {
-  return ballast::feed_forward(norm_(x), {up_, up_bias_, down_, down_bias_});
+  return sum_of_shard_feed_forwards(shards_, norm_(x), {up_, up_bias_, down_, down_bias_},
+                                    {"feed-forward", static_cast<int>(block_)});
 }
 
-Block::Block(const ModelConfig& config, const std::string& name, FeedForwardKind kind,
-             ParameterTable& table)
-    : attention_norm(config.width, name + ".attention.norm", table),
-      attention(config, name + ".attention", table) {
-  if (kind == FeedForwardKind::kDense) feed_forward.emplace(config, name + ".feed_forward", table);
+Block::Block(const ModelConfig& config, int64_t number, FeedForwardKind kind, ParameterTable& table,
+             Communicator& shards)
+    : attention_norm(config.width, name_of(number) + ".attention.norm", table),
+      attention(config, number, table, shards) {
+  if (kind == FeedForwardKind::kDense) feed_forward.emplace(config, number, table, shards);
 }
 
 namespace {
@@ -67,10 +82,10 @@ struct ProgressMark : torch::autograd::Function<ProgressMark> {
 
 }  // namespace
 
-LanguageModel::LanguageModel(const Config& config, ParameterTable& table, Communicator& workers)
+LanguageModel::LanguageModel(const Config& config, ParameterTable& table, const WorkerGrid& grid)
     : config_(config.model),
-      workers_(workers),
-      token_embedding_(table.declare(matrix("token_embedding", config_.vocabulary, config_.width))),
+      grid_(grid),
+      vocabulary_(config_, table, grid_.shards()),
       position_embedding_(
           table.declare(matrix("position_embedding", config_.context, config_.width))),
       blocks_([&] {
@@ -80,30 +95,48 @@ LanguageModel::LanguageModel(const Config& config, ParameterTable& table, Commun
           const bool replaced = config.experts.replaces_feed_forwards() &&
                                 std::ranges::find(places, i + 1) != places.end();
           blocks.push_back(std::make_unique<Block>(
-              config_, "block." + std::to_string(i),
-              replaced ? FeedForwardKind::kExperts : FeedForwardKind::kDense, table));
+              config_, i, replaced ? FeedForwardKind::kExperts : FeedForwardKind::kDense, table,
+              grid_.shards()));
         }
         return blocks;
       }()),
       expert_layers_([&] {
         std::vector<std::unique_ptr<ExpertLayer>> layers;
         for (const int64_t place : config.experts.places(config_.layers))
-          layers.push_back(std::make_unique<ExpertLayer>(config, place, table, workers));
+          layers.push_back(std::make_unique<ExpertLayer>(config, place, table, grid_.everyone()));
         return layers;
       }()),
       output_norm_(config_.width, "output_norm", table) {}
 
 Tensor LanguageModel::expert_layers_after(int64_t blocks, Tensor x, const Routing& routing) const {
   for (const auto& layer : expert_layers_) {
-    if (layer->place() == blocks) x = layer->forward(x, routing);
+    if (layer->place() == blocks) x = through(*layer, x, routing);
   }
   return x;
 }
 
+Tensor LanguageModel::through(ExpertLayer& layer, const Tensor& x, const Routing& routing) const {
+  Communicator& shards = grid_.shards();
+  if (shards.size() == 1) return layer.forward(x, routing);
+  const Label label{"tokens of shards", static_cast<int>(layer.place())};
+  const RowsOfWorker rows = divide_rows(x.size(0), shards.size());
+  const auto here = rows.begin() + shards.rank();
+  const int64_t first = std::accumulate(rows.begin(), here, int64_t{0});
+  Routing own = routing;
+  if (own.counted.defined()) own.counted = own.counted.narrow(0, first, *here);
+  if (routing.seen) {
+    own.seen = [&](SeenRoute route) {
+      route.first_token = first;
+      routing.seen(route);
+    };
+  }
+  return gather_rows(shards, layer.forward(own_rows(shards, x, rows, label), own), rows, label);
+}
+
 Tensor LanguageModel::embed_at(const Tensor& tokens, const Tensor& positions) const {
   const Tensor graph_root = at::empty({0}).requires_grad_(at::GradMode::is_enabled());
-  return embed(tokens.reshape({-1}), positions.reshape({-1}), token_embedding_, position_embedding_,
-               graph_root);
+  return vocabulary_.embed(tokens.reshape({-1}), positions.reshape({-1}), position_embedding_,
+                           graph_root);
 }
 
 Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
@@ -138,10 +171,6 @@ Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
   }
   cache.advance(tokens.size(1));
   return output_norm_(x);
-}
-
-Tensor LanguageModel::logits(const Tensor& hidden) const {
-  return multiply_transposed(hidden, token_embedding_.value, {});
 }
 
 }  // namespace ballast

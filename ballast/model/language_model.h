@@ -7,13 +7,14 @@
 #include <optional>
 #include <vector>
 
-#include "ballast/comm/communicator.h"
+#include "ballast/comm/worker_grid.h"
 #include "ballast/config/config.h"
 #include "ballast/experts/expert_layer.h"
 #include "ballast/experts/routing.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/model/attention.h"
 #include "ballast/model/key_value_cache.h"
+#include "ballast/model/vocabulary.h"
 #include "ballast/parameters/parameter_table.h"
 
 namespace ballast {
@@ -25,13 +26,18 @@ struct Norm {
   const Parameter &weight, &bias;
 };
 
-// LayerNorm, D -> F, ReLU, F -> D, without the residual connection.
+// LayerNorm, D -> F, ReLU, F -> D, without the residual connection. The F are divided among the
+// shards of a replica; x and the result are alike on all of them.
 class FeedForward {
  public:
-  FeedForward(const ModelConfig& config, const std::string& name, ParameterTable& table);
+  // Of block number `block`. REQUIRES: the shards divide F, and outlive this.
+  FeedForward(const ModelConfig& config, int64_t block, ParameterTable& table,
+              Communicator& shards);
   at::Tensor forward(const at::Tensor& x) const;  // [T, D] -> [T, D]
 
  private:
+  const int64_t block_;
+  Communicator& shards_;
   Norm norm_;
   const Parameter &up_, &up_bias_, &down_, &down_bias_;
 };
@@ -41,8 +47,8 @@ enum class FeedForwardKind { kDense, kExperts };
 
 // x + attention(norm(x)), then x + feed_forward(norm(x)), or a layer of experts in its place.
 struct Block {
-  Block(const ModelConfig& config, const std::string& name, FeedForwardKind kind,
-        ParameterTable& table);
+  Block(const ModelConfig& config, int64_t number, FeedForwardKind kind, ParameterTable& table,
+        Communicator& shards);
   Norm attention_norm;
   Attention attention;
   std::optional<FeedForward> feed_forward;  // none: the layer of experts after this block
@@ -58,26 +64,40 @@ class BackwardProgress {
 
 // The paper's decoder: pre-norm blocks, LayerNorm also on the output, learned positions, and an
 // embedding that is tied to the output; between the blocks, or in place of their feed-forwards, the
-// layers of experts, which are divided among the workers. Parameters live in the table given at
-// construction.
+// layers of experts, which are divided among all workers; the rest is divided among the shards of
+// each replica. Parameters live in the table given at construction.
 class LanguageModel {
  public:
   // Declares the parameters; the table is allocated by the caller afterwards.
-  // REQUIRES: the workers divide the experts, and outlive this.
-  LanguageModel(const Config& config, ParameterTable& table, Communicator& workers);
+  // REQUIRES: check_workers is content with the grid; its everyone() outlives this.
+  LanguageModel(const Config& config, ParameterTable& table, const WorkerGrid& grid);
 
-  // tokens [B, S'] int64, S' <= context -> the last representations [B * S', D].
-  // Collective where there are experts, also backward.
+  // The replica's tokens [B, S'] int64, S' <= context -> the last representations [B * S', D],
+  // alike on its shards. Collective where there are experts, or else among the shards; also
+  // backward.
   at::Tensor forward(const at::Tensor& tokens, const Routing& routing,
                      BackwardProgress* progress = nullptr) const;
   // The same for new tokens [B, N] that follow what the cache holds.
   at::Tensor forward(const at::Tensor& tokens, const Routing& routing, KeyValueCache& cache) const;
-  // hidden [T, D] -> [T, V]
-  at::Tensor logits(const at::Tensor& hidden) const;
+  KeyValueCache new_cache(int64_t rows, const at::TensorOptions& options) const {
+    return {config_, rows, options, grid_.num_shards()};
+  }
 
-  const Parameter& token_embedding() const { return token_embedding_; }
+  // hidden [T, D] -> [T, V]. Collective among the shards, as the losses are.
+  at::Tensor logits(const at::Tensor& hidden) const { return vocabulary_.logits(hidden); }
+  // -log p of the targets [T], negative where ignored; see kernels/cross_entropy.h.
+  at::Tensor losses(const at::Tensor& hidden, const at::Tensor& targets) const {
+    return vocabulary_.losses(hidden, targets);
+  }
+  LossAndGradient losses_and_gradient(const at::Tensor& hidden, const at::Tensor& targets,
+                                      double scale) const {
+    return vocabulary_.losses_and_gradient(hidden, targets, scale);
+  }
+
+  const Parameter& token_embedding() const { return vocabulary_.embedding(); }  // the shard's rows
   const ModelConfig& config() const { return config_; }
-  Communicator& workers() const { return workers_; }
+  const WorkerGrid& grid() const { return grid_; }
+  Communicator& workers() const { return grid_.everyone(); }
   // In the order in which tokens pass them.
   const std::vector<std::unique_ptr<ExpertLayer>>& expert_layers() const { return expert_layers_; }
 
@@ -85,10 +105,13 @@ class LanguageModel {
   at::Tensor embed_at(const at::Tensor& tokens, const at::Tensor& positions) const;
   // The layers of experts that stand after `blocks` blocks.
   at::Tensor expert_layers_after(int64_t blocks, at::Tensor x, const Routing& routing) const;
+  // One of them: the replica's tokens are divided among its shards and gathered again.
+  at::Tensor through(ExpertLayer& layer, const at::Tensor& x, const Routing& routing) const;
 
   ModelConfig config_;
-  Communicator& workers_;
-  const Parameter &token_embedding_, &position_embedding_;
+  const WorkerGrid grid_;
+  Vocabulary vocabulary_;
+  const Parameter& position_embedding_;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<std::unique_ptr<ExpertLayer>> expert_layers_;
   Norm output_norm_;

@@ -15,6 +15,7 @@
 #include "ballast/kernels/embedding.h"
 #include "ballast/kernels/gemm.h"
 #include "ballast/model/initialization.h"
+#include "ballast/model/shard_layers.h"
 
 namespace ballast {
 
@@ -40,8 +41,8 @@ Vocabulary::Vocabulary(const ModelConfig& config, ParameterTable& table, Communi
       rows_((size_ + shards.size() - 1) / shards.size()),
       first_(rows_ * shards.rank()),
       shards_(shards),
-      embedding_(table.declare(divided(matrix("token_embedding", size_, config.width),
-                                       {.shard = shards.rank(), .shards = shards.size()}))) {}
+      embedding_(table.declare(
+          divided(matrix("token_embedding", size_, config.width), division(shards, 0)))) {}
 
 Tensor Vocabulary::embed(const Tensor& tokens, const Tensor& positions,
                          const Parameter& position_embedding, const Tensor& graph_root) const {
@@ -62,8 +63,9 @@ Tensor Vocabulary::logits(const Tensor& hidden) const {
 }
 
 void Vocabulary::check(const Tensor& hidden, const Tensor& targets) const {
-  TORCH_CHECK(hidden.dim() == 2 && targets.dim() == 1 && targets.size(0) == hidden.size(0),
-              "losses: want hidden [T, D] and targets [T], got ", hidden.sizes(), ", ",
+  TORCH_CHECK(hidden.dim() == 2 && targets.dim() == 1 && targets.size(0) == hidden.size(0) &&
+                  targets.scalar_type() == at::kLong,
+              "losses: want hidden [T, D] and int64 targets [T], got ", hidden.sizes(), ", ",
               targets.sizes());
   // On a GPU looking would wait for it; batches check first.
   TORCH_CHECK(!targets.is_cpu() || targets.numel() == 0 || targets.max().item<int64_t>() < size_,

@@ -101,8 +101,6 @@ class ParameterTable {
   };
   Range range(Owner first, Owner last) const;
   Range range(Owner owner) const { return range(owner, owner); }
-  // All but the experts' are the first elements of the flat buffers.
-  int64_t shared_end() const { return range(Owner::kExpert).begin; }
 
   // A range [begin, end) of the flat buffers that shares an owner and a decay rule.
   struct Group {

@@ -6,15 +6,16 @@
 
 namespace ballast {
 
-GradientReducer::GradientReducer(const ParameterTable& table, int64_t blocks, Communicator& workers,
-                                 int64_t bucket_bytes)
+GradientReducer::GradientReducer(const ParameterTable& table, int64_t blocks,
+                                 const WorkerGrid& grid, int64_t bucket_bytes)
     : table_(table),
-      workers_(workers),
+      grid_(grid),
       bucket_bytes_(bucket_bytes),
       block_begin_(static_cast<size_t>(blocks), -1) {
-  // The shared matrices come first, in the order of declaration: embeddings, then block by block.
+  // The blocks' matrices come first, in the order of declaration: embeddings, then block by block.
+  const Owner owner = grid.num_shards() > 1 ? Owner::kShard : Owner::kShared;
   for (const Segment& segment : table.segments()) {
-    if (segment.owner != Owner::kShared || !segment.decay || segment.frozen) continue;
+    if (segment.owner != owner || !segment.decay || segment.frozen) continue;
     matrices_end_ = std::max(matrices_end_, segment.offset + segment.size);
     if (!segment.name.starts_with("block.")) continue;
     int64_t& begin = block_begin_.at(static_cast<size_t>(std::stoll(segment.name.substr(6))));
@@ -23,28 +24,35 @@ GradientReducer::GradientReducer(const ParameterTable& table, int64_t blocks, Co
   sent_from_ = matrices_end_;
 }
 
-void GradientReducer::send(int64_t begin, int64_t end) {
+void GradientReducer::send(Communicator& group, int64_t begin, int64_t end) {
   if (end > begin) {
-    pending_.push_back(workers_.begin_all_reduce(table_.gradient().narrow(0, begin, end - begin),
-                                                 Reduction::kSum, {"gradients"}));
+    pending_.push_back(group.begin_all_reduce(table_.gradient().narrow(0, begin, end - begin),
+                                              Reduction::kSum, {"gradients"}));
   }
 }
 
 void GradientReducer::reached(int64_t block) {
-  if (workers_.size() == 1) return;
+  if (grid_.num_replicas() == 1) return;
   for (Pending& pending : pending_) pending.done();  // moves it on
   const int64_t begin = block_begin_.at(static_cast<size_t>(block));
   if ((sent_from_ - begin) * table_.gradient().element_size() < bucket_bytes_) return;
-  send(begin, sent_from_);
+  send(grid_.replicas(), begin, sent_from_);
   sent_from_ = begin;
 }
 
 void GradientReducer::finish() {
-  if (workers_.size() > 1) {
-    send(0, sent_from_);
-    send(matrices_end_, table_.shared_end());
+  const bool divided = grid_.num_shards() > 1;
+  if (grid_.everyone().size() > 1) {
+    const int64_t held_by_all = divided ? table_.range(Owner::kShard).end : matrices_end_;
+    if (grid_.num_replicas() > 1) {
+      send(grid_.replicas(), 0, sent_from_);
+      send(grid_.replicas(), matrices_end_, held_by_all);
+    }
+    send(grid_.everyone(), held_by_all, table_.range(Owner::kRouter).end);
     for (Pending& pending : pending_) pending.wait();
   }
+  // Its shards have what is shared alike but for a GPU's rounding: their mean is the same for all.
+  if (divided) table_.range(Owner::kShared).of(table_.gradient()).div_(grid_.num_shards());
   pending_.clear();
   sent_from_ = matrices_end_;
 }

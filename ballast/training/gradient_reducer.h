@@ -4,21 +4,22 @@
 #include <cstdint>
 #include <vector>
 
-#include "ballast/comm/communicator.h"
+#include "ballast/comm/worker_grid.h"
 #include "ballast/model/language_model.h"
 #include "ballast/parameters/parameter_table.h"
 
 namespace ballast {
 
-// Sums the gradients of shared parameters over all workers, in buckets that are sent while the
-// backward pass goes on: the matrices of a few blocks each, and at the end what is left.
+// Sums gradients over workers so that all have those of the whole batch: of a shard's parameters
+// over the replicas, of what all hold over everyone. In buckets that are sent while the backward
+// pass goes on: the matrices of a few blocks each, and at the end what is left.
 class GradientReducer : public BackwardProgress {
  public:
   static constexpr int64_t kBucketBytes = 8 << 20;
 
   // Fewer than `bucket_bytes` wait for the next block's. REQUIRES: the table is allocated, its
-  // model has `blocks` blocks; table and workers outlive this.
-  GradientReducer(const ParameterTable& table, int64_t blocks, Communicator& workers,
+  // model has `blocks` blocks; table and everyone() outlive this.
+  GradientReducer(const ParameterTable& table, int64_t blocks, const WorkerGrid& grid,
                   int64_t bucket_bytes = kBucketBytes);
 
   void reached(int64_t block) override;
@@ -26,10 +27,10 @@ class GradientReducer : public BackwardProgress {
   void finish();
 
  private:
-  void send(int64_t begin, int64_t end);
+  void send(Communicator& group, int64_t begin, int64_t end);
 
   const ParameterTable& table_;
-  Communicator& workers_;
+  const WorkerGrid grid_;
   const int64_t bucket_bytes_;
   std::vector<int64_t> block_begin_;  // of each block's matrices in the flat buffers
   int64_t matrices_end_ = 0;

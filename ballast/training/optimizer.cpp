@@ -14,12 +14,10 @@ namespace ballast {
 
 using at::Tensor;
 
-Tensor Optimizer::gradient_norm(Owner owner) const {
+Tensor Optimizer::gradient_norm(Owner first, Owner last) const {
   const auto dtype = table_.master().scalar_type();  // bf16 gradients are summed in fp32
-  const Tensor& all = table_.gradient();
-  const Tensor own = owner == Owner::kShared ? all.slice(0, 0, table_.shared_end())
-                                             : all.slice(0, table_.shared_end());
-  return at::linalg_vector_norm(own, 2, std::nullopt, /*keepdim=*/false, dtype);
+  return at::linalg_vector_norm(table_.range(first, last).of(table_.gradient()), 2, std::nullopt,
+                                /*keepdim=*/false, dtype);
 }
 
 void Optimizer::update(int64_t update, double learning_rate, double norm) {

@@ -13,9 +13,10 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kScalars = 3;  // loss, norm of shared, square of the experts' norm
-constexpr int64_t kCounts = 6;   // of each layer, as counts_of has them; then its prices
-constexpr int64_t kMaxima = 3;   // of each layer: gap, seconds of assigning and of exchanging
+constexpr int64_t kScalars =
+    4;                          // loss, square of the shards' norm, common norm, square of experts'
+constexpr int64_t kCounts = 6;  // of each layer, as counts_of has them; then its prices
+constexpr int64_t kMaxima = 3;  // of each layer: gap, seconds of assigning and of exchanging
 
 // One layer's part of what is summed.
 Tensor counts_of(const RoutingStats& stats, int64_t prices, const at::TensorOptions& doubles) {
@@ -59,14 +60,16 @@ void take_maxima(std::vector<LayerStats>& layers, Communicator& workers) {
 
 }  // namespace
 
-StepTotals sum_over_workers(const WorkerTotals& own, const LanguageModel& model,
-                            Communicator& workers) {
+StepTotals sum_over_workers(const WorkerTotals& own, const LanguageModel& model) {
+  Communicator& workers = model.workers();
   StepTotals totals;
   const auto doubles = own.loss_sum.options().dtype(at::kDouble);
   const auto scalar = [](const Tensor& value) { return value.to(at::kDouble).view({1}); };
-  std::vector<Tensor> parts = {scalar(own.loss_sum),
-                               scalar(own.shared_norm) * (workers.rank() == 0 ? 1.0 : 0.0),
-                               scalar(own.expert_norm).square()};
+  const auto counts_if = [](bool counts) { return counts ? 1.0 : 0.0; };
+  std::vector<Tensor> parts = {
+      scalar(own.loss_sum) * counts_if(model.grid().shard() == 0),
+      scalar(own.shard_norm).square() * counts_if(model.grid().replica() == 0),
+      scalar(own.common_norm) * counts_if(workers.rank() == 0), scalar(own.expert_norm).square()};
   for (const auto& layer : model.expert_layers()) {
     const RoutingStats stats = layer->router().take_stats();
     const double exchanging = workers.take_all_to_all_seconds(static_cast<int>(layer->place()));
@@ -81,8 +84,8 @@ StepTotals sum_over_workers(const WorkerTotals& own, const LanguageModel& model,
   take_maxima(totals.layers, workers);
   const auto* values = sums.const_data_ptr<double>();
   totals.loss_sum = values[0];
-  totals.shared_norm = values[1];
-  totals.expert_norm = std::sqrt(values[2]);
+  totals.shared_norm = std::hypot(std::sqrt(values[1]), values[2]);
+  totals.expert_norm = std::sqrt(values[3]);
   int64_t next = kScalars;
   for (size_t i = 0; i < totals.layers.size(); ++i)
     next += read_counts(sums, next, model.expert_layers()[i]->router().prices().size(0),

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "ballast/comm/communicator.h"
 #include "ballast/model/language_model.h"
 
 namespace ballast {
@@ -19,7 +18,7 @@ struct LayerStats {
   double relative_gap = 0;  // the largest of all assignments: 0 is the optimum
   // Of gates.
   double dropped_share = 0;  // of the choices of experts: there was no place
-  double balance_loss = 0;   // mean over groups and micro-steps, without its weight: 1 is balance
+  double balance_loss = 0;   // mean over groups and micro-steps, without its weight: balanced, about 1
   // Of the worker that took longest.
   double assign_seconds = 0, exchange_seconds = 0;  // all_to_all, forward and backward
   at::Tensor prices = {};  // [E] float64, mean over groups and micro-steps; undefined: replayed
@@ -27,21 +26,22 @@ struct LayerStats {
 
 // What a worker knows after a step's backward passes.
 struct WorkerTotals {
-  at::Tensor loss_sum;     // [] float64, over its targets
-  at::Tensor shared_norm;  // [] of the gradients of shared parameters, after their reduction
-  at::Tensor expert_norm;  // [] of the gradients of its experts
+  at::Tensor loss_sum;  // [] float64, over its replica's targets
+  // [] of gradients, after their reduction: of its part of what is divided among shards, of what
+  // all workers hold, of its experts.
+  at::Tensor shard_norm, common_norm, expert_norm;
 };
 
 // What they know together.
 struct StepTotals {
   double loss_sum = 0;
-  double shared_norm = 0;  // worker 0's: another's may differ in its last bit
+  double shared_norm = 0;  // of all but the experts; replica 0's: rounding may tell them apart
   double expert_norm = 0;  // of all experts
   std::vector<LayerStats> layers;
 };
 
-// Sums it up over all workers, and takes the layers' statistics. Collective; waits for the device.
-StepTotals sum_over_workers(const WorkerTotals& own, const LanguageModel& model,
-                            Communicator& workers);
+// Sums it up over the model's workers, what shards have alike once, and takes the layers'
+// statistics. All workers get the same bits. Collective; waits for the device.
+StepTotals sum_over_workers(const WorkerTotals& own, const LanguageModel& model);
 
 }  // namespace ballast

@@ -7,6 +7,7 @@
 #include "ballast/checkpoint/step_folders.h"
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/texts.h"
+#include "ballast/config/system_words.h"
 #include "ballast/inference/loaded_model.h"
 #include "ballast/model/model_size.h"
 #include "ballast/report/hardware.h"
@@ -34,9 +35,9 @@ void announce_experts(const Config& config, const ModelSize& size) {
   const ExpertsConfig& e = config.experts;
   if (e.layers == 0) return;
   log_info(
-      "BASE layers: {}, after blocks {}, {} experts of {} sublayers each; {} parameters shared, {} "
-      "an expert, {} active for a token; {} routing group(s)",
-      e.layers, fmt::join(e.places(config.model.layers), ", "), e.count, e.sublayers_of_layer(),
+      "{}: layers of {} experts with {} sublayer(s) {}; {} parameters shared, {} an expert, {} "
+      "active for a token; {} routing group(s)",
+      system_in_words(config), e.count, e.sublayers_of_layer(), places_in_words(config),
       format_count(double(size.shared)), format_count(double(size.per_expert)),
       format_count(double(size.active)), e.groups);
 }
@@ -51,12 +52,14 @@ void announce(const Config& config, const std::filesystem::path& run, const Trai
   announce_experts(config, size);
   const auto tokens =
       static_cast<double>(config.training.steps * config.training.batch * config.model.context);
-  const int workers = trainer.workers().size();
+  const int workers = trainer.workers().size(), shards = trainer.grid().num_shards();
   log_info("training: {} steps of {} x {} tokens, {} in all ({:.1f} epochs), on {} in {}{}",
            config.training.steps, config.training.batch, config.model.context, format_count(tokens),
            trainer.batches().epochs(0, static_cast<uint64_t>(config.training.steps)),
            trainer.place().device.str(), precision_name(trainer.place().working),
-           workers > 1 ? fmt::format(", by {} workers over {}", workers, world.transport()) : "");
+           workers > 1 ? fmt::format(", by {} workers over {}{}", workers, world.transport(),
+                                     shards > 1 ? fmt::format(", model parallel x{}", shards) : "")
+                       : "");
   log_info("run directory: {}", run.string());
 }
 
@@ -262,8 +265,7 @@ TrainSummary resume_run(const TrainRequest& request, World& world) {
 
 Config resolve_config(const TrainRequest& request) {
   Config config;
-  if (!request.config_file.empty())
-    read_config_file(config, request.config_file, request.scale);
+  if (!request.config_file.empty()) read_config_file(config, request.config_file, request.scale);
   for (const auto& [key, value] : request.overrides) set_knob(config, key, value);
   check_config(config);
   return config;

@@ -9,7 +9,6 @@
 #include <cmath>
 
 #include "ballast/inference/batch_tensors.h"
-#include "ballast/kernels/cross_entropy.h"
 #include "ballast/training/schedule.h"
 
 namespace ballast {
@@ -17,11 +16,11 @@ namespace ballast {
 using at::Tensor;
 
 Trainer::Trainer(const Config& config, const ComputePlace& place,
-                 std::vector<WeightedSource> sources, Communicator& workers)
+                 std::vector<WeightedSource> sources, const WorkerGrid& grid)
     : config_(config),
       place_(place),
-      workers_(workers),
-      model_(config, table_, workers),
+      grid_(grid),
+      model_(config, table_, grid),
       optimizer_(table_, config.optimizer),
       batches_(std::move(sources), {.context = config.model.context,
                                     .global_batch = config.training.batch,
@@ -30,10 +29,18 @@ Trainer::Trainer(const Config& config, const ComputePlace& place,
       state_(config.training) {
   table_.allocate({.device = place.device, .working = place.working, .master = place.master});
   table_.initialize(static_cast<uint64_t>(config.training.seed));
-  // Libraries may round differently on another kind of processor.
-  workers_.broadcast(table_.master().slice(0, 0, table_.shared_end()), 0, {"initial weights"});
+  share_initial_weights();
+  reducer_.emplace(table_, config.model.layers, grid_);
+}
+
+// Libraries may round differently on another kind of processor.
+void Trainer::share_initial_weights() {
+  const auto part = [&](Owner first, Owner last) {
+    return table_.range(first, last).of(table_.master());
+  };
+  grid_.replicas().broadcast(part(Owner::kShard, Owner::kShard), 0, {"initial weights"});
+  workers().broadcast(part(Owner::kShared, Owner::kRouter), 0, {"initial weights"});
   table_.copy_master_to_working();
-  reducer_.emplace(table_, config.model.layers, workers_);
 }
 
 void Trainer::resume(const Checkpoint& checkpoint) {
@@ -52,7 +59,7 @@ void Trainer::start_reading() {
   prefetcher_ = std::make_unique<Prefetcher>(
       [this, first, micro_steps](uint64_t i) {
         return batches_.at(first + i / micro_steps, static_cast<int64_t>(i % micro_steps),
-                           workers_.rank(), workers_.size());
+                           grid_.replica(), grid_.num_replicas());
       },
       count);
 }
@@ -79,8 +86,8 @@ Tensor Trainer::add_gradients() {
     const bool is_last = micro + 1 == config_.training.micro_steps;
     const Tensor hidden = model_.forward(tensors.inputs, routing(micro),
                                          is_last ? &*reducer_ : nullptr);  // [B * S, D]
-    const auto [losses, gradient] = next_token_losses_and_gradient(
-        hidden, model_.token_embedding(), tensors.targets, 1.0 / static_cast<double>(targets));
+    const auto [losses, gradient] =
+        model_.losses_and_gradient(hidden, tensors.targets, 1.0 / static_cast<double>(targets));
     torch::autograd::backward({hidden}, {gradient});
     const Tensor part = losses.sum(at::kDouble);
     sum = sum.defined() ? sum.add_(part) : part;
@@ -103,14 +110,15 @@ StepStats Trainer::step() {
   const auto begin = std::chrono::steady_clock::now();
   if (prefetcher_ == nullptr) start_reading();
   for (const auto& layer : model_.expert_layers())  // what validation and samples took is not ours
-    workers_.take_all_to_all_seconds(static_cast<int>(layer->place()));
+    workers().take_all_to_all_seconds(static_cast<int>(layer->place()));
   StepStats stats;
   optimizer_.clear_gradients();
   const Tensor loss_sum = add_gradients();
   reducer_->finish();
-  StepTotals totals = sum_over_workers({loss_sum, optimizer_.gradient_norm(Owner::kShared),
+  StepTotals totals = sum_over_workers({loss_sum, optimizer_.gradient_norm(Owner::kShard),
+                                        optimizer_.gradient_norm(Owner::kShared, Owner::kRouter),
                                         optimizer_.gradient_norm(Owner::kExpert)},
-                                       model_, workers_);
+                                       model_);
   stats.tokens = config_.training.batch * config_.model.context;
   stats.loss = totals.loss_sum / static_cast<double>(stats.tokens);
   stats.expert_gradient_norm = totals.expert_norm;

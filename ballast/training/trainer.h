@@ -9,6 +9,7 @@
 
 #include "ballast/batches/batch_stream.h"
 #include "ballast/batches/prefetcher.h"
+#include "ballast/comm/worker_grid.h"
 #include "ballast/config/config.h"
 #include "ballast/model/device.h"
 #include "ballast/model/language_model.h"
@@ -36,10 +37,11 @@ struct StepStats {
 // workers make one each, of the same config, and call the same functions in the same order.
 class Trainer {
  public:
-  // Weights are freshly initialised. REQUIRES: config.model.vocabulary and config.experts.groups
-  // are resolved, check_workers(config) passes, the workers outlive this.
+  // Weights are freshly initialised. Collective. REQUIRES: config.model.vocabulary and
+  // config.experts.groups are resolved, check_workers(config) passes, the grid's everyone()
+  // outlives this.
   Trainer(const Config& config, const ComputePlace& place, std::vector<WeightedSource> sources,
-          Communicator& workers);
+          const WorkerGrid& grid);
 
   Trainer(const Trainer&) = delete;  // parts of it refer to each other
   Trainer& operator=(const Trainer&) = delete;
@@ -59,17 +61,19 @@ class Trainer {
   const ParameterTable& table() const { return table_; }
   const TrainingState& state() const { return state_; }
   const BatchStream& batches() const { return batches_; }
-  Communicator& workers() const { return workers_; }
+  const WorkerGrid& grid() const { return grid_; }
+  Communicator& workers() const { return grid_.everyone(); }
 
  private:
   at::Tensor add_gradients();  // of the next step's batch; returns the sum of losses here
   Routing routing(int64_t micro_step) const;
   void average_prices(const std::vector<LayerStats>& layers);
+  void share_initial_weights();
   void start_reading();  // from the batch of state_.step on
 
   Config config_;
   ComputePlace place_;
-  Communicator& workers_;
+  const WorkerGrid grid_;
   ParameterTable table_;
   LanguageModel model_;
   Optimizer optimizer_;

@@ -39,7 +39,8 @@ TrainingRun::TrainingRun(const Config& config, const std::filesystem::path& run,
       data_(data),
       workers_(world.everyone()),
       place_(place_of(config.training, world)),
-      trainer_(config, place_, data.train, workers_) {}
+      grid_(workers_, config.training.model_parallel),
+      trainer_(config, place_, data.train, grid_) {}
 
 void TrainingRun::resume(const Checkpoint& checkpoint) {
   trainer_.resume(checkpoint);
@@ -53,7 +54,7 @@ void TrainingRun::validate() {
   const EvalWindows windows(data_.valid, config_.model.context, config_.model.context);
   const int64_t rows = config_.training.batch / config_.training.micro_steps;
   EvaluationOptions options{
-      .batch = std::max<int64_t>(1, rows / workers_.size()),
+      .batch = std::max<int64_t>(1, rows / grid_.num_replicas()),
       .max_windows = static_cast<uint64_t>(config_.training.validate_batches * rows),
       .together = rows,  // the same windows, whoever evaluates them
       .routing = parse_routing_mode(config_.experts.test_routing)};
@@ -92,9 +93,8 @@ void TrainingRun::save() {
   if (saved_at_ == step) return;
   compare_workers();
   if (reporter_) reporter_->sync();
-  checkpoint_ =
-      save_training(run_ / "checkpoints",
-                    {config_, trainer_.model(), trainer_.table(), trainer_.state()}, workers_);
+  checkpoint_ = save_training(
+      run_ / "checkpoints", {config_, trainer_.model(), trainer_.table(), trainer_.state()}, grid_);
   saved_at_ = step;
 }
 
@@ -103,13 +103,15 @@ void TrainingRun::save() {
 void TrainingRun::compare_workers() {
   if (workers_.size() == 1) return;
   const ParameterTable& table = trainer_.table();
-  std::vector<NamedTensor> shared;
+  std::vector<NamedTensor> shared, parts;
   for (const Segment& segment : table.segments()) {
-    if (segment.owner == Owner::kShared)
-      shared.push_back({segment.name, table.view(table.master(), segment)});
+    if (segment.owner == Owner::kExpert) continue;
+    (segment.owner == Owner::kShard ? parts : shared)
+        .push_back({segment.name, table.view(table.master(), segment)});
   }
   try {
     check_equal(workers_, shared, {"shared parameters"});
+    check_equal(grid_.replicas(), parts, {"parameters of shards"});
   } catch (const SharedError& error) {
     throw WorkersLost(fmt::format("worker {}: {}", workers_.rank(), error.what()));
   }

@@ -52,6 +52,7 @@ class TrainingRun {
   TrainingData& data_;
   Communicator& workers_;
   ComputePlace place_;
+  WorkerGrid grid_;  // made once all know where they compute
   Trainer trainer_;
   std::optional<RunReporter> reporter_;  // worker 0's
   std::optional<Validation> validation_;

@@ -13,12 +13,14 @@
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/texts.h"
 #include "ballast/inference/weights.h"
+#include "ballast/inference/whole_tensors.h"
 #include "ballast/system/error.h"
 #include "ballast/system/version.h"
 
 namespace ballast {
 namespace {
 
+constexpr const char* kModelFile = "model";
 constexpr const char* kFirstMoment = "adam.first";
 constexpr const char* kSecondMoment = "adam.second";
 
@@ -39,62 +41,70 @@ Manifest manifest_of(const TrainingParts& parts) {
   return manifest;
 }
 
-// One flat buffer of the table, by the name its tensors get.
-struct Buffer {
-  at::Tensor flat;
-  const char* prefix;
-};
-
-// A worker's part of a checkpoint: the files it writes into the folder.
-class PartWriter {
+// Saves in steps that all workers take together: what one cannot write, none keeps.
+class SaveTogether {
  public:
-  PartWriter(const TrainingParts& parts, std::filesystem::path folder)
-      : parts_(parts), folder_(std::move(folder)) {}
+  SaveTogether(const TrainingParts& parts, const WorkerGrid& grid, std::filesystem::path folder)
+      : parts_(parts), grid_(grid), folder_(std::move(folder)) {}
 
-  void write(const std::string& file, std::initializer_list<Buffer> buffers, Owner owner,
+  // The buffers' tensors, in files by what they are: all but the experts' are written by replica 0,
+  // a file for each of its shards; each worker writes its experts'. What is in the files goes by
+  // global names. Collective.
+  void write(const std::string& name, std::initializer_list<std::pair<at::Tensor, const char*>> of,
              std::vector<TensorView> more = {}) {
-    std::vector<at::Tensor> hosts(buffers.size());
-    std::vector<TensorView> views = std::move(more);
-    size_t i = 0;
-    for (const auto& [flat, prefix] : buffers)
-      std::ranges::move(segment_views(parts_.table, flat, {prefix, owner}, hosts[i++]),
-                        std::back_inserter(views));
-    const auto step = static_cast<uint64_t>(parts_.state.step);
-    std::ranges::move(write_checkpoint_file({folder_, step}, file, views),
-                      std::back_inserter(entries));
+    std::vector<WholeTensors> whole;
+    for (const auto& [flat, prefix] : of) {
+      if (grid_.replica() == 0) whole.emplace_back(parts_.table, flat, prefix, grid_.shards());
+    }
+    const auto write_here = [&] {
+      if (grid_.replica() == 0) {
+        std::vector<TensorView> views;
+        if (grid_.shard() == 0) views = std::move(more);
+        for (const WholeTensors& some : whole)
+          std::ranges::copy(some.views(), std::back_inserter(views));
+        write_file(grid_.shard() == 0
+                       ? name
+                       : fmt::format("{}.{}-of-{}", name, grid_.shard(), grid_.num_shards()),
+                   views);
+      }
+      if (!parts_.model.expert_layers().empty()) write_experts(name, of);
+    };
+    all_or_none(grid_.everyone(), write_here, {"checkpoint files"});
   }
 
   std::vector<TensorEntry> entries;
 
  private:
+  void write_experts(const std::string& name,
+                     std::initializer_list<std::pair<at::Tensor, const char*>> of) {
+    std::vector<at::Tensor> hosts(of.size());
+    std::vector<TensorView> views;
+    size_t i = 0;
+    for (const auto& [flat, prefix] : of) {
+      std::ranges::move(segment_views(parts_.table, flat, {prefix, Owner::kExpert}, hosts[i++]),
+                        std::back_inserter(views));
+    }
+    const std::string kind = name == kModelFile ? "experts" : "experts_" + name;
+    const Communicator& workers = grid_.everyone();
+    write_file(fmt::format("{}.{}-of-{}", kind, workers.rank(), workers.size()), views);
+  }
+
+  void write_file(const std::string& name, const std::vector<TensorView>& views) {
+    const auto step = static_cast<uint64_t>(parts_.state.step);
+    std::ranges::move(write_checkpoint_file({folder_, step}, name + ".safetensors", views),
+                      std::back_inserter(entries));
+  }
+
   const TrainingParts& parts_;
+  const WorkerGrid& grid_;
   std::filesystem::path folder_;
 };
-
-// Experts' files are numbered by the worker that wrote them; what is in them goes by global names.
-std::vector<TensorEntry> write_part(const TrainingParts& parts, const std::filesystem::path& folder,
-                                    const Communicator& workers) {
-  PartWriter writer(parts, folder);
-  const ParameterTable& table = parts.table;
-  const std::initializer_list<Buffer> moments = {{table.first_moment(), kFirstMoment},
-                                                 {table.second_moment(), kSecondMoment}};
-  if (workers.rank() == 0) {
-    writer.write("model.safetensors", {{table.master(), ""}}, Owner::kShared,
-                 price_views(parts.model));
-    writer.write("optimizer.safetensors", moments, Owner::kShared);
-  }
-  if (!parts.model.expert_layers().empty()) {
-    const std::string part = fmt::format("{}-of-{}", workers.rank(), workers.size());
-    writer.write("experts." + part + ".safetensors", {{table.master(), ""}}, Owner::kExpert);
-    writer.write("experts_optimizer." + part + ".safetensors", moments, Owner::kExpert);
-  }
-  return std::move(writer.entries);
-}
 
 }  // namespace
 
 std::filesystem::path save_training(const std::filesystem::path& checkpoints,
-                                    const TrainingParts& parts, Communicator& workers) {
+                                    const TrainingParts& parts, const WorkerGrid& grid) {
+  Communicator& workers = grid.everyone();
   const auto step = static_cast<uint64_t>(parts.state.step);
   std::optional<CheckpointWriter> writer;  // on worker 0
   all_or_none(workers,
@@ -104,9 +114,12 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints,
               {"checkpoint folder"});
   const std::string writing =
       gather_texts(workers, writer ? writer->folder().string() : "", {"checkpoint folder"}).front();
-  std::vector<TensorEntry> own;
-  all_or_none(workers, [&] { own = write_part(parts, writing, workers); }, {"checkpoint files"});
-  const auto all = gather_texts(workers, entries_text(own), {"checkpoint entries"});
+  SaveTogether saving(parts, grid, writing);
+  const ParameterTable& table = parts.table;
+  saving.write(kModelFile, {{table.master(), ""}}, price_views(parts.model));
+  saving.write("optimizer",
+               {{table.first_moment(), kFirstMoment}, {table.second_moment(), kSecondMoment}});
+  const auto all = gather_texts(workers, entries_text(saving.entries), {"checkpoint entries"});
   std::filesystem::path folder = checkpoints / step_folder_name(step);
   all_or_none(workers,
               [&] {
@@ -180,7 +193,7 @@ InitializedFrom initialize_from(const Checkpoint& checkpoint, ParameterTable& ta
     there.insert(part_of_base_layer(entry.name));
   for (const Segment& segment : table.segments()) {
     if (there.contains(part_of_base_layer(segment.name)))
-      load_segment(checkpoint, segment.name, table.view(table.master(), segment));
+      load_segment(checkpoint, segment.name, table.view(table.master(), segment), segment.slice);
   }
   table.copy_master_to_working();
   return {.fresh = without(here, there), .left_out = without(there, here)};

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ballast/checkpoint/checkpoint.h"
-#include "ballast/comm/communicator.h"
+#include "ballast/comm/worker_grid.h"
 #include "ballast/config/config.h"
 #include "ballast/model/language_model.h"
 #include "ballast/parameters/parameter_table.h"
@@ -35,12 +35,13 @@ struct TrainingParts {
 };
 
 // Writes weights, moments, prices and state as one checkpoint and deletes old ones. Returns its
-// folder. Collective: worker 0 writes what is shared, each its own experts, all at once, and
-// worker 0 commits when all have. SharedError: what could not be written, and by whom.
+// folder. Collective: replica 0 writes all tensors but the experts', whole, and each worker its
+// own experts, all at once; worker 0 commits when all have. SharedError: what could not be written,
+// and by whom.
 std::filesystem::path save_training(const std::filesystem::path& checkpoints,
-                                    const TrainingParts& parts, Communicator& workers);
-// The reverse, on any number of workers that divides the experts; everything a run needs to go on
-// as if it had never stopped.
+                                    const TrainingParts& parts, const WorkerGrid& grid);
+// The reverse, on any grid of workers that check_workers is content with; everything a run needs to
+// go on as if it had never stopped.
 void load_training(const Checkpoint& checkpoint, const LanguageModel& model, ParameterTable& table,
                    TrainingState& state);
 

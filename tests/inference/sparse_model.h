@@ -48,8 +48,10 @@ struct SparseModel {
       if (segment.name.find("norm.weight") != std::string::npos) values.add_(1);
       table.view(table.master(), segment).copy_(values);
     }
-    for (const auto& layer : model.expert_layers())
+    for (const auto& layer : model.expert_layers()) {
+      if (!config.experts.is_base()) continue;  // gates have no prices
       layer->router().set_prices(normal_values({config.experts.count}, layer->name()).mul_(0.3));
+    }
   }
 
   Config config;

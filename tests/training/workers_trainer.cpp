@@ -129,11 +129,10 @@ TEST(TrainerOfWorkers, ReduceGradientsWhileTheBackwardPassGoesOn) {
     const at::Tensor tokens = all.narrow(0, workers.rank() * rows, rows);
     const at::Tensor hidden = model.forward(
         tokens, {.mode = RoutingMode::kBalanced, .training = TrainingRoute{.groups = 8}}, &reducer);
-    const auto result = next_token_losses_and_gradient(hidden, model.token_embedding(),
-                                                       tokens.reshape({-1}), 1.0 / 96);
+    const auto result = model.losses_and_gradient(hidden, tokens.reshape({-1}), 1.0 / 96);
     torch::autograd::backward({hidden}, {result.gradient});
     reducer.finish();
-    return table.gradient().slice(0, 0, table.shared_end()).clone();
+    return table.range(Owner::kShard, Owner::kRouter).of(table.gradient()).clone();
   };
   const at::Tensor expected = gradients(lone_worker(), GradientReducer::kBucketBytes);
   for (const int64_t bytes : {int64_t{1}, int64_t{10000}, GradientReducer::kBucketBytes}) {
@@ -199,8 +198,8 @@ TEST(TrainerOfWorkers, SkipAStepTogetherWhenOneExpertsGradientIsNotFinite) {
   EXPECT_TRUE(std::isfinite(stats.loss));
   EXPECT_TRUE(std::isfinite(stats.gradient_norm));
   EXPECT_NE(stats.skipped, "");
-  const int64_t shared = part.table().shared_end();
-  EXPECT_TRUE(at::equal(part.table().master().slice(0, 0, shared), before.slice(0, 0, shared)));
+  const auto shared = part.table().range(Owner::kShard, Owner::kRouter);
+  EXPECT_TRUE(at::equal(shared.of(part.table().master()), shared.of(before)));
 }
 
 }  // namespace

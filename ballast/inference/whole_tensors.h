@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "ballast/checkpoint/safetensors.h"
+#include "ballast/comm/communicator.h"
+#include "ballast/parameters/parameter_table.h"
+
+namespace ballast {
+
+// All tensors of a flat buffer but the experts', whole and on the host, ready to be written. Those
+// that are divided among the shards of a replica are put together, each by one of the shards: they
+// take turns, so that each holds about its share of the bytes and none the whole model.
+class WholeTensors {
+ public:
+  // Names as tensor_name() has them. Collective among the shards.
+  WholeTensors(const ParameterTable& table, const at::Tensor& flat, const std::string& prefix,
+               Communicator& shards);
+
+  // This shard's share; as long as this object.
+  const std::vector<TensorView>& views() const { return views_; }
+
+ private:
+  std::vector<at::Tensor> kept_;
+  std::vector<TensorView> views_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run by several workers: see tests/training/workers_test.cpp. What a model that is divided among
+// them says is what the whole one says.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "ballast/inference/audit.h"
+#include "ballast/inference/evaluate.h"
+#include "ballast/inference/generate.h"
+#include "tests/comm/divisions.h"
+#include "tests/inference/sparse_model.h"
+
+namespace ballast {
+namespace {
+
+using at::Tensor;
+using test::SparseModel;
+
+// Experts for up to eight workers, heads for up to four.
+Config config_of(const std::string& router) {
+  Config config = test::sparse_config();
+  config.model.heads = 4;
+  config.experts.count = 8;
+  config.experts.router = router;
+  if (router == "dense") config.experts = {};
+  return config;
+}
+
+constexpr const char* kRouters[] = {"dense", "base", "switch", "sparsely_gated"};
+
+// This worker's part of a whole model.
+struct PartOfModel {
+  PartOfModel(const SparseModel& whole, const WorkerGrid& grid)
+      : model(whole.config, table, grid), place(whole.place) {
+    const at::NoGradGuard no_grad;
+    table.allocate({.working = at::kDouble, .master = at::kDouble, .trainable = false});
+    for (const Segment& segment : table.segments()) {
+      const Tensor all = whole.table.view(whole.table.master(), whole.table.segment(segment.name));
+      table.view(table.working(), segment).copy_(segment.slice ? segment.slice->take(all) : all);
+    }
+    for (size_t i = 0; i < model.expert_layers().size(); ++i)
+      model.expert_layers()[i]->router().set_prices(
+          whole.model.expert_layers()[i]->router().prices());
+  }
+
+  ParameterTable table;
+  LanguageModel model;
+  ComputePlace place;
+};
+
+template <typename Check>
+void for_each_division(Check check) {
+  for (const char* router : kRouters) {
+    const SparseModel whole(config_of(router));
+    for (const WorkerGrid& grid : test::divisions()) {
+      SCOPED_TRACE(std::string(router) + ", " + test::name_of(grid));
+      const PartOfModel part(whole, grid);
+      check(whole, part);
+    }
+  }
+}
+
+TEST(DividedModel, HasTheLogitsOfTheWholeOne) {
+  // A number of tokens that nothing divides, and fewer than there are workers.
+  const Tensor tokens = (at::arange(21) * 5).remainder(13).view({3, 7});
+  for_each_division([&](const SparseModel& whole, const PartOfModel& part) {
+    const at::NoGradGuard no_grad;
+    for (const auto& some : {tokens, tokens.narrow(0, 0, 1).narrow(1, 0, 1).contiguous()}) {
+      const Tensor expected = whole.model.logits(whole.model.forward(some, {}));
+      const Tensor got = part.model.logits(part.model.forward(some, {}));
+      ASSERT_EQ(got.sizes(), expected.sizes());
+      EXPECT_LE((got - expected).abs().max().item<double>(), 1e-10);
+    }
+  });
+}
+
+TEST(DividedModel, EvaluatesAsTheWholeOneAndCountsItsExpertsOnce) {
+  const EvalWindows windows(test::random_tokens(700, 13), 16, 11);
+  for_each_division([&](const SparseModel& whole, const PartOfModel& part) {
+    const EvaluationOptions options{.batch = 3};
+    const Evaluation expected = evaluate(whole.model, whole.place, windows, options);
+    const Evaluation got = evaluate(part.model, part.place, windows, options);
+    EXPECT_NEAR(got.loss, expected.loss, 1e-10);
+    EXPECT_EQ(got.tokens, expected.tokens);
+    ASSERT_EQ(got.experts.size(), expected.experts.size());
+    for (size_t i = 0; i < got.experts.size(); ++i) {
+      EXPECT_EQ(got.experts[i].loads(), expected.experts[i].loads());
+      EXPECT_DOUBLE_EQ(got.experts[i].token_information(), expected.experts[i].token_information());
+    }
+  });
+}
+
+// Each shard balances its own tokens: what that gives is not compared, but nothing is lost.
+TEST(DividedModel, CountsEachTokenOnceWhereItBalancesThem) {
+  const EvalWindows windows(test::random_tokens(700, 13), 16, 16);
+  const SparseModel whole(config_of("base"));
+  for (const WorkerGrid& grid : test::divisions()) {
+    const PartOfModel part(whole, grid);
+    const Evaluation got =
+        evaluate(part.model, part.place, windows, {.batch = 3, .routing = RoutingMode::kBalanced});
+    EXPECT_EQ(got.tokens, windows.predictions());
+    for (const ExpertUse& use : got.experts)
+      EXPECT_EQ(use.total(), static_cast<int64_t>(windows.predictions()));
+  }
+}
+
+TEST(DividedModel, WritesWhatTheWholeOneWrites) {
+  const std::vector<std::vector<TokenId>> prompts = {{1, 2, 3}, {}, {4}};
+  for_each_division([&](const SparseModel& whole, const PartOfModel& part) {
+    const GenerationOptions options{.max_tokens = 30};  // beyond the context
+    EXPECT_EQ(generate(part.model, part.place, 0, prompts, options),
+              generate(whole.model, whole.place, 0, prompts, options));
+    EXPECT_EQ(generate(part.model, part.place, 0, {{5}}, options),
+              generate(whole.model, whole.place, 0, {{5}}, options));
+  });
+}
+
+TEST(DividedModel, IsAuditedAsTheWholeOne) {
+  const EvalWindows windows(test::random_tokens(300, 13), 16, 16);
+  for_each_division([&](const SparseModel& whole, const PartOfModel& part) {
+    const AuditOptions options{.batch = 3, .max_windows = 10};
+    const AuditReport expected = audit_causality(whole.model, whole.place, windows, options);
+    const AuditReport got = audit_causality(part.model, part.place, windows, options);
+    EXPECT_TRUE(got.passed()) << got.first_leak;
+    EXPECT_EQ(got.windows, expected.windows);
+    EXPECT_EQ(got.cuts, expected.cuts);
+    EXPECT_EQ(got.counts.routes, expected.counts.routes);
+    EXPECT_EQ(got.counts.logits, expected.counts.logits);
+  });
+}
+
+TEST(DividedModel, IsCaughtLookingAhead) {
+  const EvalWindows windows(test::random_tokens(300, 13), 16, 16);
+  const SparseModel whole(config_of("base"));
+  for (const WorkerGrid& grid : test::divisions()) {
+    const PartOfModel part(whole, grid);
+    const AuditReport got =
+        audit_causality(part.model, part.place, windows,
+                        {.routing = RoutingMode::kBalanced, .batch = 3, .max_windows = 10});
+    EXPECT_GT(got.counts.changed_routes, 0);
+    EXPECT_NE(got.first_leak, "");
+  }
+}
+
+}  // namespace
+}  // namespace ballast
