@@ -86,13 +86,6 @@ Tensor all_to_all(Communicator& group, const Tensor& x, const RowsOfWorker& send
 
 namespace {
 
-// Never in place: autograd may hand the same gradient to others.
-Tensor sum_of_parts(const Purpose& purpose, const Tensor& x) {
-  Tensor sum = x.clone(at::MemoryFormat::Contiguous);
-  purpose.group->all_reduce(sum, Reduction::kSum, purpose.label);
-  return sum;
-}
-
 Tensor all_rows(const Purpose& purpose, const Tensor& own, const RowsOfWorker& rows) {
   std::vector<int64_t> shape = own.sizes().vec();
   shape[0] = std::accumulate(rows.begin(), rows.end(), int64_t{0});
@@ -107,19 +100,11 @@ Tensor rows_here(const Purpose& purpose, const Tensor& x, const RowsOfWorker& ro
   return x.narrow(0, first, rows[static_cast<size_t>(rank)]);
 }
 
-struct CopyFunction : torch::autograd::Function<CopyFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Purpose& purpose) {
-    purpose.save(context);
-    return x.view_as(x);
-  }
-  static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
-    return {sum_of_parts(Purpose::saved(context), dy[0]), {}};
-  }
-};
-
 struct SumFunction : torch::autograd::Function<SumFunction> {
   static Tensor forward(AutogradContext*, const Tensor& x, const Purpose& purpose) {
-    return sum_of_parts(purpose, x);
+    Tensor sum = x.clone(at::MemoryFormat::Contiguous);
+    purpose.group->all_reduce(sum, Reduction::kSum, purpose.label);
+    return sum;
   }
   static tensor_list backward(AutogradContext*, const tensor_list& dy) { return {dy[0], {}}; }
 };
@@ -159,10 +144,6 @@ void check_rows(const char* call, const Communicator& shards, const Tensor& x,
 }
 
 }  // namespace
-
-Tensor copy_to_shards(Communicator& shards, const Tensor& x, Label label) {
-  return shards.size() == 1 ? x : CopyFunction::apply(x, Purpose{&shards, label});
-}
 
 Tensor sum_over_shards(Communicator& shards, const Tensor& x, Label label) {
   return shards.size() == 1 ? x : SumFunction::apply(x, Purpose{&shards, label});

@@ -22,9 +22,6 @@ at::Tensor all_to_all(Communicator& group, const at::Tensor& x, const RowsOfWork
 // of the loss too: each worker has the whole of it and of its gradient by such a tensor. For a
 // group of one they are all the identity, and free.
 
-// x, alike -> itself, for computations that each worker makes a part of: their gradients are
-// summed.
-at::Tensor copy_to_shards(Communicator& shards, const at::Tensor& x, Label label);
 // Parts -> their sum, alike.
 at::Tensor sum_over_shards(Communicator& shards, const at::Tensor& x, Label label);
 
