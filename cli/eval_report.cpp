@@ -78,8 +78,14 @@ Json routing_json(const RoutingResult& result, const EvalReport& report) {
   const Evaluation& e = result.evaluation;
   const std::vector<int64_t> places = places_of(report.model);
   Json layers = Json::array();
-  for (size_t i = 0; i < e.experts.size(); ++i)
+  for (size_t i = 0; i < e.experts.size(); ++i) {
     layers.push_back(layer_json(e.experts[i], places[i], report));
+    if (e.second_experts.empty()) continue;
+    const ExpertUse& second = e.second_experts[i];
+    layers.back()["second_experts"] = {{"busiest_share", second.busiest_share()},
+                                       {"experts_in_use", experts_in_use(second)},
+                                       {"loads", second.loads()}};
+  }
   return {{"routing", routing_name(result.routing)},
           {"loss", e.loss},
           {"perplexity", e.perplexity},

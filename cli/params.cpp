@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ballast/config/system_words.h"
 #include "ballast/model/model_size.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
@@ -17,7 +18,6 @@
 #include "cli/at_least.h"
 #include "cli/commands.h"
 #include "cli/knob_options.h"
-#include "cli/system_words.h"
 
 namespace ballast::cli {
 namespace {

@@ -40,8 +40,7 @@ struct ExpertsConfig {
   double price_decay = 0.98;            // of the average of prices, a step
   bool self_check = false;              // check each assignment
   // Of Sparsely Gated and Switch layers.
-  double capacity = -1;  // of an expert, as a factor of T/E; 0: no limit; -1: the paper's, 2 and 1
-  double test_capacity = 0;              // the same outside of training
+  double capacity = -1;  // in training, as a factor of T/E; 0: no limit; -1: the paper's, 2 and 1
   double balance_weight = 0.01;          // of the balance loss
   std::string second_expert = "always";  // of Sparsely Gated; random: by its gate, as in GShard
 

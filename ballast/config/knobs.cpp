@@ -82,14 +82,9 @@ void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {
       .operational();
   section.add(
       "capacity", &e.capacity, -1, kMany,
-      "sparsely_gated, switch: most tokens an expert takes from a routing group, as a "
+      "sparsely_gated, switch: most tokens an expert takes in training from a routing group, as a "
       "factor of its fair share; the others pass it by; 0: no limit, -1: the paper's, 2 for "
       "sparsely_gated and 1 for switch");
-  section
-      .add("test_capacity", &e.test_capacity, 0, kMany,
-           "the same in validation and samples, of a batch; 0: no limit. With a limit later tokens "
-           "decide about earlier ones")
-      .operational();
   section.add("balance_weight", &e.balance_weight, 0, kMany,
               "sparsely_gated, switch: weight of the loss that asks for balanced experts");
   section.add("second_expert", &e.second_expert, {"always", "random"},

@@ -15,6 +15,7 @@
 #include "ballast/kernels/expert_gate.h"
 #include "ballast/kernels/expert_ranks.h"
 #include "ballast/kernels/permute_rows.h"
+#include "ballast/kernels/upload.h"
 
 namespace ballast {
 namespace {
@@ -122,12 +123,11 @@ TensorAssignment BaseRouter::assign(const Tensor& scores, const Routing& routing
 
 void BaseRouter::observe(const Tensor& scores, const TensorAssignment& result) {
   const Tensor matches = (scores.argmax(2) == result.expert_of_token).sum();
-  stats_.greedy_matches =
-      stats_.greedy_matches.defined() ? stats_.greedy_matches.add_(matches) : matches;
+  add_to(stats_.greedy_matches, matches);
   stats_.tokens += result.expert_of_token.numel();
   if (!result.prices.defined()) return;  // replayed
   const Tensor prices = (result.prices - result.prices.mean(1, /*keepdim=*/true)).sum(0);  // [E]
-  stats_.price_sum = stats_.price_sum.defined() ? stats_.price_sum.add_(prices) : prices;
+  add_to(stats_.price_sum, prices);
   stats_.groups += scores.size(0);
   // What a GPU found is read when the next assignment comes, so that nothing waits for it.
   const auto statuses = scores.is_cpu() ? status_blocks(result.status) : status_.take();
@@ -159,12 +159,8 @@ Tensor BaseRouter::balanced_choice(const Tensor& scores, const Tensor& counted) 
 }
 
 const Tensor& BaseRouter::prices_on(at::Device device) {
-  if (!prices_there_.defined() || prices_there_.device() != device) {
-    // From memory that the GPU reads by itself: the host does not wait.
-    prices_there_ = device.is_cpu()
-                        ? prices_
-                        : prices_.pin_memory().to(device, at::kDouble, /*non_blocking=*/true);
-  }
+  if (!prices_there_.defined() || prices_there_.device() != device)
+    prices_there_ = upload(prices_, device);
   return prices_there_;
 }
 

@@ -17,7 +17,8 @@ namespace ballast {
 // token's expert is mixed in by sigmoid(h . w_e), where the expert is.
 class BaseRouter : public Router {
  public:
-  // Declares NAME.expert_embeddings. REQUIRES: the workers divide the experts, and outlive this.
+  // Declares layer.LAYER.expert_embeddings. REQUIRES: the workers divide the experts, and outlive
+  // this.
   BaseRouter(const Config& config, int64_t layer, ParameterTable& table, Communicator& workers);
 
   Routes route(const at::Tensor& tokens, const Routing& routing) override;

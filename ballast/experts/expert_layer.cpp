@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/experts/expert_layer.h"
 
-#include <cmath>
-
 #include "ballast/experts/base_router.h"
 #include "ballast/experts/gate_router.h"
 #include "ballast/experts/row_exchange.h"
@@ -40,7 +38,7 @@ ExpertLayer::ExpertLayer(const Config& config, int64_t place, ParameterTable& ta
                          Communicator& workers)
     : place_(place),
       name_("layer." + std::to_string(place)),
-      num_experts_(config.experts.count),
+      config_(config.experts),
       workers_(workers),
       router_(make_router(config, place, table, workers)),
       experts_(shape_of(config, workers), name_, table) {}

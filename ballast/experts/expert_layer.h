@@ -32,7 +32,8 @@ class ExpertLayer {
 
   int64_t place() const { return place_; }
   const std::string& name() const { return name_; }  // "layer.6"
-  int64_t experts() const { return num_experts_; }   // of all workers
+  int64_t experts() const { return config_.count; }  // of all workers
+  int64_t experts_of_token() const { return config_.experts_of_token(); }
   Router& router() { return *router_; }
   const Router& router() const { return *router_; }
 
@@ -42,7 +43,7 @@ class ExpertLayer {
 
   const int64_t place_;
   const std::string name_;
-  const int64_t num_experts_;
+  const ExpertsConfig config_;
   Communicator& workers_;
   std::unique_ptr<Router> router_;
   ExpertStack experts_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/experts/gate_router.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -10,6 +11,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -20,6 +22,7 @@
 #include "ballast/kernels/gate_logits.h"
 #include "ballast/kernels/layer_norm.h"
 #include "ballast/kernels/spread_rows.h"
+#include "ballast/kernels/upload.h"
 #include "ballast/system/error.h"
 #include "ballast/system/random.h"
 
@@ -50,8 +53,6 @@ int64_t capacity_of(double factor, int64_t tokens, int64_t experts) {
   const auto places = static_cast<int64_t>(std::ceil(std::min(share, 1e15) * (1 - 1e-12)));
   return std::clamp<int64_t>(places, 1, tokens);
 }
-
-void add_to(Tensor& sum, const Tensor& value) { sum = sum.defined() ? sum.add_(value) : value; }
 
 }  // namespace
 
@@ -100,7 +101,7 @@ Routes GateRouter::route(const Tensor& tokens, const Routing& routing) {
     if (routing.seen)
       routing.seen({layer_, expert[0], logits.detach().to(at::kFloat),
                     expert.size(0) > 1 ? expert[1] : Tensor()});
-    routes.dispatch = dispatch_all(expert);
+    routes.dispatch = dispatch_unlimited(expert);
   }
   return routes;
 }
@@ -163,18 +164,17 @@ Tensor GateRouter::add_balance(const Tensor& probabilities, const Tensor& first,
 Tensor GateRouter::draw_second(const Tensor& expert, const Tensor& weights,
                                const TrainingRoute& route) const {
   const int64_t tokens = expert.size(1);
-  const Tensor host = at::empty({tokens}, at::kDouble);
+  const Tensor host =
+      at::empty({tokens}, at::TensorOptions().dtype(at::kDouble).pinned_memory(!expert.is_cpu()));
   auto* const drawn = host.mutable_data_ptr<double>();
   const uint64_t key = random_bits(route.seed, "second expert", route.step, route.micro_step);
-  for (int64_t t = 0; t < tokens; ++t) {  // by the token's place among those of all workers
-    const auto place = static_cast<uint64_t>(workers_.rank() * tokens + t);
-    drawn[t] = RandomStream(key, "layer", static_cast<uint64_t>(layer_), place).uniform();
-  }
-  // From memory that a GPU reads by itself: the host does not wait.
-  const Tensor there =
-      weights.is_cpu() ? host
-                       : host.pin_memory().to(weights.device(), at::kDouble, /*non_blocking=*/true);
-  const Tensor is_used = there < 2 * weights.select(1, 1);
+  at::parallel_for(0, tokens, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {  // by the token's place among those of all workers
+      const auto place = static_cast<uint64_t>(workers_.rank() * tokens + t);
+      drawn[t] = RandomStream(key, "layer", static_cast<uint64_t>(layer_), place).uniform();
+    }
+  });
+  const Tensor is_used = upload(host, weights.device()) < 2 * weights.select(1, 1);
   return at::stack(
       {expert[0], at::where(is_used, expert[1], at::full_like(expert[1], places_.experts))});
 }
@@ -186,7 +186,8 @@ Dispatch GateRouter::dispatch_groups(const Tensor& expert, const TrainingRoute& 
   add_to(stats_.chosen, chosen);
   const double capacity = config_.training_capacity();
   if (capacity == 0) {
-    add_to(stats_.dropped, at::zeros({}, chosen.options()));
+    for (Tensor* none : {&stats_.dropped, &stats_.passed_by})
+      add_to(*none, at::zeros({}, chosen.options()));
     return dispatch_unlimited(expert);
   }
   RankedChoices choices;
@@ -194,25 +195,17 @@ Dispatch GateRouter::dispatch_groups(const Tensor& expert, const TrainingRoute& 
   choices.rank =
       expert_ranks(choices.expert.view({groups, -1}), places_.experts).rank.view_as(choices.expert);
   choices.block = capacity_of(capacity, tokens, places_.experts);
-  const Tensor without_place =
-      (choices.rank >= choices.block).logical_and_(choices.expert < places_.experts);
-  add_to(stats_.dropped, without_place.sum());
+  const Tensor has_place =
+      (choices.rank < choices.block).logical_and_(choices.expert < places_.experts);  // [P, K, T/G]
+  add_to(stats_.dropped, chosen - has_place.sum());
+  add_to(stats_.passed_by, has_place.any(1).logical_not_().sum());
   return dispatch_blocks(places_, choices);
 }
 
-Dispatch GateRouter::dispatch_all(const Tensor& expert) const {
-  Tensor sent = expert;
-  if (config_.test_capacity > 0) {
-    const int64_t places =
-        capacity_of(config_.test_capacity, std::max<int64_t>(expert.size(1), 1), places_.experts);
-    const Tensor rank = expert_ranks(expert.view({1, -1}), places_.experts).rank.view_as(expert);
-    sent = expert.masked_fill(rank >= places, places_.experts);
-  }
-  return dispatch_unlimited(sent);
-}
-
 Dispatch GateRouter::dispatch_unlimited(const Tensor& expert) const {
-  if (workers_.size() == 1 && !expert.is_cpu()) return dispatch_uncounted(places_.experts, expert);
+  // Experts take uncounted rows in bf16 on a GPU; elsewhere every sublayer would count them.
+  const bool uncounted = !expert.is_cpu() && gate_.value.scalar_type() == at::kBFloat16;
+  if (workers_.size() == 1 && uncounted) return dispatch_uncounted(places_.experts, expert);
   return dispatch_by_counts(workers_, places_.experts, expert, label("expert counts"));
 }
 

@@ -17,9 +17,9 @@ namespace ballast {
 //
 // In training an expert takes at most ceil(capacity T / E) tokens from a routing group of T: first
 // choices before second ones, each in the order of tokens; where there is no place the token goes
-// on without that expert. The gradient of the balance loss, weight E sum_e (share of first choices
-// of e) (mean probability of e), averaged over the groups and micro-steps of a step, is added on
-// the way back.
+// on without that expert, whose weight no other gets. Else there is no limit. The gradient of the
+// balance loss, weight E sum_e (share of first choices of e) (mean probability of e), averaged over
+// the groups and micro-steps of a step, is added on the way back.
 class GateRouter : public Router {
  public:
   // Declares layer.LAYER.gate.*. REQUIRES: the workers divide the experts, and outlive this.
@@ -45,7 +45,6 @@ class GateRouter : public Router {
   at::Tensor draw_second(const at::Tensor& expert, const at::Tensor& weights,
                          const TrainingRoute& route) const;
   Dispatch dispatch_groups(const at::Tensor& expert, const TrainingRoute& route);
-  Dispatch dispatch_all(const at::Tensor& expert) const;
   Dispatch dispatch_unlimited(const at::Tensor& expert) const;
   int64_t local_groups(const TrainingRoute& route) const { return route.groups / workers_.size(); }
   Label label(const char* purpose) const { return {purpose, static_cast<int>(layer_)}; }

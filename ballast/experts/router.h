@@ -3,11 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "ballast/experts/routing.h"
 #include "ballast/experts/routing_stats.h"
 #include "ballast/experts/row_exchange.h"

@@ -49,7 +49,8 @@ class RouteTape {
   };
   virtual ~RouteTape() = default;
   // The experts [P, T/G] (int32) to use for P groups from first_group on; undefined: choose them.
-  // Where tokens go to two, [P, 2 T/G]: first all first ones; the number of experts is for none.
+  // Where tokens go to two, [P, 2 T/G]: first all first ones. What is drawn or dropped after the
+  // choice is not kept.
   virtual at::Tensor replay(const Key& key, int64_t groups) = 0;
   virtual void record(const Key& key, const at::Tensor& expert_of_token) = 0;
 };

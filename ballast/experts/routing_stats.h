@@ -35,10 +35,16 @@ struct RoutingStats {
   at::Tensor balance_sum;     // [] float64: balance losses of the groups, without their weight
   at::Tensor chosen;          // [] int64: choices of gates, one or two a token
   at::Tensor dropped;         // [] int64: those of them that found no place
+  at::Tensor passed_by;       // [] int64: tokens that have no expert at all
   int64_t tokens = 0, groups = 0;
   // The largest (dual - primal) / max(|primal|, |dual|) seen; on a GPU it is known one call later.
   double relative_gap = 0;
   double assign_seconds = 0;  // affinities and assignment; gates and places
 };
+
+// sum += value, which becomes the sum where there is none yet.
+inline void add_to(at::Tensor& sum, const at::Tensor& value) {
+  sum = sum.defined() ? sum.add_(value) : value;
+}
 
 }  // namespace ballast

@@ -7,13 +7,15 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <numeric>
-#include <utility>
+#include <span>
 
 #include "ballast/comm/collectives.h"
 #include "ballast/kernels/expert_ranks.h"
 #include "ballast/kernels/permute_rows.h"
 #include "ballast/kernels/spread_rows.h"
+#include "ballast/kernels/upload.h"
 
 namespace ballast {
 
@@ -44,7 +46,7 @@ namespace {
 Tensor to_tensor(const std::vector<int64_t>& values, at::Device device) {
   Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
   std::ranges::copy(values, host.mutable_data_ptr<int64_t>());
-  return host.to(device);
+  return upload(host, device);
 }
 
 // The row of each slot of [0, slots), where `slot` [N] or [N, K] says which each row stands in;
@@ -128,6 +130,17 @@ SortedChoices sort_by_expert(int64_t experts, const Tensor& expert) {
   return {expert.dim() == 1 ? slot : slot.t().contiguous(), loads[0]};
 }
 
+// Rows that arrive in blocks, of each worker one for each of `local` experts: by expert first.
+std::vector<int64_t> by_expert(std::span<const int64_t> blocks, size_t local) {
+  std::vector<int64_t> first(blocks.size()), arrival_of_place;
+  std::exclusive_scan(blocks.begin(), blocks.end(), first.begin(), int64_t{0});
+  for (size_t here = 0; here < local; ++here) {
+    for (size_t block = here; block < blocks.size(); block += local)
+      for (int64_t i = 0; i < blocks[block]; ++i) arrival_of_place.push_back(first[block] + i);
+  }
+  return arrival_of_place;
+}
+
 }  // namespace
 
 Dispatch dispatch_uncounted(int64_t experts, const Tensor& expert) {
@@ -161,21 +174,12 @@ Dispatch dispatch_by_counts(Communicator& workers, int64_t experts, const Tensor
     way.receive.push_back(
         std::accumulate(from + worker * local, from + (worker + 1) * local, int64_t{0}));
   }
-  // Where each block of (worker, expert) begins among the arrivals; then read by expert first.
-  std::vector<int64_t> first(size * local);
-  std::exclusive_scan(from, from + size * local, first.begin(), int64_t{0});
-  std::vector<int64_t> arrival_of_place, rows_of_expert;
-  for (size_t here = 0; here < local; ++here) {
-    const size_t before = arrival_of_place.size();
-    for (size_t worker = 0; worker < size; ++worker) {
-      const size_t block = worker * local + here;
-      for (int64_t i = 0; i < from[block]; ++i) arrival_of_place.push_back(first[block] + i);
-    }
-    rows_of_expert.push_back(static_cast<int64_t>(arrival_of_place.size() - before));
-  }
-  dispatch.rows_of_expert = ExpertRows(std::move(rows_of_expert));
+  std::vector<int64_t> rows_of_expert(local);
+  for (size_t block = 0; block < size * local; ++block)
+    rows_of_expert[block % local] += from[block];
+  dispatch.rows_of_expert = ExpertRows(rows_of_expert);
   if (size > 1 && local > 1) {
-    way.arrival_of_place = to_tensor(arrival_of_place, expert.device());
+    way.arrival_of_place = to_tensor(by_expert({from, size * local}, local), expert.device());
     way.place_of_arrival = rows_of_slots(way.arrival_of_place, way.arrival_of_place.size(0));
   }
   return dispatch;

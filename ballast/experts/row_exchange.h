@@ -48,7 +48,8 @@ struct Dispatch {
 // For equal loads. Each group of each expert gets a block of `ceil(T/G / E)` rows, the last of them
 // zeros where the group's load is less: all sizes are known beforehand, nothing waits for a GPU.
 // An expert's rows are in the order of groups, then of tokens: whoever computes them.
-// expert_of_token, place_of_token [P, T/G] int32, loads [P, E] int32, as TensorAssignment has them.
+// expert_of_token, place_of_token [P, T/G] and loads [P, E], integers, as TensorAssignment has
+// them.
 Dispatch dispatch_balanced(const ExpertPlaces& places, const at::Tensor& expert_of_token,
                            const at::Tensor& place_of_token, const at::Tensor& loads);
 // For loads up to `block` in each group: blocks of that size, filled up with zeros.

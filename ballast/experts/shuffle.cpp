@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "ballast/kernels/upload.h"
 #include "ballast/system/random.h"
 
 namespace ballast {
@@ -98,7 +99,6 @@ struct Permutation {
 
 Permutation to_device(const std::vector<int64_t>& order, at::Device device) {
   const auto size = static_cast<int64_t>(order.size());
-  // Pinned: a copy from other memory waits for the device.
   const Tensor both =
       at::empty({2, size}, at::TensorOptions().dtype(at::kLong).pinned_memory(device.is_cuda()));
   auto* data = both.mutable_data_ptr<int64_t>();
@@ -106,7 +106,7 @@ Permutation to_device(const std::vector<int64_t>& order, at::Device device) {
     data[i] = order[static_cast<size_t>(i)];
     data[size + data[i]] = i;
   }
-  const Tensor there = both.to(device, at::kLong, /*non_blocking=*/true);
+  const Tensor there = upload(both, device);
   return {there.select(0, 0), there.select(0, 1)};
 }
 

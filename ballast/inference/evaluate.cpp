@@ -38,12 +38,13 @@ at::Tensor to_mask(const std::vector<uint8_t>& values, at::Device device) {
   return mask.to(device);
 }
 
-// Counts what the BASE layers do with the inputs of targets that count.
+// Counts what the layers of experts do with the inputs of targets that count.
 class ExpertCounter {
  public:
   ExpertCounter(const LanguageModel& model, const TokenSource& source) {
     for (const auto& layer : model.expert_layers()) {
       uses.emplace_back(layer->experts(), model.config().vocabulary, source.domains());
+      if (layer->experts_of_token() > 1) second_uses.push_back(uses.back());
       places_.push_back(layer->place());
     }
   }
@@ -57,33 +58,40 @@ class ExpertCounter {
             .counted = mode == RoutingMode::kBalanced ? to_mask(tokens_of_text(batch), device)
                                                       : at::Tensor(),
             .seen = [this, &batch, counted](const SeenRoute& route) {
-              const auto place = std::ranges::find(places_, route.layer) - places_.begin();
-              const at::Tensor expert = route.expert_of_token.to(at::kCPU, at::kInt);
-              const auto* begin = expert.const_data_ptr<int32_t>();
-              const auto count = static_cast<size_t>(expert.numel());
-              const auto of_these = [&](auto of_batch) {  // a shard sees its part of the tokens
-                return of_batch.empty()
-                           ? of_batch
-                           : of_batch.subspan(static_cast<size_t>(route.first_token), count);
-              };
-              uses[static_cast<size_t>(place)].add(of_these(std::span(batch.inputs)),
-                                                   of_these(std::span(batch.domains)),
-                                                   {begin, count}, of_these(std::span(counted)));
+              const auto place =
+                  static_cast<size_t>(std::ranges::find(places_, route.layer) - places_.begin());
+              count(batch, counted, route.first_token, route.expert_of_token, uses[place]);
+              if (route.second_of_token.defined())
+                count(batch, counted, route.first_token, route.second_of_token, second_uses[place]);
             }};
   }
 
   void sum_over(Communicator& workers) {
-    for (ExpertUse& use : uses) {
-      const std::span<double> counts = use.counts();
-      const at::Tensor all =
-          at::from_blob(counts.data(), {std::ssize(counts)}, at::TensorOptions(at::kDouble));
-      workers.all_reduce(all, Reduction::kSum, {"expert use"});
+    for (std::vector<ExpertUse>* list : {&uses, &second_uses}) {
+      for (ExpertUse& use : *list) {
+        const std::span<double> counts = use.counts();
+        const at::Tensor all =
+            at::from_blob(counts.data(), {std::ssize(counts)}, at::TensorOptions(at::kDouble));
+        workers.all_reduce(all, Reduction::kSum, {"expert use"});
+      }
     }
   }
 
-  std::vector<ExpertUse> uses;
+  std::vector<ExpertUse> uses, second_uses;
 
  private:
+  // A shard sees its part of the tokens, from `first` on.
+  static void count(const Batch& batch, std::span<const uint8_t> counted, int64_t first,
+                    const at::Tensor& expert_of_token, ExpertUse& use) {
+    const at::Tensor expert = expert_of_token.to(at::kCPU, at::kInt);
+    const auto size = static_cast<size_t>(expert.numel());
+    const auto of_these = [&](auto of_batch) {
+      return of_batch.empty() ? of_batch : of_batch.subspan(static_cast<size_t>(first), size);
+    };
+    use.add(of_these(std::span(batch.inputs)), of_these(std::span(batch.domains)),
+            {expert.const_data_ptr<int32_t>(), size}, of_these(counted));
+  }
+
   std::vector<int64_t> places_;
 };
 
@@ -116,6 +124,7 @@ Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
   experts.sum_over(workers);
   Evaluation result;
   result.experts = std::move(experts.uses);
+  result.second_experts = std::move(experts.second_uses);
   result.tokens = static_cast<uint64_t>(totals[1].item<double>());
   result.loss = result.tokens > 0 ? sum / static_cast<double>(result.tokens) : 0;
   result.perplexity = std::exp(result.loss);

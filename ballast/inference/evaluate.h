@@ -18,7 +18,9 @@ struct Evaluation {
   double perplexity = 0;                // exp(loss)
   uint64_t tokens = 0;                  // predicted tokens
   std::optional<double> bits_per_byte;  // where the text's size is known and all of it was read
-  std::vector<ExpertUse> experts;       // of each BASE layer, over the predicted tokens' inputs
+  // What each layer of experts did with the predicted tokens' inputs: their experts, or first and
+  // second ones. Empty: there are none.
+  std::vector<ExpertUse> experts, second_experts;
 };
 
 struct EvaluationOptions {

@@ -36,6 +36,7 @@ std::vector<std::pair<const char*, double>> numbers_of(const LayerStats& layer,
     numbers.emplace_back("relative_gap", layer.relative_gap);
   } else {
     numbers.emplace_back("dropped_share", layer.dropped_share);
+    numbers.emplace_back("passed_share", layer.passed_share);
     numbers.emplace_back("balance_loss", layer.balance_loss);
   }
   return numbers;
@@ -173,6 +174,8 @@ void RunReporter::validation(int64_t step, const Validation& validation,
   for (size_t i = 0; i < result.experts.size(); ++i) {
     const int64_t place = trainer_.model().expert_layers()[i]->place();
     record["experts"].push_back(use_json(result.experts[i], place));
+    if (!result.second_experts.empty())
+      record["second_experts"].push_back(use_json(result.second_experts[i], place));
     const std::string name = fmt::format("valid/layer{}_", place);
     scalars.push_back({name + "busiest_share", result.experts[i].busiest_share()});
     scalars.push_back({name + "domain_information", result.experts[i].domain_information()});
@@ -183,25 +186,32 @@ void RunReporter::validation(int64_t step, const Validation& validation,
   tensorboard_.scalars(static_cast<uint64_t>(step), scalars);
   log_info("validation at step {} | loss {:.4f} | ppl {:.2f}{} | {} tokens", step, result.loss,
            result.perplexity, floor, format_count(static_cast<double>(result.tokens)));
-  for (size_t i = 0; i < result.experts.size(); ++i)
-    report_use(result.experts[i], validation.routing, i);
+  for (size_t i = 0; i < result.experts.size(); ++i) report_use(result, validation.routing, i);
   if (!validation.other) return;
   log_info("  the same with {} routing | loss {:.4f} | ppl {:.2f}",
            routing_name(validation.other_routing), validation.other->loss,
            validation.other->perplexity);
   for (size_t i = 0; i < validation.other->experts.size(); ++i)
-    report_use(validation.other->experts[i], validation.other_routing, i);
+    report_use(*validation.other, validation.other_routing, i);
 }
 
-void RunReporter::report_use(const ExpertUse& use, RoutingMode routing, size_t layer) const {
+void RunReporter::report_use(const Evaluation& result, RoutingMode routing, size_t layer) const {
   const int64_t place = trainer_.model().expert_layers()[layer]->place();
+  const ExpertUse& use = result.experts[layer];
+  const bool has_second = !result.second_experts.empty();
   log_info(
-      "  layer {} | {} routing | busiest expert {:.2f} x its share | {} of {} experts in use | "
+      "  layer {} | {} routing{} | busiest expert {:.2f} x its share | {} of {} experts in use | "
       "domain tells {:.2f} bits of the expert",
-      place, routing_name(routing), use.busiest_share(),
+      place, routing_name(routing), has_second ? ", first experts" : "", use.busiest_share(),
       std::ranges::count_if(use.loads(), [](int64_t n) { return n > 0; }), use.experts(),
       use.domain_information());
-  const std::vector<int64_t> dead = use.dead_experts();
+  std::vector<int64_t> dead = use.dead_experts();
+  if (has_second) {
+    const std::vector<int64_t> second = result.second_experts[layer].loads();
+    std::erase_if(dead, [&](int64_t e) { return second[static_cast<size_t>(e)] > 0; });
+    log_info("    second experts: busiest {:.2f} x its share",
+             result.second_experts[layer].busiest_share());
+  }
   if (!dead.empty())
     log_warning("layer {}: no token of the validation goes to expert(s) {}", place,
                 fmt::join(dead, ", "));

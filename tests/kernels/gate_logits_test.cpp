@@ -30,9 +30,16 @@ TEST(GateLogits, OfHalfPrecisionAreInFp32) {
   ASSERT_EQ(y.scalar_type(), at::kFloat);
   const Tensor exact = at::mm(x.to(at::kDouble), weight.value.to(at::kDouble).t());
   EXPECT_LE((y - exact).abs().max().item<double>(), 1e-5);  // fp32: 64 terms of size about 1
-  torch::autograd::backward({y}, {at::ones_like(y)});
-  EXPECT_EQ(x.grad().scalar_type(), at::kBFloat16);
-  EXPECT_GT(weight.gradient.abs().max().item<double>(), 0);
+  const Tensor dy = at::randn({9, 4});
+  torch::autograd::backward({y}, {dy});
+  ASSERT_EQ(x.grad().scalar_type(), at::kBFloat16);
+  const Tensor wide = dy.to(at::kDouble);
+  const auto expect_rounded = [](const Tensor& got, const Tensor& product) {  // once, to bf16
+    EXPECT_LE((got - product).abs().max().item<double>(),
+              0x1p-8 * product.abs().max().item<double>());
+  };
+  expect_rounded(x.grad(), at::mm(wide, weight.value.to(at::kDouble)));
+  expect_rounded(weight.gradient, at::mm(wide.t(), x.detach().to(at::kDouble)));
 }
 
 }  // namespace

@@ -72,6 +72,26 @@ TEST(Optimizer, OverfitsOneBatch) {
   EXPECT_LT(loss, 0.05);
 }
 
+// The same sequences and groups in one micro-step or in two: the balance loss is a mean over both.
+TEST(Trainer, TheBalanceLossOfGatesDoesNotDependOnMicroSteps) {
+  const auto gradient_in = [](int64_t micro_steps, double balance_weight) {
+    Config config = tiny();
+    config.experts.layers = 1;
+    config.experts.placement = "replace";
+    config.experts.router = "sparsely_gated";
+    config.experts.balance_weight = balance_weight;
+    config.experts.groups = 4 / micro_steps;
+    config.training.micro_steps = micro_steps;
+    Trainer trainer(config, {.working = at::kDouble, .master = at::kDouble}, random_source(500, 20),
+                    test::lone_worker());
+    trainer.step();
+    return trainer.table().gradient().clone();
+  };
+  const at::Tensor together = gradient_in(1, 10), apart = gradient_in(2, 10);
+  EXPECT_LE((together - apart).abs().max().item<double>(), 1e-12);
+  EXPECT_GT((together - gradient_in(1, 0)).abs().max().item<double>(), 1e-3) << "it matters";
+}
+
 TEST(Trainer, Learns) {
   Trainer trainer(tiny(), {}, counting_source(500, 20), test::lone_worker());
   const auto all = losses(trainer, 30);

@@ -298,7 +298,8 @@ TEST(ModelParallel, ShardsWriteTheWholeTensorsInTurn) {
 TEST(ModelParallel, GoesOnFromACheckpointThatWasDividedOtherwise) {
   const test::TemporaryFolder own;
   const std::filesystem::path folder = shared_folder(own);
-  for (const Config& config : {dense_config(), config_with("base")}) {
+  for (const Config& config : {dense_config(), config_with("base"), config_with("sparsely_gated"),
+                               config_with("switch", "replace")}) {
     Trainer straight(config, kDouble, source(), lone_worker());
     const auto expected = losses(straight);
     for (const WorkerGrid& before : test::divisions()) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/system_words.h"
+#include "ballast/config/system_words.h"
 
 #include <fmt/format.h>
 
 #include <vector>
 
-namespace ballast::cli {
+namespace ballast {
 namespace {
 
 bool is_every_other(const Config& config) {
@@ -61,4 +61,4 @@ std::string places_in_words(const Config& config) {
   return fmt::format("after {} of {}", blocks_in_words(places), blocks);
 }
 
-}  // namespace ballast::cli
+}  // namespace ballast

@@ -5,7 +5,7 @@
 
 #include "ballast/config/config.h"
 
-namespace ballast::cli {
+namespace ballast {
 
 // What the paper would call a model: "dense, model parallel x2", "BASE x3", "BASE x1, large
 // experts", "BASE Top", "Switch in every other feed-forward".
@@ -16,4 +16,4 @@ std::string layer_in_words(const ExpertsConfig& experts);
 // REQUIRES: there are some.
 std::string places_in_words(const Config& config);
 
-}  // namespace ballast::cli
+}  // namespace ballast
