@@ -161,38 +161,44 @@ void load_training(const Checkpoint& checkpoint, const LanguageModel& model, Par
 
 namespace {
 
-// The part of a BASE layer that a tensor belongs to, which a model has or has not as a whole:
-// "layer.6", or "layer.6 sublayer 2". Empty: it is not of a BASE layer.
-std::string part_of_base_layer(const std::string& tensor) {
+// What a model has or has not as a whole, by the tensor's name: "layer.6 gate", "layer.6 expert
+// embeddings", "layer.6 sublayer 2", "block.3 feed-forward". Empty: every model has it.
+std::string part_of_model(const std::string& tensor) {
+  const std::string owner = tensor.substr(0, tensor.find('.', tensor.find('.') + 1));
+  if (tensor.starts_with(owner + ".feed_forward.")) return owner + " feed-forward";
   if (!tensor.starts_with("layer.")) return "";
-  const std::string layer = tensor.substr(0, tensor.find('.', 6));
+  if (tensor.starts_with(owner + ".gate.")) return owner + " gate";
   const std::string_view mark = ".sublayer.";
   const size_t sublayer = tensor.find(mark);
-  if (sublayer == std::string::npos) return layer;
+  if (sublayer == std::string::npos) return owner + " expert embeddings";
   const size_t number = sublayer + mark.size();
-  return layer + " sublayer " + tensor.substr(number, tensor.find('.', number) - number);
+  return owner + " sublayer " + tensor.substr(number, tensor.find('.', number) - number);
 }
 
-// Those of `parts` that are not in `others`; of a layer that is missing whole, its name alone.
+// Those of `parts` that are not in `others`; of a layer of experts that is missing whole, its name.
 std::vector<std::string> without(const std::set<std::string>& parts,
                                  const std::set<std::string>& others) {
-  std::vector<std::string> result;
+  std::set<std::string> result;
   for (const std::string& part : parts) {
-    const std::string layer = part.substr(0, part.find(' '));
-    if (!others.contains(part) && (part == layer || others.contains(layer))) result.push_back(part);
+    if (others.contains(part)) continue;
+    const std::string owner = part.substr(0, part.find(' ') + 1);
+    const auto next = others.lower_bound(owner);
+    const bool is_whole =
+        part.starts_with("layer.") && (next == others.end() || !next->starts_with(owner));
+    result.insert(is_whole ? owner.substr(0, owner.size() - 1) : part);
   }
-  return result;
+  return {result.begin(), result.end()};
 }
 
 }  // namespace
 
 InitializedFrom initialize_from(const Checkpoint& checkpoint, ParameterTable& table) {
   std::set<std::string> here, there;
-  for (const Segment& segment : table.segments()) here.insert(part_of_base_layer(segment.name));
+  for (const Segment& segment : table.segments()) here.insert(part_of_model(segment.name));
   for (const TensorEntry& entry : checkpoint.manifest().tensors)
-    there.insert(part_of_base_layer(entry.name));
+    there.insert(part_of_model(entry.name));
   for (const Segment& segment : table.segments()) {
-    if (there.contains(part_of_base_layer(segment.name)))
+    if (there.contains(part_of_model(segment.name)))
       load_segment(checkpoint, segment.name, table.view(table.master(), segment), segment.slice);
   }
   table.copy_master_to_working();

@@ -45,13 +45,15 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints,
 void load_training(const Checkpoint& checkpoint, const LanguageModel& model, ParameterTable& table,
                    TrainingState& state);
 
-// What --init-from did with BASE layers and their sublayers: "layer.6", "layer.6 sublayer 2".
+// What --init-from did with parts that models may have or lack: layers of experts, their routers
+// and sublayers, feed-forwards that experts stand for. "layer.6", "layer.6 gate", "block.5
+// feed-forward"
 struct InitializedFrom {
-  std::vector<std::string> fresh;     // not in the checkpoint: the identity
+  std::vector<std::string> fresh;     // not in the checkpoint: as in a new run
   std::vector<std::string> left_out;  // in the checkpoint alone
 };
-// Takes the weights of a checkpoint, whatever run it is of. BASE layers and sublayers that it lacks
-// stay fresh; anything else it lacks, or that has another shape, is a UserError.
+// Takes the weights of a checkpoint, whatever run it is of. Such parts that it lacks stay fresh;
+// anything else it lacks, or that has another shape, is a UserError.
 InitializedFrom initialize_from(const Checkpoint& checkpoint, ParameterTable& table);
 
 }  // namespace ballast

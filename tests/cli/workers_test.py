@@ -170,7 +170,7 @@ class FromDenseToSparse(InFolder):
         self.run_well("train", *TINY, *dense)
         last = self.validation("dense")["valid_loss"]
         result = self.run_well("train", *TINY, *BASE, "--training.steps=1", "--optimizer.learning_rate=0", "--run", "sparse", "--init-from", "dense")
-        self.assertIn("fresh, the identity at first: layer.1", result.stderr)
+        self.assertIn("not in them, fresh: layer.1", result.stderr)
         self.assertAlmostEqual(self.validation("sparse")["valid_loss"], last, places=5)
         self.refused("train", *TINY, *BASE, "--model.width=32", "--run", "other", "--init-from", "dense", says=["token_embedding", "another configuration"])
         self.assertFalse((self.folder / "other").exists())
@@ -182,6 +182,22 @@ class FromDenseToSparse(InFolder):
                              "--init-from", "exported", "--workers", 2)
         self.assertIn("layer.1 sublayer 1, layer.1 sublayer 2", deep.stderr)
         self.assertAlmostEqual(self.validation("deep")["valid_loss"], self.validation("sparse")["valid_loss"], places=5)
+
+    def test_another_router_takes_over_the_experts(self):
+        self.run_well("train", *TINY, *BASE, "--training.steps=20", "--run", "base")
+        result = self.run_well("train", *TINY, *BASE, "--experts.router=switch", "--training.steps=20", "--run", "switch",
+                               "--init-from", "base", "--workers", 2)
+        self.assertIn("not in them, fresh: layer.1 gate\n", result.stderr)
+        self.assertIn("left out: layer.1 expert embeddings\n", result.stderr)
+
+    def test_experts_in_place_of_feed_forwards_leave_those_out(self):
+        self.run_well("train", *TINY, "--training.steps=20", "--run", "dense")
+        gates = [*BASE, "--experts.router=sparsely_gated", "--experts.placement=replace"]
+        result = self.run_well("train", *TINY, *gates, "--training.steps=20", "--run", "sparse", "--init-from", "dense")
+        self.assertIn("not in them, fresh: layer.2\n", result.stderr)
+        self.assertIn("left out: block.1 feed-forward\n", result.stderr)
+        again = self.run_well("train", *TINY, "--training.steps=5", "--run", "dense again", "--init-from", "sparse")
+        self.assertIn("not in them, fresh: block.1 feed-forward\n", again.stderr)
 
     def test_a_start_that_was_lost_before_its_first_checkpoint_keeps_the_weights(self):
         self.run_well("train", *TINY, "--training.steps=60", "--run", "dense")
