@@ -7,8 +7,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +21,11 @@
 #include "ballast/system/parallel.h"
 #include "cli/at_least.h"
 #include "cli/commands.h"
+#include "cli/eval_data.h"
 #include "cli/layer_contenders.h"
 #include "cli/median.h"
 #include "cli/number_list.h"
+#include "cli/twin_process.h"
 
 namespace ballast::cli {
 namespace {
@@ -29,34 +33,47 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFooter = R"(
-One BASE layer in training, forward and backward, beside a dense stack that computes as much: as many
-residual sublayers (LayerNorm, D -> 4D, ReLU, 4D -> D), all tokens through the same one. The two and
-the layer taken apart run in turns, so that a busy machine meets all alike; times are medians. Tokens
-are of clusters of unequal size; each turn has other ones. One worker holds all experts.
+One layer of experts in training, forward and backward, beside a dense stack that computes as much:
+as many residual sublayers (LayerNorm, D -> 4D, ReLU, 4D -> D), all tokens through the same one, twice
+where tokens have two experts. The two and the layer taken apart run in turns, so that a busy machine
+meets all alike; times are medians. Tokens are of clusters of unequal size; turns have different ones.
+One worker holds all experts.
+Gated layers without a capacity also run beside the same layer in plain PyTorch, on grouped_mm
+(benchmarks/twin/layer_twin.py), with the same gate and tokens. It has one LayerNorm for all experts
+and no biases: with those of each expert its gradients would take several times as long.
 
 Parts of the layer, forward and backward
   shuffle    drawing the random order
-  assign     affinities, balanced assignment, where each token goes
+  assign     affinities, balanced assignment, where each token goes; a gate with its gradient
   exchange   moving rows: shuffle, to the experts, and back
   experts    their sublayers
-  gate       the sigmoid gate and the sum
+  gate       weights times outputs, and the sum
 
 Examples
   ballast bench layer
   ballast bench layer --size 4096,256,8,2 --size 16384,512,32,4 --rounds 31
+  ballast bench layer --router switch --capacity 1.25
+  ballast bench layer --router sparsely_gated --size 16384,1024,128,1 --device cuda --mode compile
   ballast bench layer --device cuda --json
 
-JSON keys (--json): device, threads, rounds, groups, shuffle, sizes, a list of {tokens, width,
-  experts, sublayers, gflops (of the sublayers, a pass), layer_ms, layer_fastest_ms, dense_ms,
-  dense_fastest_ms, ratio (layer / dense), parts_ms, shares (of the sum of parts)}.
+JSON keys (--json): device, threads, rounds, groups, shuffle, router, capacity (null: none), clusters,
+  twin (PyTorch version, null: none), mode, sizes, a list of {tokens, width, experts, sublayers,
+  experts_of_token, gflops (of the sublayers, a pass), layer_ms, layer_fastest_ms, dense_ms,
+  dense_fastest_ms, ratio (layer / dense), twin_ms, twin_fastest_ms, speedup (twin / layer), busiest
+  (rows of the expert that has most / mean of all), parts_ms, shares (of the sum of parts)}.
 )";
 
 struct Options {
   std::vector<std::string> sizes;
-  std::string device = "auto";
-  int64_t threads = 0, rounds = 15, groups = 1;
+  std::string device = "auto", router = "base", capacity = "0";
+  int64_t threads = 0, rounds = 15, groups = 1, clusters = 64;
   bool no_shuffle = false, json = false;
+  TwinOptions twin = {};
 };
+
+size_t threads_of(const Options& options) {
+  return options.threads > 0 ? static_cast<size_t>(options.threads) : num_cores();
+}
 
 constexpr const char* kSizesOfCpu[] = {"4096,256,8,2", "4096,256,1,2", "4096,256,32,2"};
 constexpr const char* kSizesOfGpu[] = {"16384,2048,8,2", "16384,2048,1,2", "16384,2048,32,2"};
@@ -77,6 +94,8 @@ Size parse_size(const Options& options, const std::string& text) {
   set_knob(size.config, "experts.count", std::to_string(numbers[2]));
   set_knob(size.config, "experts.sublayers", std::to_string(numbers[3]));
   set_knob(size.config, "experts.groups", std::to_string(options.groups));
+  set_knob(size.config, "experts.router", options.router);
+  set_knob(size.config, "experts.capacity", options.capacity);
   size.config.experts.shuffle = !options.no_shuffle;
   check_config(size.config);
   if (size.tokens % options.groups != 0)
@@ -85,63 +104,154 @@ Size parse_size(const Options& options, const std::string& text) {
 }
 
 // Tokens of clusters, some of which are much larger than others.
-LayerPass make_pass(const Size& size, const ComputePlace& place, const at::Tensor& centres,
-                    uint64_t step) {
-  const auto draw_clusters = [&] {
-    return at::randint(centres.size(0), {size.tokens}, at::device(place.device).dtype(at::kLong));
-  };
-  const at::Tensor of_clusters =
-      centres.index_select(0, at::minimum(draw_clusters(), draw_clusters()));
-  const at::Tensor tokens = of_clusters + at::randn_like(of_clusters);
-  return {tokens.to(place.working), at::randn_like(tokens).to(place.working), step};
-}
+class PassSource {
+ public:
+  PassSource(const Options& options, const Size& size, const ComputePlace& place)
+      : place_(place), shape_({size.tokens, size.config.model.width}) {
+    if (options.clusters > 0)
+      centres_ = at::randn({options.clusters, shape_[1]}, at::device(place.device));
+  }
+  LayerPass draw(int64_t step) const {
+    at::Tensor tokens = at::randn(shape_, at::device(place_.device));
+    if (centres_.defined())
+      tokens += centres_.index_select(0, at::minimum(draw_clusters(), draw_clusters()));
+    return {tokens.to(place_.working), at::randn_like(tokens).to(place_.working),
+            static_cast<uint64_t>(step)};
+  }
 
-Json to_json(const Size& size, const std::vector<double>& layer, const std::vector<double>& dense,
-             const std::map<std::string, std::vector<double>>& parts) {
+ private:
+  at::Tensor draw_clusters() const {
+    return at::randint(centres_.size(0), {shape_[0]}, at::device(place_.device).dtype(at::kLong));
+  }
+  const ComputePlace& place_;
+  const std::vector<int64_t> shape_;
+  at::Tensor centres_;
+};
+
+// The layer in PyTorch, on the same passes, which it reads from a file.
+class LayerTwin {
+ public:
+  LayerTwin(const Options& options, const Size& size, const ComputePlace& place,
+            const at::Tensor& gate, const PassSource& source) {
+    const fs::path inputs = folder_.path() / "inputs";
+    std::ofstream file(inputs, std::ios::binary);
+    const auto write = [&](const at::Tensor& x) {
+      const at::Tensor here = x.cpu().contiguous();
+      file.write(static_cast<const char*>(here.const_data_ptr()),
+                 static_cast<std::streamsize>(here.nbytes()));
+    };
+    write(gate);
+    for (int64_t i = 0; i < kPasses; ++i) {
+      passes_.push_back(source.draw(i));
+      write(passes_.back().tokens);
+      write(passes_.back().gradient);
+    }
+    file.close();
+    if (!file) fail("cannot write {}", inputs.string());
+    const Json arguments = {{"tokens", size.tokens},
+                            {"width", size.config.model.width},
+                            {"hidden", size.config.model.feed_forward_width()},
+                            {"experts", size.config.experts.count},
+                            {"experts_of_token", size.config.experts.experts_of_token()},
+                            {"sublayers", size.config.experts.sublayers_of_layer()},
+                            {"passes", kPasses},
+                            {"threads", threads_of(options)},
+                            {"device", place.device.is_cpu() ? "cpu" : "cuda"},
+                            {"mode", options.twin.mode},
+                            {"inputs", inputs.string()}};
+    twin_ = start_twin(options.twin, "layer_twin.py", arguments.dump());
+  }
+
+  bool is_there() const { return twin_.process != nullptr; }
+  const std::string& version() const { return twin_.version; }
+  LayerPass pass(int64_t round) const {
+    LayerPass pass = passes_[static_cast<size_t>(round % kPasses)];
+    pass.step = static_cast<uint64_t>(round);
+    return pass;
+  }
+  double run(int64_t round) {  // seconds
+    twin_.process->write_line(std::to_string(round % kPasses));
+    return Json::parse(twin_.process->read_line()).get<double>();
+  }
+
+ private:
+  static constexpr int64_t kPasses = 4;
+  TemporaryFolder folder_;
+  std::vector<LayerPass> passes_;
+  Twin twin_;
+};
+
+struct Measured {
+  std::vector<double> layer, dense, twin, busiest;  // seconds of each round; loads
+  std::map<std::string, std::vector<double>> parts;
+  std::string twin_version;
+};
+
+Json to_json(const Size& size, const Measured& found) {
   const ExpertsConfig& experts = size.config.experts;
-  const int64_t weights = experts.sublayers_of_layer() * 2 * size.config.model.width *
-                          size.config.model.feed_forward_width();
+  const int64_t weights = experts.experts_of_token() * experts.sublayers_of_layer() * 2 *
+                          size.config.model.width * size.config.model.feed_forward_width();
   Json parts_ms = Json::object(), shares = Json::object();
   double sum = 0;
   for (const std::string& part : LayerInParts::parts()) {
-    parts_ms[part] = 1e3 * median(parts.at(part));
+    parts_ms[part] = 1e3 * median(found.parts.at(part));
     sum += parts_ms[part].get<double>();
   }
   for (const auto& [part, milliseconds] : parts_ms.items())
     shares[part] = milliseconds.get<double>() / sum;
-  return {{"tokens", size.tokens},
-          {"width", size.config.model.width},
-          {"experts", experts.count},
-          {"sublayers", experts.sublayers_of_layer()},
-          {"gflops", 6e-9 * static_cast<double>(weights * size.tokens)},
-          {"layer_ms", 1e3 * median(layer)},
-          {"layer_fastest_ms", 1e3 * std::ranges::min(layer)},
-          {"dense_ms", 1e3 * median(dense)},
-          {"dense_fastest_ms", 1e3 * std::ranges::min(dense)},
-          {"ratio", median(layer) / median(dense)},
-          {"parts_ms", parts_ms},
-          {"shares", shares}};
+  Json row = {{"tokens", size.tokens},
+              {"width", size.config.model.width},
+              {"experts", experts.count},
+              {"sublayers", experts.sublayers_of_layer()},
+              {"experts_of_token", experts.experts_of_token()},
+              {"gflops", 6e-9 * static_cast<double>(weights * size.tokens)},
+              {"layer_ms", 1e3 * median(found.layer)},
+              {"layer_fastest_ms", 1e3 * std::ranges::min(found.layer)},
+              {"dense_ms", 1e3 * median(found.dense)},
+              {"dense_fastest_ms", 1e3 * std::ranges::min(found.dense)},
+              {"ratio", median(found.layer) / median(found.dense)},
+              {"twin_ms", nullptr},
+              {"twin_fastest_ms", nullptr},
+              {"speedup", nullptr},
+              {"busiest", median(found.busiest)},
+              {"parts_ms", parts_ms},
+              {"shares", shares}};
+  if (!found.twin.empty()) {
+    row["twin_ms"] = 1e3 * median(found.twin);
+    row["twin_fastest_ms"] = 1e3 * std::ranges::min(found.twin);
+    row["speedup"] = median(found.twin) / median(found.layer);
+  }
+  return row;
 }
 
-Json measure(const Options& options, const Size& size, const ComputePlace& place) {
+Measured measure(const Options& options, const Size& size, const ComputePlace& place) {
   const auto world = open_world({.kind = WorldKind::kSingle});
   WholeLayer layer(size.config, place, world->everyone());
   DenseStack dense(size.config, place);
   LayerInParts apart(size.config, place, world->everyone());
-  const at::Tensor centres = at::randn({64, size.config.model.width}, at::device(place.device));
-  std::vector<double> of_layer, of_dense;
-  std::map<std::string, std::vector<double>> of_parts;
-  constexpr int64_t kWarmUp = 2;
-  for (int64_t round = 0; round < kWarmUp + options.rounds; ++round) {
-    const LayerPass pass = make_pass(size, place, centres, static_cast<uint64_t>(round));
-    const double layer_seconds = layer.run(pass), dense_seconds = dense.run(pass);
-    const auto parts = apart.run(pass);
-    if (round < kWarmUp) continue;
-    of_layer.push_back(layer_seconds);
-    of_dense.push_back(dense_seconds);
-    for (const auto& [part, seconds] : parts) of_parts[part].push_back(seconds);
+  const PassSource source(options, size, place);
+  std::optional<LayerTwin> twin;
+  const ExpertsConfig& experts = size.config.experts;
+  if (!experts.is_base() && experts.training_capacity() == 0 && !options.twin.no_twin) {
+    twin.emplace(options, size, place, layer.gate(), source);
+    if (!twin->is_there()) twin.reset();
   }
-  return to_json(size, of_layer, of_dense, of_parts);
+  Measured found;
+  if (twin) found.twin_version = twin->version();
+  constexpr int64_t kWarmUp = 4;
+  for (int64_t round = 0; round < kWarmUp + options.rounds; ++round) {
+    const LayerPass pass = twin ? twin->pass(round) : source.draw(round);
+    const double layer_seconds = layer.run(pass), dense_seconds = dense.run(pass);
+    const double twin_seconds = twin ? twin->run(round) : 0;
+    const auto [parts, busiest] = apart.run(pass);
+    if (round < kWarmUp) continue;
+    found.layer.push_back(layer_seconds);
+    found.dense.push_back(dense_seconds);
+    if (twin) found.twin.push_back(twin_seconds);
+    found.busiest.push_back(busiest);
+    for (const auto& [part, seconds] : parts) found.parts[part].push_back(seconds);
+  }
+  return found;
 }
 
 std::string line_of(const Json& row) {
@@ -149,11 +259,16 @@ std::string line_of(const Json& row) {
   for (const auto& [part, share] : row["shares"].items())
     shares +=
         fmt::format("{}{} {:.1f} %", shares.empty() ? "" : ", ", part, 100 * share.get<double>());
-  return fmt::format("T={} D={} E={} sublayers={} | {:.2f} ms | dense {:.2f} ms | {:.3f}x | {}",
-                     row["tokens"].get<int64_t>(), row["width"].get<int64_t>(),
-                     row["experts"].get<int64_t>(), row["sublayers"].get<int64_t>(),
-                     row["layer_ms"].get<double>(), row["dense_ms"].get<double>(),
-                     row["ratio"].get<double>(), shares);
+  std::string beside;
+  if (!row["speedup"].is_null()) {
+    beside = fmt::format(" | PyTorch {:.2f} ms | {:.2f}x", row["twin_ms"].get<double>(),
+                         row["speedup"].get<double>());
+  }
+  return fmt::format(
+      "T={} D={} E={} sublayers={} | {:.2f} ms | dense {:.2f} ms | {:.3f}x{} | busiest {:.2f} | {}",
+      row["tokens"].get<int64_t>(), row["width"].get<int64_t>(), row["experts"].get<int64_t>(),
+      row["sublayers"].get<int64_t>(), row["layer_ms"].get<double>(), row["dense_ms"].get<double>(),
+      row["ratio"].get<double>(), beside, row["busiest"].get<double>(), shares);
 }
 
 int run(const Options& options) {
@@ -165,20 +280,29 @@ int run(const Options& options) {
       sizes.push_back(parse_size(options, text));
   }
   Json rows = Json::array();
+  std::string twin_version;
   for (const Size& size : sizes) {
-    rows.push_back(measure(options, size, place));
+    const Measured found = measure(options, size, place);
+    twin_version = found.twin_version;
+    rows.push_back(to_json(size, found));
     const std::string line = line_of(rows.back());
     options.json ? log_line(line) : fmt::print("{}\n", line);
     std::fflush(stdout);
   }
   if (options.json) {
-    const Json out = {
-        {"device", place.device.str()},
-        {"threads", options.threads > 0 ? static_cast<size_t>(options.threads) : num_cores()},
-        {"rounds", options.rounds},
-        {"groups", options.groups},
-        {"shuffle", !options.no_shuffle},
-        {"sizes", rows}};
+    const ExpertsConfig& experts = sizes.front().config.experts;
+    const double capacity = experts.is_base() ? 0 : experts.training_capacity();
+    const Json out = {{"device", place.device.str()},
+                      {"threads", threads_of(options)},
+                      {"rounds", options.rounds},
+                      {"groups", options.groups},
+                      {"shuffle", options.router == "base" && !options.no_shuffle},
+                      {"router", options.router},
+                      {"capacity", capacity > 0 ? Json(capacity) : Json()},
+                      {"clusters", options.clusters},
+                      {"twin", twin_version.empty() ? Json() : Json(twin_version)},
+                      {"mode", options.twin.mode},
+                      {"sizes", rows}};
     fmt::print("{}\n", out.dump(2));
   }
   return 0;
@@ -188,8 +312,8 @@ int run(const Options& options) {
 
 void add_bench_layer(CLI::App& bench, Action& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      bench.add_subcommand("layer", "A BASE layer, beside a dense stack that computes as much");
+  CLI::App* command = bench.add_subcommand(
+      "layer", "A layer of experts, beside a dense stack that computes as much");
   command->footer(kFooter);
   command
       ->add_option("--size", options->sizes,
@@ -211,6 +335,20 @@ void add_bench_layer(CLI::App& bench, Action& chosen) {
       ->check(at_least(1))
       ->capture_default_str()
       ->type_name("G");
+  command->add_option("--router", options->router, "how tokens find their experts")
+      ->check(CLI::IsMember({"base", "sparsely_gated", "switch"}))
+      ->capture_default_str();
+  command
+      ->add_option("--capacity", options->capacity,
+                   "of an expert of a gated layer, as a factor of its share; 0: no limit; -1: the "
+                   "paper's")
+      ->capture_default_str()
+      ->type_name("C");
+  command->add_option("--clusters", options->clusters, "of tokens; 0: they are alike")
+      ->check(at_least(0))
+      ->capture_default_str()
+      ->type_name("N");
+  add_twin_options(*command, options->twin);
   command->add_flag("--no-shuffle", options->no_shuffle, "tokens are assigned where they stand");
   command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

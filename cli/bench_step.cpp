@@ -8,20 +8,21 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "ballast/comm/agreement.h"
 #include "ballast/comm/world.h"
 #include "ballast/model/model_size.h"
 #include "ballast/system/error.h"
-#include "ballast/system/file.h"
 #include "ballast/system/log.h"
 #include "ballast/system/parallel.h"
 #include "ballast/system/progress.h"
-#include "ballast/system/random.h"
-#include "ballast/training/trainer.h"
 #include "cli/at_least.h"
-#include "cli/child_process.h"
+#include "cli/bench_systems.h"
+#include "cli/bench_trainer.h"
 #include "cli/commands.h"
 #include "cli/median.h"
 #include "cli/number_list.h"
+#include "cli/twin_process.h"
+#include "cli/workers.h"
 
 namespace ballast::cli {
 namespace {
@@ -34,11 +35,19 @@ benchmarks/twin, in turns: a few steps here, a few there, so that noise meets bo
 With --experts a BASE model instead, its layer in the middle, beside a dense one, in turns: the same
 blocks, with feed-forwards wider by what an expert computes. The two do the same operations a token
 but for the affinities; one worker holds, and updates, all experts.
+With --systems those that the paper compares, of the same blocks, in turns, by any number of workers:
+  dense            data parallel
+  model_parallel   dense, each layer divided among all workers; where there are several
+  base, base_x3    BASE layers: one, three; --experts: experts, sublayers of all layers together
+  sparsely_gated   gates to two experts, and
+  switch           to one, in place of every other feed-forward, with the paper's capacities
 
 Examples
   ballast bench step                              both standard sizes, beside PyTorch if it is found
   ballast bench step --size 512,256,6,8,256,8     vocabulary, width, layers, heads, context, batch
   ballast bench step --experts 8,2                experts, sublayers of each[, routing groups]
+  ballast bench step --systems all --workers 2
+  ballast bench step --systems dense,base,switch --experts 16,6 --json
   ballast bench step --python /path/to/python --mode compile --json
 The twin needs a Python with torch: `make twin` makes one, and it is found by itself.
 
@@ -47,7 +56,11 @@ JSON keys (--json): device, threads, twin (PyTorch version, null: none), mode, s
   gflops_per_second, twin_step_ms, twin_tokens_per_second, speedup}; times are medians. With
   --experts also {experts, sublayers, groups, flops_per_token, fastest_ms, dense {hidden, parameters,
   flops_per_token, step_ms, fastest_ms}, ratio (step / dense step), ratio_per_flop, assign_share,
-  exchange_share (of the step, in the assignment and in messages to other workers)}.
+  exchange_share (of the step, in the assignment and in messages to other workers)}. With --systems:
+  device, threads (0: each its share), workers, sizes, a list of {vocabulary, width, layers, heads,
+  context, batch, experts, systems, a list of {system, words, parameters, active (those a token meets),
+  flops_per_token, step_ms, fastest_ms, tokens_per_second (of all workers), of_dense (tokens/s by
+  those of dense; null: it was not measured)}}.
 )";
 
 struct Size {
@@ -57,9 +70,11 @@ struct Size {
 struct Options {
   std::vector<std::string> sizes = {"256,128,4,4,128,16", "4096,256,6,4,256,8"};
   std::vector<std::string> experts = {};  // none: dense models
-  std::string device = "auto", python, mode = "eager";
+  std::string device = "auto", systems;
   int64_t threads = 0, rounds = 7, steps = 5;
-  bool no_twin = false, json = false;
+  bool json = false;
+  TwinOptions twin = {};
+  WorkerOptions workers = {};
 };
 
 Size parse_size(const std::string& text) {
@@ -68,29 +83,7 @@ Size parse_size(const std::string& text) {
   return {n[0], n[1], n[2], n[3], n[4], n[5]};
 }
 
-// The repository's or the packed folder's benchmarks/twin, seen from the program.
-fs::path twin_folder() {
-  const fs::path program = fs::read_symlink("/proc/self/exe").parent_path();
-  for (const fs::path& up : {program / ".." / "..", program / ".."}) {
-    if (fs::exists(up / "benchmarks" / "twin" / "step_twin.py"))
-      return fs::canonical(up / "benchmarks" / "twin");
-  }
-  return {};
-}
-
-std::string find_python(const Options& options, const fs::path& twin) {
-  if (!options.python.empty()) {
-    return options.python.find('/') == std::string::npos ? options.python
-                                                         : fs::absolute(options.python).string();
-  }
-  const fs::path own = twin / ".." / ".." / ".deps" / "twin" / "bin" / "python";
-  return fs::exists(own) ? fs::absolute(own).lexically_normal().string() : "python3";
-}
-
-std::unique_ptr<ChildProcess> start_twin(const Options& options, const Size& size,
-                                         const ComputePlace& place, std::string& twin_version) {
-  const fs::path folder = twin_folder();
-  if (options.no_twin || folder.empty()) return nullptr;
+Twin start_twin(const Options& options, const Size& size, const ComputePlace& place) {
   const Json arguments = {
       {"vocabulary", size.vocabulary},
       {"width", size.width},
@@ -100,18 +93,8 @@ std::unique_ptr<ChildProcess> start_twin(const Options& options, const Size& siz
       {"batch", size.batch},
       {"threads", options.threads > 0 ? static_cast<size_t>(options.threads) : num_cores()},
       {"device", place.device.is_cpu() ? "cpu" : "cuda"},
-      {"mode", options.mode}};
-  try {
-    auto twin = std::make_unique<ChildProcess>(
-        std::vector<std::string>{find_python(options, folder), "step_twin.py", arguments.dump()},
-        folder.string());
-    twin_version = Json::parse(twin->read_line()).at("ready");
-    return twin;
-  } catch (const UserError& error) {
-    if (!options.python.empty()) throw;
-    log_warning("no PyTorch to compare with: {} (`make twin` installs one)", error.what());
-    return nullptr;
-  }
+      {"mode", options.twin.mode}};
+  return start_twin(options.twin, "step_twin.py", arguments.dump());
 }
 
 Config config_of(const Options& options, const Size& size) {
@@ -155,18 +138,6 @@ Config dense_peer(Config config) {
   return config;
 }
 
-Trainer make_trainer(const Config& config, const ComputePlace& place, Communicator& workers) {
-  RandomStream random(1, "bench");
-  const auto vocabulary = static_cast<uint64_t>(config.model.vocabulary);
-  std::vector<int64_t> tokens(
-      static_cast<size_t>(config.training.batch * config.model.context * 8 + 1));
-  for (int64_t& token : tokens) token = static_cast<int64_t>(random.below(vocabulary));
-  return Trainer(
-      config, place,
-      {{tokens_in_memory(std::move(tokens), {.name = "random tokens", .format = "memory"}), 1.0}},
-      workers);
-}
-
 Json row_of(const Config& config, const std::vector<double>& seconds) {
   const auto tokens = static_cast<double>(config.training.batch * config.model.context);
   const ModelSize counted = model_size(config);
@@ -189,17 +160,18 @@ Json row_of(const Config& config, const std::vector<double>& seconds) {
 Json measure(const Options& options, const Size& size, const ComputePlace& place,
              std::string& twin_version) {
   const auto world = open_world({.kind = WorldKind::kSingle});
-  Trainer trainer = make_trainer(config_of(options, size), place, world->everyone());
-  const auto twin = start_twin(options, size, place, twin_version);
+  Trainer trainer = make_bench_trainer(config_of(options, size), place, world->everyone());
+  const Twin twin = start_twin(options, size, place);
+  if (twin.process != nullptr) twin_version = twin.version;
   std::vector<double> ours, theirs;
   for (int64_t round = 0; round <= options.rounds; ++round) {  // the first warms up
     for (int64_t i = 0; i < options.steps; ++i) {
       const double seconds = trainer.step().seconds;
       if (round > 0) ours.push_back(seconds);
     }
-    if (twin == nullptr) continue;
-    twin->write_line(std::to_string(options.steps));
-    const auto seconds = Json::parse(twin->read_line()).get<std::vector<double>>();
+    if (twin.process == nullptr) continue;
+    twin.process->write_line(std::to_string(options.steps));
+    const auto seconds = Json::parse(twin.process->read_line()).get<std::vector<double>>();
     if (round > 0) theirs.insert(theirs.end(), seconds.begin(), seconds.end());
   }
   Json row = row_of(trainer.config(), ours);
@@ -214,8 +186,8 @@ Json measure(const Options& options, const Size& size, const ComputePlace& place
 
 Json measure_experts(const Options& options, const Config& config, const ComputePlace& place) {
   const auto world = open_world({.kind = WorldKind::kSingle});
-  Trainer sparse = make_trainer(config, place, world->everyone());
-  Trainer dense = make_trainer(dense_peer(config), place, world->everyone());
+  Trainer sparse = make_bench_trainer(config, place, world->everyone());
+  Trainer dense = make_bench_trainer(dense_peer(config), place, world->everyone());
   std::vector<double> ours, theirs, assign_shares, exchange_shares;
   for (int64_t round = 0; round <= options.rounds; ++round) {  // the first warms up
     for (int64_t i = 0; i < options.steps; ++i) {
@@ -265,7 +237,7 @@ std::string line_of(const Options& options, const Json& row, const std::string& 
         number(row["ratio"]), number(row["ratio_per_flop"]), 100 * number(row["assign_share"]),
         100 * number(row["exchange_share"]));
   } else if (!row["speedup"].is_null()) {
-    beside = fmt::format(" | PyTorch {} {} {:.2f} ms | {:.2f}x", options.mode, twin_version,
+    beside = fmt::format(" | PyTorch {} {} {:.2f} ms | {:.2f}x", options.twin.mode, twin_version,
                          number(row["twin_step_ms"]), number(row["speedup"]));
   }
   return fmt::format(
@@ -273,6 +245,59 @@ std::string line_of(const Options& options, const Json& row, const std::string& 
       whole("vocabulary"), whole("width"), whole("layers"), whole("heads"), whole("context"),
       whole("batch"), number(row["step_ms"]), number(row["tokens_per_second"]),
       number(row["gflops_per_second"]), beside);
+}
+
+SystemExperts experts_of_systems(const Options& options) {
+  if (options.experts.empty()) return {};
+  if (options.experts.size() > 1) fail("--experts: want it once with --systems");
+  auto n = parse_numbers({"--experts", "experts,sublayers,groups", 2}, options.experts.front());
+  if (n[1] < 1) fail("--experts: want at least 1 sublayer, got \"{}\"", options.experts.front());
+  n.resize(3, 0);
+  return {n[0], n[1], n[2]};
+}
+
+int run_systems(const Options& options, World& world) {
+  Communicator& workers = world.everyone();
+  const SystemExperts experts = experts_of_systems(options);
+  const auto names = parse_systems(options.systems, workers.size());
+  std::vector<std::vector<Config>> configs;  // of each size; all is checked first
+  for (const std::string& text : options.sizes) {
+    const Config dense = config_of(options, parse_size(text));
+    configs.emplace_back();
+    for (const std::string& name : names)
+      configs.back().push_back(config_of_system(name, dense, experts, workers.size()));
+  }
+  ComputePlace place;
+  const PlaceRequest request{
+      .device = options.device, .threads = options.threads, .on_machine = world.place()};
+  all_or_none(workers, [&] { place = choose_place(request); }, {"device"});
+  world.compute_on(place.device);
+  Json rows = Json::array();
+  for (const auto& of_size : configs) {
+    const ModelConfig& m = of_size.front().model;
+    rows.push_back({{"vocabulary", m.vocabulary},
+                    {"width", m.width},
+                    {"layers", m.layers},
+                    {"heads", m.heads},
+                    {"context", m.context},
+                    {"batch", of_size.front().training.batch},
+                    {"experts", experts.count},
+                    {"systems", measure_systems(names, of_size, {options.rounds, options.steps},
+                                                place, workers)}});
+    if (workers.rank() != 0) continue;
+    for (const Json& system : rows.back()["systems"]) {
+      const std::string line = line_of_system(rows.back(), system);
+      options.json ? log_line(line) : fmt::print("{}\n", line);
+    }
+    std::fflush(stdout);
+  }
+  if (workers.rank() != 0 || !options.json) return 0;
+  const Json out = {{"device", place.device.str()},
+                    {"threads", options.threads},
+                    {"workers", workers.size()},
+                    {"sizes", rows}};
+  fmt::print("{}\n", out.dump(2));
+  return 0;
 }
 
 int run(const Options& options) {
@@ -307,11 +332,20 @@ int run(const Options& options) {
         {"device", place.device.str()},
         {"threads", options.threads > 0 ? static_cast<size_t>(options.threads) : num_cores()},
         {"twin", twin_version.empty() ? Json() : Json(twin_version)},
-        {"mode", options.mode},
+        {"mode", options.twin.mode},
         {"sizes", rows}};
     fmt::print("{}\n", out.dump(2));
   }
   return 0;
+}
+
+int run_or_launch(const Options& options) {
+  if (options.systems.empty()) {
+    if (options.workers.workers > 0) fail("--workers: want --systems with it");
+    return run(options);
+  }
+  if (must_launch(options.workers)) return launch_workers(options.workers, {}, {});
+  return run_as_worker(options.workers, [&](World& world) { return run_systems(options, world); });
 }
 
 }  // namespace
@@ -344,13 +378,15 @@ void add_bench_step(CLI::App& bench, Action& chosen) {
       ->check(at_least(1))
       ->capture_default_str()
       ->type_name("N");
-  command->add_option("--python", options->python, "a Python with torch")->type_name("PATH");
-  command->add_option("--mode", options->mode, "how the twin runs")
-      ->check(CLI::IsMember({"eager", "compile"}))
-      ->capture_default_str();
-  command->add_flag("--no-twin", options->no_twin, "measure ours alone");
+  command
+      ->add_option("--systems", options->systems,
+                   "all, or names with commas between: dense, model_parallel, base, base_x3, "
+                   "sparsely_gated, switch")
+      ->type_name("NAMES");
+  add_worker_options(*command, options->workers);
+  add_twin_options(*command, options->twin);
   command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+  command->callback([options, &chosen] { chosen = [options] { return run_or_launch(*options); }; });
 }
 
 }  // namespace ballast::cli

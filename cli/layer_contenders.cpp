@@ -8,7 +8,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
+#include "ballast/experts/base_router.h"
+#include "ballast/experts/gate_router.h"
 #include "ballast/experts/row_exchange.h"
 #include "ballast/experts/shuffle.h"
 #include "ballast/kernels/layer_norm.h"
@@ -61,6 +64,18 @@ double seconds_of(const LayerPass& pass, const std::function<Tensor(const Tensor
   return timer.take_seconds();
 }
 
+std::unique_ptr<Router> make_router(const Config& config, ParameterTable& table,
+                                    Communicator& workers) {
+  if (config.experts.is_base()) return std::make_unique<BaseRouter>(config, 0, table, workers);
+  return std::make_unique<GateRouter>(config, 0, table, workers);
+}
+
+double busiest_of(const ExpertRows& rows_of_expert) {
+  const std::vector<int64_t> rows = rows_of_expert.counts_on_host();
+  const auto all = static_cast<double>(std::accumulate(rows.begin(), rows.end(), int64_t{0}));
+  return static_cast<double>(std::ranges::max(rows)) * static_cast<double>(rows.size()) / all;
+}
+
 // A part of a layer on inputs of its own, so that its backward is apart too.
 class TimedStage {
  public:
@@ -75,7 +90,7 @@ class TimedStage {
 
   const Tensor& output() const { return output_; }
 
-  // The gradients of the inputs.
+  // The gradients of the inputs; undefined: it does not depend on that one.
   Tensors backward(const Tensor& gradient) {
     timer_.begin(gradient.device());
     torch::autograd::backward({output_}, {gradient});
@@ -106,7 +121,13 @@ double WholeLayer::run(const LayerPass& pass) {
   return seconds;
 }
 
-DenseStack::DenseStack(const Config& config, const ComputePlace& place) {
+at::Tensor WholeLayer::gate() const {
+  return table_.view(table_.master(), table_.segment("layer.0.gate.weight"))
+      .to(at::kCPU, at::kFloat);
+}
+
+DenseStack::DenseStack(const Config& config, const ComputePlace& place)
+    : times_(config.experts.experts_of_token()) {
   const int64_t d = config.model.width, f = config.model.feed_forward_width();
   for (int64_t i = 0; i < config.experts.sublayers_of_layer(); ++i) {
     const auto part = [&](const char* name, std::vector<int64_t> shape,
@@ -127,7 +148,8 @@ DenseStack::DenseStack(const Config& config, const ComputePlace& place) {
 }
 
 double DenseStack::run(const LayerPass& pass) {
-  return seconds_of(pass, [&](const Tensor& tokens) {
+  const LayerPass repeated{pass.tokens.repeat({times_, 1}), pass.gradient.repeat({times_, 1})};
+  return seconds_of(repeated, [&](const Tensor& tokens) {
     Tensor h = tokens;
     for (const Sublayer& s : sublayers_) {
       h = h +
@@ -146,7 +168,7 @@ const std::vector<std::string>& LayerInParts::parts() {
 LayerInParts::LayerInParts(const Config& config, const ComputePlace& place, Communicator& workers)
     : config_(config),
       workers_(workers),
-      router_(config, 0, table_, workers),
+      router_(make_router(config, table_, workers)),
       experts_({.width = config.model.width,
                 .hidden = config.model.feed_forward_width(),
                 .sublayers = config.experts.sublayers_of_layer(),
@@ -155,24 +177,28 @@ LayerInParts::LayerInParts(const Config& config, const ComputePlace& place, Comm
   fill(table_, place);
 }
 
-std::map<std::string, double> LayerInParts::run(const LayerPass& pass) {
+RowExchange LayerInParts::draw_shuffle(const LayerPass& pass, const TrainingRoute& route) {
+  timers_["shuffle"].begin(pass.tokens.device());
+  RowExchange mix = shuffle_way(
+      route, 0, {.groups = route.groups, .tokens_of_group = pass.tokens.size(0) / route.groups},
+      pass.tokens.device());
+  timers_["shuffle"].end();
+  return mix;
+}
+
+LayerInParts::Times LayerInParts::run(const LayerPass& pass) {
   const Routing routing = routing_of(config_, pass.step);
-  const TrainingRoute& route = *routing.training;
   const at::Device device = pass.tokens.device();
-  RowExchange mix;
-  if (route.shuffle) {
-    timers_["shuffle"].begin(device);
-    mix = shuffle_way(
-        route, 0, {.groups = route.groups, .tokens_of_group = pass.tokens.size(0) / route.groups},
-        device);
-    timers_["shuffle"].end();
-  }
+  const bool shuffles = router_->shuffles(routing);
+  const RowExchange mix = shuffles ? draw_shuffle(pass, *routing.training) : RowExchange();
   TimedStage mixing(timers_["exchange"], {pass.tokens}, [&](const Tensors& x) {
-    return route.shuffle ? exchange(workers_, x[0], mix, {"shuffle"}) : x[0];
+    return shuffles ? exchange(workers_, x[0], mix, {"shuffle"}) : x[0];
   });
-  timers_["assign"].begin(device);
-  const Routes routes = router_.route(mixing.output(), routing);
-  timers_["assign"].end();
+  Routes routes;
+  TimedStage routed(timers_["assign"], {mixing.output()}, [&](const Tensors& x) {
+    routes = router_->route(x[0], routing);
+    return routes.weights.defined() ? routes.weights : x[0];
+  });
   TimedStage going(timers_["exchange"], {mixing.output()}, [&](const Tensors& x) {
     return exchange(workers_, x[0], routes.dispatch.way, {"to experts"});
   });
@@ -180,26 +206,39 @@ std::map<std::string, double> LayerInParts::run(const LayerPass& pass) {
     return experts_.forward(x[0], routes.dispatch.rows_of_expert);
   });
   TimedStage gating(timers_["gate"], {going.output(), computing.output()},
-                    [&](const Tensors& x) { return router_.at_experts(x[0], x[1], routes); });
+                    [&](const Tensors& x) { return router_->at_experts(x[0], x[1], routes); });
   TimedStage coming(timers_["exchange"], {gating.output()}, [&](const Tensors& x) {
-    return exchange_back(workers_, x[0], routes.dispatch.way, {"from experts"});
+    return send_back(workers_, x[0], routes.dispatch.way, {"from experts"});
   });
-  TimedStage unmixing(timers_["exchange"], {coming.output()}, [&](const Tensors& x) {
-    return route.shuffle ? exchange_back(workers_, x[0], mix, {"shuffle back"}) : x[0];
+  const bool weighs = routes.weights.defined();
+  TimedStage home(timers_[weighs ? "gate" : "exchange"],
+                  {mixing.output(), coming.output(), routed.output()}, [&](const Tensors& x) {
+                    if (weighs) routes.weights = x[2];
+                    return router_->at_tokens(x[0], x[1], routes);
+                  });
+  TimedStage unmixing(timers_["exchange"], {home.output()}, [&](const Tensors& x) {
+    return shuffles ? exchange_back(workers_, x[0], mix, {"shuffle back"}) : x[0];
   });
 
-  const Tensor of_coming = unmixing.backward(pass.gradient).front();
-  const Tensors of_gating = gating.backward(coming.backward(of_coming).front());
+  const Tensors of_home = home.backward(unmixing.backward(pass.gradient).front());
+  const Tensors of_gating = gating.backward(coming.backward(of_home[1]).front());
   const Tensor of_computing = computing.backward(of_gating[1]).front();
   timers_["gate"].begin(device);
-  const Tensor of_going = of_computing + of_gating[0];
+  const Tensor of_going = of_gating[0].defined() ? of_computing + of_gating[0] : of_computing;
   timers_["gate"].end();
-  mixing.backward(going.backward(of_going).front());
+  Tensor of_mixing = going.backward(of_going).front();
+  if (weighs) {
+    const Tensor of_routed = routed.backward(of_home[2]).front();
+    timers_["gate"].begin(device);
+    of_mixing = of_mixing + of_routed + of_home[0];
+    timers_["gate"].end();
+  }
+  mixing.backward(of_mixing);
 
-  learn_prices(router_, config_, pass.step);
-  std::map<std::string, double> seconds;
-  for (const std::string& part : parts()) seconds[part] = timers_[part].take_seconds();
-  return seconds;
+  learn_prices(*router_, config_, pass.step);
+  Times times{.busiest = busiest_of(routes.dispatch.rows_of_expert)};
+  for (const std::string& part : parts()) times.seconds[part] = timers_[part].take_seconds();
+  return times;
 }
 
 }  // namespace ballast::cli

@@ -5,13 +5,14 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "ballast/comm/communicator.h"
 #include "ballast/config/config.h"
-#include "ballast/experts/base_router.h"
 #include "ballast/experts/expert_layer.h"
+#include "ballast/experts/router.h"
 #include "ballast/experts/routing_stats.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/model/device.h"
@@ -25,11 +26,13 @@ struct LayerPass {
   uint64_t step = 0;  // decides the shuffle
 };
 
-// A BASE layer in training. All take `config.model`'s width and `config.experts`, groups resolved.
+// A layer of experts in training. All take `config.model`'s width and `config.experts`, groups
+// resolved.
 class WholeLayer {
  public:
   WholeLayer(const Config& config, const ComputePlace& place, Communicator& workers);
   double run(const LayerPass& pass);  // forward and backward; seconds
+  at::Tensor gate() const;            // [E, D] of a gated layer, in fp32 on the CPU
 
  private:
   Config config_;
@@ -37,7 +40,8 @@ class WholeLayer {
   ExpertLayer layer_;
 };
 
-// All tokens through the residual sublayers of one expert, of the blocks' kernels.
+// All tokens through the residual sublayers of one expert, of the blocks' kernels; as often as a
+// token has experts.
 class DenseStack {
  public:
   DenseStack(const Config& config, const ComputePlace& place);
@@ -47,6 +51,7 @@ class DenseStack {
   struct Sublayer {
     const Parameter &norm, &norm_bias, &up, &up_bias, &down, &down_bias;
   };
+  const int64_t times_;
   ParameterTable table_;
   std::vector<Sublayer> sublayers_;
 };
@@ -54,18 +59,26 @@ class DenseStack {
 // The steps of ExpertLayer::forward one by one, each with its backward, to see what they take.
 class LayerInParts {
  public:
-  // shuffle: drawing it; assign: affinities, assignment and where tokens go; exchange: moving rows,
-  // to the experts, back, and for the shuffle; experts; gate.
+  // shuffle: drawing it; assign: affinities, assignment and where tokens go, of a gate also its
+  // gradient; exchange: moving rows, to the experts, back, and for the shuffle; experts; gate:
+  // weights times outputs.
   static const std::vector<std::string>& parts();
 
   LayerInParts(const Config& config, const ComputePlace& place, Communicator& workers);
-  std::map<std::string, double> run(const LayerPass& pass);  // seconds of each part
+
+  struct Times {
+    std::map<std::string, double> seconds = {};  // of each part
+    double busiest = 1;                     // rows of the expert that has most, by the mean of all
+  };
+  Times run(const LayerPass& pass);
 
  private:
+  RowExchange draw_shuffle(const LayerPass& pass, const TrainingRoute& route);
+
   Config config_;
   Communicator& workers_;
   ParameterTable table_;
-  BaseRouter router_;
+  std::unique_ptr<Router> router_;
   ExpertStack experts_;
   std::map<std::string, DeviceTimer> timers_;
 };

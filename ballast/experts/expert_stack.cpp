@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "ballast/kernels/expert_products.h"
 #include "ballast/parameters/weight_deviation.h"
 
 namespace ballast {
@@ -37,9 +38,10 @@ ExpertStack::ExpertStack(const ExpertShape& shape, const std::string& name, Para
 }
 
 at::Tensor ExpertStack::forward(const at::Tensor& x, const ExpertRows& rows_of_expert) const {
+  const at::Tensor& up = sublayers_.front().up.value;  // [E, F, D]
+  const ExpertRows rows = with_counts_if_worth(rows_of_expert, x.size(0), up.size(1) * up.size(2));
   at::Tensor h = x;
-  for (const ExpertWeights& weights : sublayers_)
-    h = expert_feed_forward(h, rows_of_expert, weights);
+  for (const ExpertWeights& weights : sublayers_) h = expert_feed_forward(h, rows, weights);
   return h;
 }
 

@@ -23,6 +23,14 @@ ProductWay choose_product_way(const std::vector<int64_t>& rows_of_expert, int64_
   return block - mean <= kMostExtra ? ProductWay::kPadded : ProductWay::kGrouped;
 }
 
+ExpertRows with_counts_if_worth(const ExpertRows& rows, int64_t num_rows, int64_t weights) {
+  // The wait is some 0.03 ms, one product of this many operations as well; a layer has six or more.
+  constexpr double kWorthWaiting = 2e10;
+  const double operations = 2 * static_cast<double>(num_rows) * static_cast<double>(weights);
+  if (!rows.counts.empty() || !rows.ends.defined() || operations < kWorthWaiting) return rows;
+  return ExpertRows(rows.ends, rows.counts_on_host());
+}
+
 int64_t rows_of_block(const std::vector<int64_t>& rows_of_expert) {
   constexpr int64_t kTile = 16;
   const int64_t most = rows_of_expert.empty() ? 0 : *std::ranges::max_element(rows_of_expert);

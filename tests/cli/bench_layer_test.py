@@ -49,6 +49,27 @@ class BenchLayer(Bench):
             weights = size["sublayers"] * 2 * size["width"] * 4 * size["width"]
             self.assertEqual(size["gflops"], 6e-9 * weights * size["tokens"])
 
+    def test_gated_layers_with_and_without_capacity(self):
+        for router, choices in [("switch", 1), ("sparsely_gated", 2)]:
+            found = self.measured("layer", "--router", router, "--size", "96,16,4,2", "--rounds", 2, "--no-twin")
+            self.assertEqual((found["router"], found["capacity"], found["shuffle"], found["twin"]), (router, None, False, None))
+            size = found["sizes"][0]
+            self.assertEqual(size["experts_of_token"], choices)
+            self.assertEqual(size["gflops"], 6e-9 * choices * 2 * 2 * 16 * 64 * 96)
+            self.assertGreater(size["busiest"], 1, "96 tokens of clusters are not divided equally by chance")
+            self.assertLessEqual(size["busiest"], 4)
+            self.assertIsNone(size["speedup"])
+            self.assertEqual(size["parts_ms"]["shuffle"], 0)
+            for part in ["assign", "exchange", "experts", "gate"]:
+                self.assertGreater(size["parts_ms"][part], 0, part)
+        found = self.measured("layer", "--router", "switch", "--capacity", 1.25, "--size", "96,16,4,1", "--rounds", 1, "--clusters", 0)
+        self.assertEqual((found["capacity"], found["clusters"], found["twin"]), (1.25, 0, None))
+        self.assertEqual(found["sizes"][0]["busiest"], 1, "places are computed, whoever stands there")
+
+    def test_base_layers_have_no_twin(self):
+        found = self.measured("layer", "--size", "96,16,4,1", "--rounds", 1)
+        self.assertEqual((found["router"], found["twin"]), ("base", None))
+
     def test_without_the_shuffle_nothing_is_drawn(self):
         found = self.measured("layer", "--size", "96,16,4,2", "--rounds", 1, "--no-shuffle", "--groups", 3)
         self.assertEqual((found["groups"], found["shuffle"]), (3, False))
@@ -68,6 +89,9 @@ class BenchLayer(Bench):
         self.refused("layer", "--size", "96,16,0,2", says="experts.count")
         self.refused("layer", "--size", "96,16,4,0", says="--size: want at least 1 sublayer")
         self.refused("layer", "--size", "96,16,4,2", "--groups", 5, says="--groups: 5 groups do not divide 96 tokens")
+        self.refused("layer", "--router", "best", says="--router")
+        self.refused("layer", "--capacity=-2", says="experts.capacity")
+        self.refused("layer", "--router", "switch", "--python", "/no/python", "--size", "96,16,4,1", says="/no/python")
         for option in ["--groups", "--rounds"]:
             self.refused("layer", option, 0, says="at least 1")
         self.refused("layer", "--threads", -1, says="at least 0")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/kernels/expert_products.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 namespace ballast {
@@ -24,6 +25,14 @@ TEST(ProductWay, UnequalRowsAreGroupedUnlessEachExpertHasMany) {
 
 TEST(ProductWay, FewRowsAreFilledUpWhateverTheirShares) {
   EXPECT_EQ(choose_product_way({200, 0, 0, 8}, kMatrix), ProductWay::kPadded);
+}
+
+TEST(ProductWay, CountsAreWaitedForWhereProductsAreLarge) {
+  const ExpertRows rows(at::tensor({3, 3, 10}, at::kInt));
+  EXPECT_TRUE(with_counts_if_worth(rows, 10, kMatrix).counts.empty());
+  const ExpertRows known = with_counts_if_worth(rows, 100'000, kMatrix);
+  EXPECT_EQ(known.counts, (std::vector<int64_t>{3, 0, 7}));
+  EXPECT_TRUE(known.ends.is_same(rows.ends));
 }
 
 TEST(ProductWay, ABlockHoldsTheMostRowsOfAnExpert) {

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench_trainer.h"
+
+#include <utility>
+#include <vector>
+
+#include "ballast/system/random.h"
+
+namespace ballast::cli {
+
+Trainer make_bench_trainer(const Config& config, const ComputePlace& place,
+                           const WorkerGrid& grid) {
+  RandomStream random(1, "bench");
+  const auto vocabulary = static_cast<uint64_t>(config.model.vocabulary);
+  std::vector<int64_t> tokens(
+      static_cast<size_t>(config.training.batch * config.model.context * 8 + 1));
+  for (int64_t& token : tokens) token = static_cast<int64_t>(random.below(vocabulary));
+  return Trainer(
+      config, place,
+      {{tokens_in_memory(std::move(tokens), {.name = "random tokens", .format = "memory"}), 1.0}},
+      grid);
+}
+
+}  // namespace ballast::cli

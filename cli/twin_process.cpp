@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/twin_process.h"
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "ballast/system/error.h"
+#include "ballast/system/file.h"
+#include "ballast/system/log.h"
+
+namespace ballast::cli {
+namespace {
+
+// The repository's or the packed folder's benchmarks/twin, seen from the program.
+fs::path twin_folder(const std::string& script) {
+  const fs::path program = fs::read_symlink("/proc/self/exe").parent_path();
+  for (const fs::path& up : {program / ".." / "..", program / ".."}) {
+    if (fs::exists(up / "benchmarks" / "twin" / script))
+      return fs::canonical(up / "benchmarks" / "twin");
+  }
+  return {};
+}
+
+std::string find_python(const TwinOptions& options, const fs::path& twin) {
+  if (!options.python.empty()) {
+    return options.python.find('/') == std::string::npos ? options.python
+                                                         : fs::absolute(options.python).string();
+  }
+  const fs::path own = twin / ".." / ".." / ".deps" / "twin" / "bin" / "python";
+  return fs::exists(own) ? fs::absolute(own).lexically_normal().string() : "python3";
+}
+
+}  // namespace
+
+void add_twin_options(CLI::App& command, TwinOptions& options) {
+  command.add_option("--python", options.python, "a Python with torch")->type_name("PATH");
+  command.add_option("--mode", options.mode, "how the twin runs")
+      ->check(CLI::IsMember({"eager", "compile"}))
+      ->capture_default_str();
+  command.add_flag("--no-twin", options.no_twin, "measure ours alone");
+}
+
+Twin start_twin(const TwinOptions& options, const std::string& script,
+                const std::string& arguments) {
+  const fs::path folder = twin_folder(script);
+  if (options.no_twin || folder.empty()) return {};
+  try {
+    Twin twin{.process = std::make_unique<ChildProcess>(
+                  std::vector<std::string>{find_python(options, folder), script, arguments},
+                  folder.string())};
+    twin.version = nlohmann::json::parse(twin.process->read_line()).at("ready");
+    return twin;
+  } catch (const UserError& error) {
+    if (!options.python.empty()) throw;
+    log_warning("no PyTorch to compare with: {} (`make twin` installs one)", error.what());
+    return {};
+  }
+}
+
+}  // namespace ballast::cli
