@@ -140,8 +140,7 @@ void initialize_from(TrainingRun& training, const TrainRequest& request, Communi
   training.save_start();
   if (workers.rank() != 0) return;
   log_info("weights from {}", request.initial_weights.string());
-  if (!result.fresh.empty())
-    log_info("not in them, fresh: {}", fmt::join(result.fresh, ", "));
+  if (!result.fresh.empty()) log_info("not in them, fresh: {}", fmt::join(result.fresh, ", "));
   if (!result.left_out.empty())
     log_warning("not part of this model, left out: {}", fmt::join(result.left_out, ", "));
 }
