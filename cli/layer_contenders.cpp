@@ -2,11 +2,11 @@
 #include "cli/layer_contenders.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/randn.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
 
@@ -24,15 +24,29 @@ namespace {
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
 
-// Fresh weights, but none of the projections zero: products with zeros may take less time.
+// The deviation of weights like those of a fresh layer; but no projection is zero: products with
+// zeros may take less time.
+double deviation_of(const Segment& segment) {
+  switch (segment.initialization.kind) {
+    case Initialization::Kind::kNormal:
+      return segment.initialization.deviation;
+    case Initialization::Kind::kOrthogonal:
+      return segment.initialization.gain / std::sqrt(static_cast<double>(segment.shape.back()));
+    default:
+      return kWeightDeviation;
+  }
+}
+
+// Drawn where they are used: a billion would take the host a minute.
 void fill(ParameterTable& table, const ComputePlace& place) {
   table.allocate({.device = place.device, .working = place.working, .master = place.master});
-  table.initialize(1);
   for (const Segment& segment : table.segments()) {
-    if (segment.shape.size() < 2 || segment.initialization.kind != Initialization::Kind::kZero)
-      continue;
-    table.view(table.master(), segment)
-        .copy_(at::randn(segment.shape, table.master().options()) * kWeightDeviation);
+    const Tensor weights = table.view(table.master(), segment);
+    if (segment.shape.size() > 1) {
+      weights.normal_(0, deviation_of(segment));
+    } else if (segment.initialization.kind == Initialization::Kind::kOne) {
+      weights.fill_(1);
+    }
   }
   table.copy_master_to_working();
 }
