@@ -123,6 +123,7 @@ TrainingData open_data_together(Config& config, const std::filesystem::path& run
               },
               {"open data"});
   check_same_data(workers, config, data);
+  check_model_parallel(config, workers.size());  // the vocabulary is known now
   return data;
 }
 

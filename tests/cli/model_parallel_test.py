@@ -8,7 +8,9 @@ import signal
 import subprocess
 import unittest
 
+import numpy
 from in_folder import BALLAST, InFolder
+from safetensors.numpy import load_file
 from workers_test import wait_for_steps, workers_of
 
 # The vocabulary of bytes is 257, which nothing divides.
@@ -88,10 +90,22 @@ class ModelParallel(InFolder):
             files = {path.name for path in (self.folder / run / "checkpoints" / "step_00000010").iterdir() if path.name.startswith("model")}
             parts = {f"model.{shard}-of-{first[1]}.safetensors" for shard in range(1, first[1])}
             self.assertEqual(files, {"model.safetensors", *parts})
+            self.assert_same_tensors(run, "one")
             shutil.rmtree(self.folder / run / "checkpoints" / "step_00000020")
             again = self.run_well("train", "--run", run, "--resume", "auto", "--workers", second[0], "--model-parallel", second[1])
             self.assertIn("step_00000010", again.stderr)
             self.assert_losses_near(run, self.losses("one"), 1e-9)
+
+    # As the official reader sees them.
+    def assert_same_tensors(self, run, other):
+        def read(name):
+            files = (self.folder / name / "checkpoints" / "step_00000010").glob("*.safetensors")
+            return {tensor: values for file in files for tensor, values in load_file(file).items()}
+
+        got, expected = read(run), read(other)
+        self.assertEqual(got.keys(), expected.keys())
+        for name, values in expected.items():
+            numpy.testing.assert_allclose(got[name], values, rtol=0, atol=1e-8, err_msg=name)
 
     def test_weights_go_from_a_divided_model_to_a_whole_one_and_back(self):
         self.run_well("train", *TINY, "--training.steps=5", "--run", "a", "--workers", 2, "--model-parallel", 2)
@@ -111,6 +125,11 @@ class ModelParallel(InFolder):
         self.refused("train", *TINY, "--run", "r", "--model.hidden=33", "--workers", 2, "--model-parallel", 2, says="model.hidden: 33 columns")
         self.refused("train", *TINY, *EXPERTS, "--run", "r", "--experts.count=2", "--workers", 4, "--model-parallel", 2, says="experts.count: 2 experts")
         self.refused("train", *TINY, "--run", "r", "--model-parallel", 0, says="training.model_parallel: want a value from 1")
+        self.assertFalse((self.folder / "r").exists(), "nothing is left behind")
+        tokens = self.folder / "tokens.bin"  # of nanoGPT: five different ones, too few for four workers of two each
+        tokens.write_bytes(numpy.tile(numpy.arange(5, dtype=numpy.uint16), 2000).tobytes())
+        self.refused("train", *TINY, "--run", "r", "--data", tokens, "--workers", 4, "--model-parallel", 4, "--model.vocabulary=5",
+                     says="model.vocabulary: 5 tokens are too few for 4 workers")
         self.assertFalse((self.folder / "r").exists(), "nothing is left behind")
         self.run_well("train", *TINY, "--training.steps=1", "--run", "r")
         for command in (["eval", "r"], ["generate", "r"]):
