@@ -17,6 +17,8 @@ using at::Tensor;
 using test::compute;
 using test::expect_near;
 using test::home;
+using test::kBf16;
+using test::kFp32;
 using test::Layer;
 using test::LayerShape;
 using test::lone_worker;
@@ -24,8 +26,6 @@ using test::MemoryTape;
 using test::on_gpu;
 using test::Outcome;
 using test::random_rows;
-using test::relative_error;
-using test::row_errors;
 using test::StalledGpu;
 
 class BaseLayerCuda : public testing::Test {
@@ -87,32 +87,8 @@ TEST_F(BaseLayerCuda, RoutesAtTestTimeAsTheCpuDoes) {
   }
 }
 
-// Against the CPU in double, with weights and tokens as rounded. `bound`: of a few roundings;
-// `of_norms`: of gradients, where units whose input is within rounding of zero are on or off.
-void expect_precise(at::ScalarType working, double bound, double of_norms) {
-  for (const LayerShape& shape : shapes()) {
-    SCOPED_TRACE(name_of(shape));
-    Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), on_gpu(working));
-    cpu.table.working().copy_(gpu.table.working());
-    const auto rounded = [&](uint64_t seed) {
-      return random_rows(shape.tokens, seed).to(working).to(at::kDouble);
-    };
-    const Tensor h = rounded(5), dy = rounded(6);
-    MemoryTape tape;
-    const Outcome expected = compute(cpu, h, dy, cpu.routing(&tape));
-    const Outcome got = compute(gpu, h, dy, gpu.routing(&tape));
-    // The largest error is of a row whose terms cancel each other.
-    EXPECT_LE(row_errors(got.y, expected.y).max().item<double>(), 8 * bound);
-    EXPECT_LE(row_errors(got.dh, expected.dh).median().item<double>(), bound);
-    EXPECT_LE(relative_error(got.dh, expected.dh), of_norms);
-    EXPECT_LE(relative_error(got.weights, expected.weights), of_norms);
-  }
-}
-
-// A rounding is 2^-24. Of the 24000 units of the largest shape, none is that close to zero.
-TEST_F(BaseLayerCuda, IsPreciseInFp32) { expect_precise(at::kFloat, 0x1p-22, 0x1p-20); }
-// A rounding is 2^-9. One unit in a thousand is on or off: 3% of a gradient's norm and more.
-TEST_F(BaseLayerCuda, IsPreciseInBf16) { expect_precise(at::kBFloat16, 0x1p-7, 0x1p-3); }
+TEST_F(BaseLayerCuda, IsPreciseInFp32) { test::expect_precise(shapes(), kFp32); }
+TEST_F(BaseLayerCuda, IsPreciseInBf16) { test::expect_precise(shapes(), kBf16); }
 
 // The tokens in the order in which they are assigned, group by group.
 Tensor mixed(const Layer& l, const Tensor& h) {

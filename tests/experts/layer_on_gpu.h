@@ -5,6 +5,7 @@
 
 #include "ballast/kernels/cuda_plugin.h"
 #include "tests/experts/layer_setting.h"
+#include "tests/support/lone_worker.h"
 
 namespace ballast::test {
 
@@ -48,6 +49,39 @@ inline at::Tensor row_errors(const at::Tensor& got, const at::Tensor& expected) 
 
 inline double relative_error(const at::Tensor& got, const at::Tensor& expected) {
   return ((got - expected).norm() / expected.norm()).item<double>();
+}
+
+struct Precision {
+  at::ScalarType working;
+  double bound;  // of a few roundings
+  double
+      of_norms;  // of gradients, where units whose input is within rounding of zero are on or off
+};
+// A rounding is 2^-24. Of the 24000 units of the largest shape, none is that close to zero.
+constexpr Precision kFp32{at::kFloat, 0x1p-22, 0x1p-20};
+// A rounding is 2^-9. One unit in a thousand is on or off: 3% of a gradient's norm and more.
+constexpr Precision kBf16{at::kBFloat16, 0x1p-7, 0x1p-3};
+
+// Against the CPU in double, with weights and tokens as rounded, and the same choices of experts.
+inline void expect_precise(const std::vector<LayerShape>& shapes, const Precision& precision) {
+  for (const LayerShape& shape : shapes) {
+    SCOPED_TRACE(fmt::format("{}, capacity {}, {} experts, {} groups, {} tokens", shape.router,
+                             shape.capacity, shape.experts, shape.groups, shape.tokens));
+    Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), on_gpu(precision.working));
+    cpu.table.working().copy_(gpu.table.working());
+    const auto rounded = [&](uint64_t seed) {
+      return random_rows(shape.tokens, seed).to(precision.working).to(at::kDouble);
+    };
+    const at::Tensor h = rounded(5), dy = rounded(6);
+    MemoryTape tape;
+    const Outcome expected = compute(cpu, h, dy, cpu.routing(&tape));
+    const Outcome got = compute(gpu, h, dy, gpu.routing(&tape));
+    // The largest error is of a row whose terms cancel each other.
+    EXPECT_LE(row_errors(got.y, expected.y).max().item<double>(), 8 * precision.bound);
+    EXPECT_LE(row_errors(got.dh, expected.dh).median().item<double>(), precision.bound);
+    EXPECT_LE(relative_error(got.dh, expected.dh), precision.of_norms);
+    EXPECT_LE(relative_error(got.weights, expected.weights), precision.of_norms);
+  }
 }
 
 }  // namespace ballast::test
