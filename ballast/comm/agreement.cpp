@@ -94,7 +94,7 @@ std::string camps_text(const Camps& camps) {
   return text;
 }
 
-std::string differences(const std::vector<std::string>& packed_facts) {
+std::string differences(const Communicator& group, const std::vector<std::string>& packed_facts) {
   std::vector<std::string> names;
   std::vector<std::map<std::string, std::string>> facts_of;
   for (const std::string& text : packed_facts) {
@@ -111,7 +111,7 @@ std::string differences(const std::vector<std::string>& packed_facts) {
     for (size_t worker = 0; worker < facts_of.size(); ++worker) {
       const auto found = facts_of[worker].find(name);
       camps[found == facts_of[worker].end() ? std::nullopt : std::optional(found->second)]
-          .push_back(static_cast<int>(worker));
+          .push_back(group.members()[worker]);
     }
     if (camps.size() > 1 && ++lines <= kMostLines)
       text += fmt::format("\n  {}: {}", name, camps_text(camps));
@@ -151,7 +151,8 @@ void check_agreement(Communicator& group, std::span<const Fact> facts, Label lab
   const auto hashes = gather(group, {&hash, 1}, label);
   if (std::ranges::count(hashes, hash) == std::ssize(hashes)) return;
   throw SharedError(fmt::format("the workers do not agree ({}); all must be started alike:{}",
-                                label.purpose, differences(gather_texts(group, own, label))));
+                                label.purpose,
+                                differences(group, gather_texts(group, own, label))));
 }
 
 void check_same_folder(Communicator& group, const std::filesystem::path& folder, Label label) {
@@ -172,19 +173,22 @@ void check_same_folder(Communicator& group, const std::filesystem::path& folder,
   const int64_t sees = group.rank() == 0 ? written : fs::exists(folder / name, error);
   const auto all_see = gather(group, {&sees, 1}, label);
   if (group.rank() == 0) fs::remove(folder / name, error);
+  const int first = group.members().front();
   if (all_see.front() == 0) {
     throw SharedError(
-        fmt::format("worker 0 cannot write into {} ({})", folder.string(), label.purpose));
+        fmt::format("worker {} cannot write into {} ({})", first, folder.string(), label.purpose));
   }
   std::vector<int> blind;
-  for (int worker = 0; worker < group.size(); ++worker) {
-    if (all_see[static_cast<size_t>(worker)] == 0) blind.push_back(worker);
+  for (size_t worker = 0; worker < all_see.size(); ++worker) {
+    if (all_see[worker] == 0) blind.push_back(group.members()[worker]);
   }
   if (blind.empty()) return;
-  throw SharedError(fmt::format(
-      "{} {} not see what worker 0 writes into {} ({}). All workers need the same folder: give one "
-      "on a disk that all machines share",
-      workers_text(blind), blind.size() == 1 ? "does" : "do", folder.string(), label.purpose));
+  throw SharedError(
+      fmt::format("{} {} not see what worker {} writes into {} ({}). All workers need the same "
+                  "folder: give one "
+                  "on a disk that all machines share",
+                  workers_text(blind), blind.size() == 1 ? "does" : "do", first, folder.string(),
+                  label.purpose));
 }
 
 void check_equal(Communicator& group, std::span<const NamedTensor> tensors, Label label) {
@@ -219,15 +223,16 @@ void check_equal(Communicator& group, std::span<const NamedTensor> tensors, Labe
   const auto texts =
       gather_texts(group, difference_from(group, tensors[*first].tensor, root, label), label);
   std::string who;
-  for (const auto& [hash, members] : camps) {
-    if (hash != most->first)
-      who += fmt::format("\n  {} from worker {}: {}", workers_text(members), root,
-                         texts[static_cast<size_t>(members.front())]);
+  for (const auto& [hash, ranks] : camps) {
+    if (hash == most->first) continue;
+    std::vector<int> workers_apart;
+    for (const int rank : ranks) workers_apart.push_back(group.members()[rank]);
+    who += fmt::format("\n  {} from worker {}: {}", workers_text(workers_apart),
+                       group.members()[root], texts[static_cast<size_t>(ranks.front())]);
   }
-  throw SharedError(
-      fmt::format("{} of {} tensors that all workers share are no longer equal ({}). The first is "
-                  "{}; it differs on{}",
-                  differing, count, label.purpose, tensors[*first].name, who));
+  throw SharedError(fmt::format(
+      "{} of {} tensors that {} share are no longer equal ({}). The first is {}; it differs on{}",
+      differing, count, group.name(), label.purpose, tensors[*first].name, who));
 }
 
 void all_or_none(Communicator& group, const std::function<void()>& work, Label label) {
@@ -245,8 +250,9 @@ void all_or_none(Communicator& group, const std::function<void()>& work, Label l
   for (size_t worker = 0; worker < all.size(); ++worker) {
     if (all[worker].empty() || std::ranges::count(lines, all[worker]) > 0) continue;
     lines.push_back(all[worker]);
-    if (worker > 0 && std::ranges::count(all, all[worker]) < group.size())
-      lines.back() = fmt::format("worker {}: {}", worker, all[worker]);
+    const int number = group.members()[worker];
+    if (number > 0 && std::ranges::count(all, all[worker]) < group.size())
+      lines.back() = fmt::format("worker {}: {}", number, all[worker]);
   }
   if (!lines.empty()) throw SharedError(fmt::format("{}", fmt::join(lines, "\n")));
 }

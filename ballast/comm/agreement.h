@@ -26,6 +26,8 @@ struct Fact {
   std::string value;
 };
 
+// Messages number workers as among all workers, whatever the group.
+
 // Collective. SharedError: the workers' facts differ; names each fact, its values, and who has
 // them.
 void check_agreement(Communicator& group, std::span<const Fact> facts, Label label);
@@ -40,8 +42,8 @@ struct NamedTensor {
 };
 
 // Collective. Compares tensors that should be equal to the bit on all workers (shared parameters),
-// by a hash of each. SharedError: names, types or shapes differ; or the first tensor that differs,
-// who has another one than most, in how many elements and by how much.
+// by a hash of each. SharedError: names, types or shapes differ; or the group, the first tensor
+// that differs, who has another one than most, in how many elements and by how much.
 void check_equal(Communicator& group, std::span<const NamedTensor> tensors, Label label);
 
 // Collective. Does `work` on every worker; where it throws a UserError, all throw a SharedError

@@ -108,8 +108,11 @@ std::string Engine::Call::text() const {
   return text;
 }
 
-Communicator::Communicator(int rank, int size, std::string name)
-    : rank_(rank), size_(size), name_(std::move(name)) {}
+Communicator::Communicator(int rank, std::vector<int> members, std::string name)
+    : rank_(rank),
+      members_(std::move(members)),
+      size_(static_cast<int>(members_.size())),
+      name_(std::move(name)) {}
 
 Engine& Communicator::engine_of(const Tensor& x) {
   if (x.is_cpu() || gpu_engine_ == nullptr) return *this;

@@ -34,6 +34,8 @@ class Communicator : protected Engine {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const std::string& name() const { return name_; }  // "all workers", or what split() was told
+  // The numbers that the group's workers have among all workers, in the order of the group.
+  const std::vector<int>& members() const { return members_; }
 
   // The workers with the same color (>= 0), ordered by key, then by rank here. `name` is for
   // messages. What was split off may outlive this object, not the World.
@@ -88,7 +90,7 @@ class Communicator : protected Engine {
   RowsOfWorker exchange_rows(const RowsOfWorker& send, Label label);
 
  protected:
-  Communicator(int rank, int size, std::string name);
+  Communicator(int rank, std::vector<int> members, std::string name);
 
   // The engine's part, of checked arguments.
   virtual std::unique_ptr<Communicator> start_split(int color, int key,
@@ -99,7 +101,9 @@ class Communicator : protected Engine {
   Engine& engine_of(const at::Tensor& x);
   void all_to_all_and_wait(const std::function<Pending()>& begin, Label label);
 
-  const int rank_, size_;
+  const int rank_;
+  const std::vector<int> members_;
+  const int size_;
   const std::string name_;
   std::map<int, double> all_to_all_seconds_;  // by layer
   std::unique_ptr<GpuEngine> gpu_engine_;  // null: the host's engine takes tensors of all devices

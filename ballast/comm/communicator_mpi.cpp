@@ -106,7 +106,7 @@ MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiRuntime> runtime, MPI_Comm c
             MPI_Comm_rank(comm, &rank);
             return rank;
           }(),
-          static_cast<int>(group.others.size()) + 1, group.name),
+          group.members, group.name),
       runtime_(std::move(runtime)),
       comm_(comm),
       group_(std::make_shared<const WorkerGroup>(std::move(group))) {}
@@ -242,10 +242,13 @@ std::unique_ptr<Communicator> MpiCommunicator::start_split(int color, int key,
   all_gather(all, own, {"split"});
   WorkerGroup group{child_group(group_->id, calls_, color), name, {}};
   const auto* rows = all.const_data_ptr<int64_t>();
+  std::vector<std::pair<int64_t, int>> by_key;
   for (int i = 0; i < size(); ++i) {
-    if (rows[3 * i] == color && i != rank())
-      group.others.push_back(static_cast<int>(rows[3 * i + 2]));
+    if (rows[3 * i] == color)
+      by_key.emplace_back(rows[3 * i + 1], static_cast<int>(rows[3 * i + 2]));
   }
+  std::ranges::stable_sort(by_key, {}, &std::pair<int64_t, int>::first);
+  for (const auto& [own_key, worker] : by_key) group.members.push_back(worker);
   MPI_Comm part = MPI_COMM_NULL;
   const std::lock_guard lock(runtime_->mutex());
   MpiRuntime::check(MPI_Comm_split(comm_, color, key, &part), "split into " + name);

@@ -120,16 +120,9 @@ void NcclEngine::connect(Communicator& host) {
   }
   host.broadcast(shared, 0, {"NCCL's start"});
   std::memcpy(id.bytes.data(), shared.const_data_ptr(), id.bytes.size());
-  const Tensor members = at::empty({size_}, at::kLong);
-  host.all_gather(members, at::full({1}, runtime_->roll_call().rank(), at::kLong),
-                  {"NCCL's start"});
   WorkerGroup group{
       checksum({reinterpret_cast<const std::byte*>(id.bytes.data()), id.bytes.size()}),
-      host.name() + ", on GPUs",
-      {}};
-  for (int i = 0; i < size_; ++i) {
-    if (i != rank_) group.others.push_back(static_cast<int>(members.const_data_ptr<int64_t>()[i]));
-  }
+      host.name() + ", on GPUs", host.members()};
   group_ = std::make_shared<const WorkerGroup>(std::move(group));
   const CallRecord start{group_, {group_->id, ++calls_}, "NCCL's start"};
   runtime_->roll_call().began(start);

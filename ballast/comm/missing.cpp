@@ -26,12 +26,44 @@ std::string last_call_text(const WorkerState& state) {
                                                state.last_call_age, state.last_call);
 }
 
+std::string gone_text(const std::vector<int>& gone, const char* whose) {
+  if (gone.empty()) return "";
+  return fmt::format("\n  {}{} {} ended", workers_text(gone), whose,
+                     gone.size() == 1 ? "has" : "have");
+}
+
+std::string silent_text(const std::vector<int>& silent, const char* whose) {
+  if (silent.empty()) return "";
+  return fmt::format("\n  {}{} {} not answer: stopped, or the machine or its network is down",
+                     workers_text(silent), whose, silent.size() == 1 ? "does" : "do");
+}
+
+std::string outside_text(std::span<const WorkerState> outside) {
+  constexpr const char* kWhose = ", not of this group,";
+  std::vector<int> gone, silent, busy;
+  for (const WorkerState& state : outside) {
+    if (state.answer == WorkerState::Answer::kGone) {
+      gone.push_back(state.worker);
+    } else if (state.answer == WorkerState::Answer::kSilent) {
+      silent.push_back(state.worker);
+    } else if (!state.waiting) {
+      busy.push_back(state.worker);
+    }
+  }
+  std::string text = gone_text(gone, kWhose) + silent_text(silent, kWhose);
+  if (!busy.empty())
+    text += fmt::format("\n  {}{} {} in no call", workers_text(busy), kWhose,
+                        busy.size() == 1 ? "waits" : "wait");
+  return text;
+}
+
 }  // namespace
 
-std::string missing_text(std::span<const WorkerState> others, const std::string& call) {
+std::string missing_text(std::span<const WorkerState> members, const std::string& call,
+                         std::span<const WorkerState> outside) {
   std::vector<int> gone, silent, busy;
   std::string text;
-  for (const WorkerState& state : others) {
+  for (const WorkerState& state : members) {
     if (state.answer == WorkerState::Answer::kGone) {
       gone.push_back(state.worker);
     } else if (state.answer == WorkerState::Answer::kSilent) {
@@ -48,17 +80,10 @@ std::string missing_text(std::span<const WorkerState> others, const std::string&
   if (!busy.empty())
     text = fmt::format("\n  {} began this call and now does something else", workers_text(busy)) +
            text;
-  if (!silent.empty()) {
-    text = fmt::format("\n  {} {} not answer: stopped, or the machine or its network is down",
-                       workers_text(silent), silent.size() == 1 ? "does" : "do") +
-           text;
-  }
-  if (!gone.empty())
-    text = fmt::format("\n  {} {} ended", workers_text(gone), gone.size() == 1 ? "has" : "have") +
-           text;
+  text = gone_text(gone, "") + silent_text(silent, "") + text;
   if (text.empty())
     text = "\n  all other workers are in this call: the network between them may be at fault";
-  return text;
+  return text + outside_text(outside);
 }
 
 }  // namespace ballast

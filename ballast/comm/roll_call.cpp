@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <utility>
 
 #include "ballast/comm/communicator.h"
@@ -35,9 +36,23 @@ void RollCall::waits(bool waiting) {
   if (arrivals_) arrivals_->waits(waiting);
 }
 
+std::pair<std::vector<int>, size_t> RollCall::others(const WorkerGroup& group) const {
+  std::vector<int> others;
+  for (const int member : group.members) {
+    if (member != rank_) others.push_back(member);
+  }
+  const size_t members = others.size();
+  for (int worker = 0; worker < size_; ++worker) {
+    if (std::ranges::find(group.members, worker) == group.members.end()) others.push_back(worker);
+  }
+  return {others, members};
+}
+
 bool RollCall::is_gone(const CallRecord& call) const {
   if (!works_) return false;
-  const auto states = arrivals_->ask(call.group->others, call.number, milliseconds(100));
+  const auto [workers, members] = others(*call.group);
+  const auto states =
+      arrivals_->ask(std::span(workers).first(members), call.number, milliseconds(100));
   return std::ranges::any_of(
       states, [](const auto& state) { return state.answer == WorkerState::Answer::kGone; });
 }
@@ -47,8 +62,10 @@ std::string RollCall::missing(const CallRecord& call) const {
   if (!works_)
     return "\n  who is missing is not known: workers could not reach each other by UDP at the "
            "start";
-  return missing_text(arrivals_->ask(call.group->others, call.number, milliseconds(1000)),
-                      call.text);
+  const auto [workers, members] = others(*call.group);
+  const auto states = arrivals_->ask(workers, call.number, milliseconds(1000));
+  const auto all = std::span(states);
+  return missing_text(all.first(members), call.text, all.subspan(members));
 }
 
 void RollCall::lose(std::string message) {

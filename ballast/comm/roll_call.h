@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ballast/comm/arrivals.h"
@@ -15,7 +16,7 @@ namespace ballast {
 struct WorkerGroup {
   uint64_t id = 0;
   std::string name;
-  std::vector<int> others;  // the other members, numbered as in the world
+  std::vector<int> members;  // numbered as in the world, in the group's order
 };
 
 // A call that this worker has begun.
@@ -43,7 +44,8 @@ class RollCall {
 
   // Whether a member of the call's group has ended. Takes up to a tenth of a second.
   bool is_gone(const CallRecord& call) const;
-  // Lines that name who is missing from a call, each after a line break. Takes up to a second.
+  // Lines that name who is missing from a call, each after a line break, and who is missing outside
+  // of its group, since those that are missing may wait for them. Takes up to a second.
   std::string missing(const CallRecord& call) const;
 
   // From now on check() throws WorkersLost with this message: all engines stop when one has lost a
@@ -52,6 +54,9 @@ class RollCall {
   void check() const;
 
  private:
+  // Of all workers but this one, those of the group first; and how many these are.
+  std::pair<std::vector<int>, size_t> others(const WorkerGroup& group) const;
+
   const int rank_, size_;
   const double deadline_seconds_;
   std::unique_ptr<Arrivals> arrivals_;  // null: nobody to ask

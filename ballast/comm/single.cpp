@@ -12,11 +12,11 @@ using at::Tensor;
 
 class SingleCommunicator : public Communicator {
  public:
-  explicit SingleCommunicator(const std::string& name) : Communicator(0, 1, name) {}
+  SingleCommunicator(const std::string& name, int worker) : Communicator(0, {worker}, name) {}
 
  protected:
   std::unique_ptr<Communicator> start_split(int, int, const std::string& name) override {
-    return std::make_unique<SingleCommunicator>(name);
+    return std::make_unique<SingleCommunicator>(name, members().front());
   }
   Pending start_all_reduce(const Call&, const Tensor&, Reduction) override { return {}; }
   Pending start_reduce_scatter(const Call&, const Tensor& output, const Tensor& input,
@@ -60,7 +60,7 @@ class SingleWorld : public World {
 
  private:
   std::shared_ptr<RollCall> roll_call_;
-  SingleCommunicator everyone_{"all workers"};
+  SingleCommunicator everyone_{"all workers", 0};
 };
 
 }  // namespace
@@ -69,8 +69,8 @@ std::unique_ptr<World> open_single_world(const WorldOptions& options) {
   return std::make_unique<SingleWorld>(options);
 }
 
-std::unique_ptr<Communicator> open_single_group(const std::string& name) {
-  return std::make_unique<SingleCommunicator>(name);
+std::unique_ptr<Communicator> open_single_group(const std::string& name, int worker) {
+  return std::make_unique<SingleCommunicator>(name, worker);
 }
 
 }  // namespace ballast

@@ -24,9 +24,9 @@ WorkerGrid::WorkerGrid(Communicator& everyone, int64_t model_parallel) : everyon
   const auto shards = static_cast<int>(model_parallel);
   if (shards == 1) {
     replicas_ = borrowed(everyone);
-    shards_ = open_single_group("a lone shard");
+    shards_ = open_single_group("a lone shard", everyone.rank());
   } else if (shards == everyone.size()) {
-    replicas_ = open_single_group("a lone replica");
+    replicas_ = open_single_group("a lone replica", everyone.rank());
     shards_ = borrowed(everyone);
   } else {
     const int replica = everyone.rank() / shards, shard = everyone.rank() % shards;

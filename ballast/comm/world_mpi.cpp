@@ -11,9 +11,8 @@ namespace {
 
 WorkerGroup all_workers(const MpiRuntime& runtime) {
   WorkerGroup group{0, "all workers", {}};
-  for (int worker = 0; worker < runtime.size(); ++worker) {
-    if (worker != runtime.rank()) group.others.push_back(worker);
-  }
+  group.members.resize(static_cast<size_t>(runtime.size()));
+  std::iota(group.members.begin(), group.members.end(), 0);
   return group;
 }
 

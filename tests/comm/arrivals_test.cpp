@@ -118,6 +118,22 @@ TEST(Missing, EveryKindOfTroubleHasItsLine) {
   EXPECT_THAT(text, HasSubstr("worker 5 does not answer"));
 }
 
+// A member that waits elsewhere may wait for one of another group.
+TEST(Missing, TroubleOutsideOfTheGroupHasItsLineToo) {
+  const std::vector members{answered(2, false, true, "")};
+  const std::vector<WorkerState> outside{answered(1, false, true, ""),
+                                         answered(3, false, false, ""),
+                                         {4, Answer::kGone, {}, {}, {}, {}, {}},
+                                         {5, Answer::kSilent, {}, {}, {}, {}, {}},
+                                         {6, Answer::kSilent, {}, {}, {}, {}, {}}};
+  const std::string text = missing_text(members, "mine", outside);
+  EXPECT_THAT(text, HasSubstr("worker 2 has not come to this call"));
+  EXPECT_THAT(text, Not(HasSubstr("worker 1")));
+  EXPECT_THAT(text, HasSubstr("worker 3, not of this group, waits in no call"));
+  EXPECT_THAT(text, HasSubstr("worker 4, not of this group, has ended"));
+  EXPECT_THAT(text, HasSubstr("workers 5, 6, not of this group, do not answer"));
+}
+
 TEST(Missing, ManyAreCounted) {
   std::vector<WorkerState> states;
   for (int i = 0; i < 100; ++i) states.push_back({i, Answer::kSilent, {}, {}, {}, {}, {}});

@@ -85,6 +85,15 @@ TEST(Launch, AStoppedWorkerIsNamedWithCallLayerAndSizes) {
                         "all workers)"));
 }
 
+TEST(Launch, AStoppedWorkerOfAnotherGroupIsNamedByThoseWhoWaitForItsPartner) {
+  const Outcome outcome = launch({4, {kScenario, "stopped shard", "3", "2"}});
+  EXPECT_EQ(outcome.result.code, 2) << outcome.errors;
+  EXPECT_THAT(outcome.errors, HasSubstr("worker 0 of 4 gave up"));
+  EXPECT_THAT(outcome.errors, HasSubstr("(call 1 of the replicas of shard 0)"));
+  EXPECT_THAT(outcome.errors, HasSubstr("worker 2 has not come to this call"));
+  EXPECT_THAT(outcome.errors, HasSubstr("worker 3, not of this group, does not answer"));
+}
+
 TEST(Launch, AWorkerThatDoesSomethingElseIsNamedWithWhatItDidLast) {
   const Outcome outcome = scenario("late");
   EXPECT_EQ(outcome.result.code, 2) << outcome.errors;

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "ballast/comm/agreement.h"
+#include "ballast/comm/worker_grid.h"
 #include "ballast/comm/world.h"
 #include "tests/comm/leaks_of_mpi.h"
 
@@ -58,10 +59,31 @@ void run(const std::string& name, int culprit, Communicator& all) {
   fmt::print("worker {} of {} is well\n", all.rank(), all.size());
 }
 
+// Two replicas of two shards; the culprit is of the second and stops before a call of its shards,
+// for which its partner waits: the first replica's workers wait for that one in turn.
+void run_divided(int culprit, Communicator& all) {
+  const WorkerGrid grid(all, 2);
+  const at::Tensor x = at::ones({4});
+  all.barrier({"start"});
+  if (all.rank() == culprit) ::raise(SIGSTOP);
+  grid.shards().all_reduce(x, Reduction::kSum, {"attention", 1});
+  grid.replicas().all_reduce(x, Reduction::kSum, {"gradients", 2});
+}
+
+// In a divided job the first replica gives up first, which is farther from the culprit.
+double patience(const std::string& name, double deadline) {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return name == "stopped shard" && rank != nullptr && std::atoi(rank) >= 2 ? 100 : deadline;
+}
+
 int main_of(const std::string& name, int culprit, double deadline) {
-  const auto world = open_world({WorldKind::kAuto, deadline});
+  const auto world = open_world({WorldKind::kAuto, patience(name, deadline)});
   try {
-    run(name, culprit, world->everyone());
+    if (name == "stopped shard") {
+      run_divided(culprit, world->everyone());
+    } else {
+      run(name, culprit, world->everyone());
+    }
     world->close();
     return 0;
   } catch (const SharedError& error) {

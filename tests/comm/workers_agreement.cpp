@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "ballast/comm/agreement.h"
+#include "ballast/comm/worker_grid.h"
 #include "tests/comm/workers.h"
+#include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 
 namespace ballast::test {
@@ -82,6 +84,30 @@ TEST(WorkersAgreement, ATensorThatHasDriftedIsNamedWithItsWorker) {
   EXPECT_THAT(message, HasSubstr("layer.1.weight"));
   EXPECT_THAT(message, HasSubstr("worker " + std::to_string(n - 1) + " from worker 0"));
   EXPECT_THAT(message, HasSubstr("2 of 12 elements, by at most 0.25"));
+}
+
+TEST(WorkersAgreement, InAPartOfTheWorkersTheyKeepTheirNumbers) {
+  const int n = everyone().size(), rank = everyone().rank();
+  if (n % 2 != 0 || n == 2) return;
+  const WorkerGrid grid(everyone(), 2);
+  const std::vector<NamedTensor> tensors{{"w", at::full({3}, rank == n - 1 ? 2 : 1)}};
+  const std::vector<Fact> facts{{"width", rank == n - 1 ? "9" : "8"}};
+  const auto work = [&] {
+    if (rank == n - 1) fail("it broke");
+  };
+  const std::string drift = error_of([&] { check_equal(grid.replicas(), tensors, {"step 5"}); });
+  const std::string facts_differ =
+      error_of([&] { check_agreement(grid.replicas(), facts, {"start"}); });
+  const std::string broken = error_of([&] { all_or_none(grid.replicas(), work, {"saving"}); });
+  if (grid.shard() == 0) {
+    for (const std::string& message : {drift, facts_differ, broken}) EXPECT_EQ(message, "no error");
+    return;
+  }
+  EXPECT_THAT(drift, HasSubstr("1 of 1 tensors that the replicas of shard 1 share are no longer"));
+  // Where there are two camps of one, the first is right.
+  EXPECT_THAT(drift, HasSubstr(fmt::format("worker {} from worker 1: 3 of 3", n - 1)));
+  EXPECT_THAT(facts_differ, HasSubstr(fmt::format("9 on worker {}", n - 1)));
+  EXPECT_EQ(broken, fmt::format("worker {}: it broke", n - 1));
 }
 
 TEST(WorkersAgreement, AnotherShapeIsToldBeforeAnythingIsCompared) {

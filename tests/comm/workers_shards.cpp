@@ -38,6 +38,9 @@ TEST(WorkerGrid, NumbersWorkersByReplicaThenShard) {
     EXPECT_EQ(grid.replica() * shards + grid.shard(), everyone().rank());
     EXPECT_EQ(grid.replicas().rank(), grid.replica());
     EXPECT_EQ(grid.shards().rank(), grid.shard());
+    EXPECT_EQ(grid.replicas().members().at(grid.replica()), everyone().rank());
+    EXPECT_EQ(grid.shards().members().at(grid.shard()), everyone().rank());
+    EXPECT_EQ(std::ssize(grid.replicas().members()), grid.num_replicas());
   }
 }
 
