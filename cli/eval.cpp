@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "ballast/comm/agreement.h"
+#include "ballast/config/system_words.h"
 #include "ballast/inference/audit.h"
 #include "ballast/inference/evaluate.h"
 #include "ballast/system/error.h"
+#include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "ballast/system/stop_signal.h"
 #include "cli/commands.h"
@@ -45,7 +47,7 @@ Examples
   By four workers of which each two hold one model together:
     ballast eval runs/mine --workers 4 --model-parallel 2
 
-Routing of BASE models (default: the run's experts.test_routing)
+Routing (default: the run's experts.test_routing); Sparsely Gated and Switch layers know greedy alone
   greedy     each token goes to its best expert
   priced     to its best expert less the prices that balanced training has settled on
   balanced   as in training: every expert gets its share of a batch. The tokens of a batch compete,
@@ -64,8 +66,10 @@ The audit (--audit) runs up to 64 windows, spread over the data, as they are and
 JSON keys (--json): model, step, data, loss (nats a token), perplexity, bits_per_byte (null where the
   text's size is unknown), tokens, stride, floor_per_token (nats; null where the law is unknown),
   routing (that the keys before are of; null for a dense model), routings, a list of {routing, loss,
-  perplexity, bits_per_byte, layers: [{layer (blocks before it), busiest_share (1: balance),
-  experts_in_use, dead_experts, domain_information_bits (null: domains are not known), loads}]}.
+  perplexity, bits_per_byte, layers: [{layer (the last block before it, or whose
+  feed-forward it stands for), busiest_share (1: balance), experts_in_use, dead_experts,
+  domain_information_bits (null: domains are not known), loads; of Sparsely Gated layers, whose
+  first experts these are, also second_experts: {busiest_share, experts_in_use, loads}}]}.
   --experts adds to each layer token_information_bits and experts: [{expert, load, domains (shares),
   top_tokens: [{token, text, count, lift}]}].
   With --audit: model, step, data, passed, audits: [{routing, passed, windows, cuts, routes, ties,
@@ -98,8 +102,11 @@ std::vector<RoutingMode> chosen_routings(const Options& options, const LoadedMod
   const bool is_dense = loaded.model->expert_layers().empty();
   if (options.experts && is_dense)
     fail("--experts: {} is a dense model, without experts", loaded.path.string());
-  if (options.routing == "all" && !is_dense && !loaded.config.experts.is_base())
+  if (options.routing == "all" && !is_dense && !loaded.config.experts.is_base()) {
+    log_info("--routing all: a {} routes greedily, there is no other way",
+             layer_in_words(loaded.config.experts));
     return {RoutingMode::kGreedy};
+  }
   if (options.routing == "all" && !is_dense)
     return {RoutingMode::kGreedy, RoutingMode::kPriced, RoutingMode::kBalanced};
   return {choose_routing(loaded, options.routing)};

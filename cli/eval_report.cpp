@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "ballast/config/system_words.h"
 #include "ballast/system/utf8.h"
 #include "cli/expert_table.h"
 
@@ -111,10 +112,12 @@ std::string one_result(const EvalReport& report) {
   text += fmt::format("  loss           {:.4f} nats a token\n  perplexity     {:.3f}\n", e.loss,
                       e.perplexity);
   if (e.bits_per_byte) text += fmt::format("  bits per byte  {:.4f}\n", *e.bits_per_byte);
-  const std::vector<int64_t> places = places_of(report.model);
-  for (size_t i = 0; i < e.experts.size(); ++i)
-    text += fmt::format("  {:<13}  {}\n", fmt::format("BASE layer {}", places[i]),
-                        balance_text(e.experts[i]));
+  const std::vector<std::string> names = layers_in_words(report.model.config);
+  for (size_t i = 0; i < e.experts.size(); ++i) {
+    text += fmt::format("  {:<13}  {}\n", names[i], balance_text(e.experts[i]));
+    if (!e.second_experts.empty())
+      text += fmt::format("    second ones  {}\n", balance_text(e.second_experts[i]));
+  }
   return text;
 }
 
@@ -165,7 +168,7 @@ std::string to_text(const EvalReport& report) {
   if (!report.with_experts) return text;
   for (const RoutingResult& result : report.results) {
     text += fmt::format("\n{} routing\n", routing_name(result.routing));
-    text += expert_table(result.evaluation.experts, places_of(report.model),
+    text += expert_table(result.evaluation.experts, layers_in_words(report.model.config),
                          report.model.tokenizer.get());
   }
   return text;

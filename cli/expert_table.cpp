@@ -81,12 +81,11 @@ std::vector<int64_t> shown_experts(const std::vector<int64_t>& loads) {
   return shown;
 }
 
-std::string heading(const ExpertUse& use, int64_t place) {
+std::string heading(const ExpertUse& use, const std::string& name) {
   const std::vector<int64_t> dead = use.dead_experts();
   std::string text = fmt::format(
-      "BASE layer {}: {} tokens; {} of {} experts in use, the busiest has {:.2f} x its fair "
-      "share\n",
-      place, use.total(), experts_in_use(use), use.experts(), use.busiest_share());
+      "{}: {} tokens; {} of {} experts in use, the busiest has {:.2f} x its fair share\n", name,
+      use.total(), experts_in_use(use), use.experts(), use.busiest_share());
   if (!use.domains().empty())
     text +=
         fmt::format("  a token's expert tells {:.3f} bits of its domain", use.domain_information());
@@ -151,12 +150,12 @@ std::string layer_table(const ExpertUse& use, const Tokenizer* tokenizer) {
 
 }  // namespace
 
-std::string expert_table(const std::vector<ExpertUse>& uses, const std::vector<int64_t>& places,
+std::string expert_table(const std::vector<ExpertUse>& uses, const std::vector<std::string>& names,
                          const Tokenizer* tokenizer) {
   std::string text;
   for (size_t i = 0; i < uses.size(); ++i) {
     if (i > 0) text += "\n";
-    text += heading(uses[i], places[i]) + layer_table(uses[i], tokenizer);
+    text += heading(uses[i], names[i]) + layer_table(uses[i], tokenizer);
   }
   return text;
 }

@@ -162,7 +162,7 @@ void print_summary(const TrainSummary& s) {
     const std::filesystem::path tokenizer = tokenizer_folder_of(s.run);
     fmt::print(
         "\nWhat the experts do\n{}\n",
-        expert_table(s.validation->result.experts, s.base_layer_places,
+        expert_table(s.validation->result.experts, s.layers,
                      tokenizer.empty() ? nullptr : load_tokenizer(tokenizer.string()).get()));
   }
   fmt::print("Next:\n");
@@ -217,8 +217,8 @@ void add_train(CLI::App& app, Action& chosen) {
   command
       ->add_option(
           "--init-from", options->initial_weights,
-          "start a new run from the weights of this run, checkpoint or export; BASE layers "
-          "it lacks start as the identity")
+          "start a new run from the weights of this run, checkpoint or export; experts, routers "
+          "and feed-forwards that it lacks start anew, layers between blocks as the identity")
       ->type_name("MODEL");
   add_worker_options(*command, options->workers);
   command->add_option("--max-time", options->max_time, "short for --training.max_time")

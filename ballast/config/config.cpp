@@ -121,8 +121,27 @@ std::vector<int64_t> ExpertsConfig::places(int64_t blocks) const {
 
 namespace {
 
+// Knobs that another router would silently ignore.
+void check_router(const ExpertsConfig& experts) {
+  const auto is_for = [&](bool used, const char* knob, const char* router) {
+    if (used)
+      fail("experts.{} is for experts.router {}, which is {}", knob, router, experts.router);
+  };
+  if (experts.is_base()) return;
+  is_for(experts.test_routing == "priced", "test_routing: priced", "base");
+  is_for(experts.solver != "exact", "solver", "base");
+  is_for(experts.self_check, "self_check", "base");
+  is_for(experts.second_expert == "random" && experts.router == "switch", "second_expert",
+         "sparsely_gated");
+}
+
 void check_experts(const ExpertsConfig& experts, int64_t blocks) {
+  if (experts.layers == 0 && !experts.is_base()) {
+    fail("experts.router is {}, but there are no layers of experts: give experts.layers",
+         experts.router);
+  }
   if (experts.layers == 0) return;
+  check_router(experts);
   if (experts.placement == "top" && experts.layers > 1)
     fail("experts.placement: top is for one layer, and experts.layers is {}", experts.layers);
   if (experts.layers > blocks) {
@@ -139,10 +158,6 @@ void check_experts(const ExpertsConfig& experts, int64_t blocks) {
     fail("experts.count: a sparsely_gated router sends each token to two experts, and there is {}",
          experts.count);
   }
-  if (!experts.is_base() && experts.test_routing == "priced") {
-    fail("experts.test_routing: priced is for experts.router base; {} has no prices",
-         experts.router);
-  }
   if (experts.capacity < 0 && experts.capacity != -1) {
     fail("experts.capacity: want a factor, 0 (no limit) or -1 (the paper's), got {}",
          experts.capacity);
@@ -151,25 +166,47 @@ void check_experts(const ExpertsConfig& experts, int64_t blocks) {
 
 }  // namespace
 
+namespace {
+
+// "1 head", "4 heads"
+std::string counted(int64_t count, const char* one) {
+  return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
+}
+
+// Why so many shards cannot hold the model; empty: they can.
+std::string trouble_of_shards(const ModelConfig& model, int64_t shards) {
+  const std::string among = fmt::format("among {}", counted(shards, "worker"));
+  if (model.heads % shards != 0)
+    return fmt::format("model.heads: {} cannot be divided {}", counted(model.heads, "head"), among);
+  if (model.feed_forward_width() % shards != 0) {
+    return fmt::format("model.hidden: {} of a feed-forward cannot be divided {}",
+                       counted(model.feed_forward_width(), "column"), among);
+  }
+  // The last part of a vocabulary may be smaller; none may be empty.
+  const int64_t vocabulary = model.vocabulary, part = (vocabulary + shards - 1) / shards;
+  if (vocabulary > 0 && part * (shards - 1) >= vocabulary) {
+    return fmt::format("model.vocabulary: {} are too few for {}", counted(vocabulary, "token"),
+                       counted(shards, "worker"));
+  }
+  return "";
+}
+
+}  // namespace
+
 void check_model_parallel(const Config& config, int64_t workers) {
   const int64_t shards = config.training.model_parallel;
-  if (workers % shards != 0) {
-    fail("training.model_parallel: {} workers cannot be divided into groups of {}", workers,
-         shards);
+  const std::string trouble =
+      workers % shards == 0 ? trouble_of_shards(config.model, shards)
+                            : fmt::format("{} cannot be divided into groups of {}",
+                                          counted(workers, "worker"), shards);
+  if (trouble.empty()) return;
+  std::vector<int64_t> fitting;
+  for (int64_t number = 1; number <= std::min(workers, config.model.heads); ++number) {
+    if (workers % number == 0 && trouble_of_shards(config.model, number).empty())
+      fitting.push_back(number);
   }
-  const auto check = [&](const char* knob, const char* what, int64_t count) {
-    if (count % shards != 0)
-      fail("{}: {} {} cannot be divided among {} workers (training.model_parallel)", knob, count,
-           what, shards);
-  };
-  check("model.heads", "heads", config.model.heads);
-  check("model.hidden", "columns of a feed-forward", config.model.feed_forward_width());
-  // Its last part may be smaller; none may be empty.
-  const int64_t vocabulary = config.model.vocabulary, part = (vocabulary + shards - 1) / shards;
-  if (vocabulary > 0 && part * (shards - 1) >= vocabulary) {
-    fail("model.vocabulary: {} tokens are too few for {} workers (training.model_parallel)",
-         vocabulary, shards);
-  }
+  fail("--model-parallel (training.model_parallel): {}; with {} {} would do", trouble,
+       counted(workers, "worker"), fmt::join(fitting, ", "));
 }
 
 namespace {
@@ -188,17 +225,26 @@ std::vector<int64_t> fitting_workers(const Config& config) {
   return fitting;
 }
 
+// "with this config 1, 2, 4 would do"
+std::string advice_on_workers(const Config& config) {
+  const std::vector<int64_t> fitting = fitting_workers(config);
+  if (!fitting.empty())
+    return fmt::format("with this config {} would do", fmt::join(fitting, ", "));
+  Config undivided = config;
+  undivided.training.model_parallel = 1;
+  return fmt::format("with --model-parallel 1 {} would do",
+                     fmt::join(fitting_workers(undivided), ", "));
+}
+
 }  // namespace
 
 void check_workers(const Config& config, int64_t workers) {
   check_model_parallel(config, workers);
   const int64_t rows = config.training.batch / config.training.micro_steps;
-  const std::vector<int64_t> fitting = fitting_workers(config);
-  const std::string advice =
-      fitting.empty() ? "no number would do" : fmt::format("{} would do", fmt::join(fitting, ", "));
+  const std::string advice = advice_on_workers(config);
   const auto check = [&](const char* knob, const char* what, int64_t count, int64_t parts) {
     if (count % parts != 0)
-      fail("{}: {} {} cannot be divided among {} {}; with this config {}", knob, count, what, parts,
+      fail("{}: {} {} cannot be divided among {} {}; {}", knob, count, what, parts,
            parts == workers ? "workers" : "replicas", advice);
   };
   check("training.batch", "sequences of a micro-step", rows,

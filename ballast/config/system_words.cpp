@@ -48,6 +48,13 @@ std::string layer_in_words(const ExpertsConfig& experts) {
   return experts.router == "sparsely_gated" ? "MoE layer" : router_in_words(experts) + " layer";
 }
 
+std::vector<std::string> layers_in_words(const Config& config) {
+  std::vector<std::string> names;
+  for (const int64_t place : config.experts.places(config.model.layers))
+    names.push_back(fmt::format("{} {}", layer_in_words(config.experts), place));
+  return names;
+}
+
 std::string places_in_words(const Config& config) {
   const int64_t blocks = config.model.layers;
   if (is_every_other(config))

@@ -104,6 +104,12 @@ TrainingData open_data(Config& config, const std::filesystem::path& run) {
   return data;
 }
 
+void warn_of_unused_vocabulary(const ModelConfig& model, const TrainingData& data) {
+  if (data.vocabulary > 0 && model.vocabulary >= 2 * data.vocabulary)
+    log_warning("the model knows {} tokens, the data has {}: is this the data it is for (--data)?",
+                model.vocabulary, data.vocabulary);
+}
+
 // Worker 0 prepares what is missing and keeps the tokenizer in the run; then all open it.
 TrainingData open_data_together(Config& config, const std::filesystem::path& run,
                                 Communicator& workers) {
@@ -112,6 +118,7 @@ TrainingData open_data_together(Config& config, const std::filesystem::path& run
               [&] {
                 if (workers.rank() != 0) return;
                 data = open_data(config, run);
+                warn_of_unused_vocabulary(config.model, data);
                 if (data.tokenizer == nullptr) return;
                 make_folder(run / "tokenizer");
                 data.tokenizer->save(run / "tokenizer");

@@ -40,7 +40,7 @@ struct TrainSummary {
   std::optional<double> loss;  // of the last step; none was made: nothing
   bool finished = false;       // false: stopped early by a signal or max_time
   std::optional<Validation> validation;
-  std::vector<int64_t> base_layer_places;  // blocks before each BASE layer
+  std::vector<std::string> layers;  // of experts, by name: "BASE layer 6"
   std::optional<double> floor_per_token, floor_per_byte;
   std::string sample;
 };

@@ -49,7 +49,7 @@ void Trainer::resume(const Checkpoint& checkpoint) {
 }
 
 InitializedFrom Trainer::initialize_from(const Checkpoint& checkpoint) {
-  return ballast::initialize_from(checkpoint, table_);
+  return ballast::initialize_from(checkpoint, config_.experts, table_);
 }
 
 void Trainer::start_reading() {

@@ -30,7 +30,7 @@ struct StepStats {
   double seconds = 0;              // of this step
   int64_t tokens = 0;              // of this step
   std::string skipped;             // why the weights were not moved; empty: they were
-  std::vector<LayerStats> layers;  // BASE layers
+  std::vector<LayerStats> layers;  // layers of experts, in their order
 };
 
 // A model being trained: what a step computes, and nothing of how it is watched or kept. All

@@ -2,12 +2,18 @@
 #include "ballast/training/training_run.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "ballast/comm/agreement.h"
+#include "ballast/config/system_words.h"
 #include "ballast/inference/any_worker.h"
 #include "ballast/inference/generate.h"
+#include "ballast/kernels/cuda_driver.h"
 #include "ballast/model/model_size.h"
+#include "ballast/report/hardware.h"
+#include "ballast/system/error.h"
 #include "ballast/system/log.h"
+#include "ballast/system/progress.h"
 #include "ballast/system/utf8.h"
 
 namespace ballast {
@@ -17,14 +23,47 @@ using Clock = std::chrono::steady_clock;
 
 bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
-ComputePlace place_of(const TrainingConfig& config, World& world) {
+// Bytes a worker can have; nothing: not known.
+std::optional<double> memory_for(const ComputePlace& place, const PlaceOnMachine& worker) {
+  if (place.device.is_cpu()) {
+    const nlohmann::json memory = describe_hardware().at("memory_bytes");
+    if (memory.is_null()) return std::nullopt;
+    return memory.get<double>() / worker.workers;
+  }
+  const std::vector<CudaDevice> devices = query_cuda_driver().devices;
+  const auto index = static_cast<size_t>(place.device.index());
+  if (index >= devices.size()) return std::nullopt;
+  return static_cast<double>(devices[index].memory_bytes);
+}
+
+// Weights, gradients and moments must fit, before they are asked for.
+void check_memory(const Config& config, const ComputePlace& place, const World& world,
+                  int64_t workers) {
+  const auto master = static_cast<double>(c10::elementSize(place.master)),
+             working = static_cast<double>(c10::elementSize(place.working));
+  const double each = 2 * working + 2 * master + (place.working == place.master ? 0 : master);
+  const double needed = each * static_cast<double>(parameters_of_worker(config, workers));
+  const std::optional<double> there = memory_for(place, world.place());
+  if (!there || needed <= *there) return;
+  fail(
+      "the model does not fit: weights, gradients and moments of a worker take {}, of {} that it "
+      "has; more workers, or a smaller model (--scale of a preset), would do; `ballast params` "
+      "tells",
+      format_bytes(needed), format_bytes(*there));
+}
+
+ComputePlace place_of(const Config& config, World& world) {
   ComputePlace place;
-  const PlaceRequest request{.device = config.device,
-                             .precision = config.precision,
-                             .threads = config.threads,
-                             .deterministic = config.deterministic,
+  const PlaceRequest request{.device = config.training.device,
+                             .precision = config.training.precision,
+                             .threads = config.training.threads,
+                             .deterministic = config.training.deterministic,
                              .on_machine = world.place()};
-  all_or_none(world.everyone(), [&] { place = choose_place(request); }, {"device"});
+  const auto choose = [&] {
+    place = choose_place(request);
+    check_memory(config, place, world, world.everyone().size());
+  };
+  all_or_none(world.everyone(), choose, {"device"});
   world.compute_on(place.device);
   return place;
 }
@@ -38,7 +77,7 @@ TrainingRun::TrainingRun(const Config& config, const std::filesystem::path& run,
       directory_(directory),
       data_(data),
       workers_(world.everyone()),
-      place_(place_of(config.training, world)),
+      place_(place_of(config, world)),
       grid_(workers_, config.training.model_parallel),
       trainer_(config, place_, data.train, grid_) {}
 
@@ -176,7 +215,7 @@ TrainSummary TrainingRun::summary(std::optional<double> last_loss) const {
   s.loss = last_loss;
   s.finished = state.step >= config_.training.steps;
   s.validation = validation_;
-  s.base_layer_places = config_.experts.places(config_.model.layers);
+  s.layers = layers_in_words(config_);
   if (data_.valid != nullptr) {
     s.floor_per_token = data_.valid->floor_per_token();
     s.floor_per_byte = data_.valid->floor_per_byte();

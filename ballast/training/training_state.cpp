@@ -47,9 +47,8 @@ class SaveTogether {
   SaveTogether(const TrainingParts& parts, const WorkerGrid& grid, std::filesystem::path folder)
       : parts_(parts), grid_(grid), folder_(std::move(folder)) {}
 
-  // The buffers' tensors, in files by what they are: all but the experts' are written by replica 0,
-  // a file for each of its shards; each worker writes its experts'. What is in the files goes by
-  // global names. Collective.
+  // The buffers' tensors, by global names: the shards of replica 0 write a file each of all but the
+  // experts', and each worker one of its experts'. Collective.
   void write(const std::string& name, std::initializer_list<std::pair<at::Tensor, const char*>> of,
              std::vector<TensorView> more = {}) {
     std::vector<WholeTensors> whole;
@@ -192,11 +191,19 @@ std::vector<std::string> without(const std::set<std::string>& parts,
 
 }  // namespace
 
-InitializedFrom initialize_from(const Checkpoint& checkpoint, ParameterTable& table) {
+InitializedFrom initialize_from(const Checkpoint& checkpoint, const ExpertsConfig& experts,
+                                ParameterTable& table) {
+  Config other;
+  read_config_text(other, checkpoint.manifest().config, checkpoint.path().string());
+  const bool same_experts =
+      experts.replaces_feed_forwards() == other.experts.replaces_feed_forwards();
   std::set<std::string> here, there;
   for (const Segment& segment : table.segments()) here.insert(part_of_model(segment.name));
-  for (const TensorEntry& entry : checkpoint.manifest().tensors)
-    there.insert(part_of_model(entry.name));
+  for (const TensorEntry& entry : checkpoint.manifest().tensors) {
+    const std::string part = part_of_model(entry.name);
+    // What has the same name is another thing: marked, it is in neither's parts.
+    there.insert(same_experts || !part.starts_with("layer.") ? part : "their " + part);
+  }
   for (const Segment& segment : table.segments()) {
     if (there.contains(part_of_model(segment.name)))
       load_segment(checkpoint, segment.name, table.view(table.master(), segment), segment.slice);

@@ -52,8 +52,10 @@ struct InitializedFrom {
   std::vector<std::string> fresh;     // not in the checkpoint: as in a new run
   std::vector<std::string> left_out;  // in the checkpoint alone
 };
-// Takes the weights of a checkpoint, whatever run it is of. Such parts that it lacks stay fresh;
-// anything else it lacks, or that has another shape, is a UserError.
-InitializedFrom initialize_from(const Checkpoint& checkpoint, ParameterTable& table);
+// Takes the weights of a checkpoint, whatever run it is of. Such parts that it lacks stay fresh,
+// and so do experts between blocks where its own stand for feed-forwards, or the reverse; anything
+// else it lacks, or that has another shape, is a UserError.
+InitializedFrom initialize_from(const Checkpoint& checkpoint, const ExpertsConfig& experts,
+                                ParameterTable& table);
 
 }  // namespace ballast

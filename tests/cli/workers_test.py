@@ -196,6 +196,10 @@ class FromDenseToSparse(InFolder):
         result = self.run_well("train", *TINY, *gates, "--training.steps=20", "--run", "sparse", "--init-from", "dense")
         self.assertIn("not in them, fresh: layer.2\n", result.stderr)
         self.assertIn("left out: block.1 feed-forward\n", result.stderr)
+        top = self.run_well("train", *TINY, *BASE, "--experts.router=sparsely_gated", "--experts.placement=top", "--training.steps=2",
+                            "--run", "top", "--init-from", "sparse")  # its layer 2 is no feed-forward
+        self.assertIn("fresh: block.1 feed-forward, layer.2\n", top.stderr)
+        self.assertIn("left out: their layer.2 gate, their layer.2 sublayer 0\n", top.stderr)
         again = self.run_well("train", *TINY, "--training.steps=5", "--run", "dense again", "--init-from", "sparse")
         self.assertIn("not in them, fresh: block.1 feed-forward\n", again.stderr)
 
@@ -229,6 +233,12 @@ class WrongInput(InFolder):
         self.refused("train", *TINY, *BASE, "--experts.router=sparsely_gated", "--experts.count=1", says="experts.count")
         self.refused("train", *TINY, *BASE, "--experts.router=switch", "--experts.test_routing=priced", says="priced is for experts.router base")
         self.refused("train", *TINY, *BASE, "--experts.capacity=-0.5", says="experts.capacity: want a factor")
+        self.refused("train", *TINY, "--experts.router=switch", says="give experts.layers")
+        for knob in ("solver=auction", "self_check=true", "second_expert=random"):
+            self.refused("train", *TINY, *BASE, "--experts.router=switch", f"--experts.{knob}", says=f"experts.{knob.split('=')[0]} is for experts.router")
+        self.refused("train", *TINY, *BASE, "--workers", 2, "--experts.groups=1", "--training.model_parallel=2",
+                     says="1 routing groups cannot be divided among 2 workers; with --model-parallel 1 1 would do")
+        self.refused("train", *TINY, "--model.width=65536", "--model.layers=24", says="the model does not fit")
         self.refused("train", *TINY, "--workers", 0, says="--workers")
         self.refused("train", *TINY, "--max-restarts", 1, says="--workers")
         self.refused("train", *TINY, "--workers", 2, "--prefix-lines", "--json", says="--prefix-lines would break what --json prints")
