@@ -66,7 +66,8 @@ def main():
     raw = torch.from_file(c["inputs"], size=4 * gate_size + dtype.itemsize * rows_size, dtype=torch.uint8)
     gate = raw[: 4 * gate_size].view(torch.float32).view(c["experts"], c["width"]).clone()
     rows = raw[4 * gate_size :].view(dtype).view(c["passes"], 2, c["tokens"], c["width"]).to(device)
-    layer = GatedExperts(c, gate, dtype).to(device)
+    with device:
+        layer = GatedExperts(c, gate.to(device), dtype)
     run = torch.compile(layer) if c["mode"] == "compile" else layer
 
     def seconds_of(tokens, gradient):
