@@ -14,18 +14,16 @@
 #include "tests/support/lone_worker.h"
 #include "tests/support/stalled_gpu.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/training/counting_runs.h"
 
 namespace ballast {
 namespace {
 
+using test::kDouble;
 using test::lone_worker;
+using test::losses;
 
-// Each token says which one follows: quickly learned.
-std::vector<WeightedSource> source() {
-  std::vector<int64_t> ids(4000);
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(7 * i % 20);
-  return {{tokens_in_memory(std::move(ids), {.name = "test", .format = "memory"}), 1.0}};
-}
+std::vector<WeightedSource> source() { return test::counting_source(4000, 20); }
 
 // Routing groups of 30 tokens for 8 experts.
 Config config_of(int64_t micro_steps = 1) {
@@ -45,12 +43,6 @@ Config config_of(int64_t micro_steps = 1) {
 
 ComputePlace gpu(const std::string& precision) {
   return choose_place({.device = "cuda", .precision = precision, .deterministic = true});
-}
-
-std::vector<double> losses(Trainer& trainer, int64_t steps) {
-  std::vector<double> result;
-  for (int64_t i = 0; i < steps; ++i) result.push_back(trainer.step().loss);
-  return result;
 }
 
 TEST(BaseTrainerCuda, LearnsInBf16AndResumesToTheBit) {

@@ -14,22 +14,20 @@
 #include "ballast/system/random.h"
 #include "ballast/training/schedule.h"
 #include "tests/support/lone_worker.h"
+#include "tests/training/counting_runs.h"
 
 namespace ballast {
 namespace {
+
+using test::counting_source;
+using test::kDouble;
+using test::losses;
 
 std::vector<WeightedSource> random_source(int64_t tokens, int64_t vocabulary) {
   RandomStream random(3, "test tokens");
   std::vector<int64_t> ids(static_cast<size_t>(tokens));
   for (int64_t& id : ids)
     id = static_cast<int64_t>(random.below(static_cast<uint64_t>(vocabulary)));
-  return {{tokens_in_memory(std::move(ids), {.name = "test", .format = "memory"}), 1.0}};
-}
-
-// Each token says which one follows: quickly learned.
-std::vector<WeightedSource> counting_source(int64_t tokens, int64_t vocabulary) {
-  std::vector<int64_t> ids(static_cast<size_t>(tokens));
-  for (int64_t i = 0; i < tokens; ++i) ids[static_cast<size_t>(i)] = 7 * i % vocabulary;
   return {{tokens_in_memory(std::move(ids), {.name = "test", .format = "memory"}), 1.0}};
 }
 
@@ -41,12 +39,6 @@ Config tiny() {
   config.optimizer.learning_rate = 1e-2;
   config.optimizer.warmup_steps = 5;
   return config;
-}
-
-std::vector<double> losses(Trainer& trainer, int64_t steps) {
-  std::vector<double> result;
-  for (int64_t i = 0; i < steps; ++i) result.push_back(trainer.step().loss);
-  return result;
 }
 
 TEST(Optimizer, OverfitsOneBatch) {

@@ -17,20 +17,19 @@
 #include "tests/support/error_of.h"
 #include "tests/support/lone_worker.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/training/counting_runs.h"
 
 namespace ballast {
 namespace {
 
 using test::everyone;
+using test::kDouble;
+using test::largest_difference;
 using test::lone_worker;
 
 constexpr int64_t kSteps = 20;
 
-std::vector<WeightedSource> source() {
-  std::vector<int64_t> ids(4000);
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(7 * i % 20);
-  return {{tokens_in_memory(std::move(ids), {.name = "test", .format = "memory"}), 1.0}};
-}
+std::vector<WeightedSource> source() { return test::counting_source(4000, 20); }
 
 Config config_of(int64_t micro_steps = 1) {
   Config config;
@@ -49,18 +48,8 @@ Config config_of(int64_t micro_steps = 1) {
   return config;
 }
 
-const ComputePlace kDouble{.working = at::kDouble, .master = at::kDouble};
-
 std::vector<double> losses(Trainer& trainer, int64_t steps = kSteps) {
-  std::vector<double> result;
-  for (int64_t i = 0; i < steps; ++i) result.push_back(trainer.step().loss);
-  return result;
-}
-
-double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  double largest = 0;
-  for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b.at(i)));
-  return largest;
+  return test::losses(trainer, steps);
 }
 
 // Parameters that both have are equal to rounding.
