@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/comm/worker_grid.h"
 
+#include <fmt/format.h>
+
 #include "ballast/comm/single.h"
-#include "ballast/system/error.h"
 
 namespace ballast {
 namespace {
@@ -17,10 +18,9 @@ std::shared_ptr<Communicator> borrowed(Communicator& group) {
 WorkerGrid::WorkerGrid(Communicator& everyone) : WorkerGrid(everyone, 1) {}
 
 WorkerGrid::WorkerGrid(Communicator& everyone, int64_t model_parallel) : everyone_(&everyone) {
-  if (model_parallel < 1 || everyone.size() % model_parallel != 0) {
-    fail("model parallel x{}: {} workers cannot be divided into groups of {}", model_parallel,
-         everyone.size(), model_parallel);
-  }
+  TORCH_CHECK(model_parallel >= 1 && everyone.size() % model_parallel == 0,
+              "WorkerGrid: ", model_parallel, " shards do not divide ", everyone.size(),
+              " workers");
   const auto shards = static_cast<int>(model_parallel);
   if (shards == 1) {
     replicas_ = borrowed(everyone);

@@ -16,8 +16,7 @@ class WorkerGrid {
   // Each worker is a replica.
   WorkerGrid(Communicator& everyone);  // NOLINT(google-explicit-constructor): the usual grid
   // Collective where `model_parallel` shards are neither one nor all workers: the groups are split
-  // off, with the engine that moves everyone's tensors now. UserError: shards that do not divide
-  // the workers.
+  // off, with the engine that moves everyone's tensors now. REQUIRES: shards divide the workers.
   WorkerGrid(Communicator& everyone, int64_t model_parallel);
 
   Communicator& everyone() const { return *everyone_; }

@@ -195,10 +195,10 @@ std::string trouble_of_shards(const ModelConfig& model, int64_t shards) {
 
 void check_model_parallel(const Config& config, int64_t workers) {
   const int64_t shards = config.training.model_parallel;
-  const std::string trouble =
-      workers % shards == 0 ? trouble_of_shards(config.model, shards)
-                            : fmt::format("{} cannot be divided into groups of {}",
-                                          counted(workers, "worker"), shards);
+  const std::string trouble = workers % shards == 0
+                                  ? trouble_of_shards(config.model, shards)
+                                  : fmt::format("{} cannot be divided into groups of {}",
+                                                counted(workers, "worker"), shards);
   if (trouble.empty()) return;
   std::vector<int64_t> fitting;
   for (int64_t number = 1; number <= std::min(workers, config.model.heads); ++number) {

@@ -120,8 +120,8 @@ class ModelParallel(InFolder):
 
     def test_what_cannot_be_divided_is_refused(self):
         self.refused("train", *TINY, "--run", "r", "--workers", 3, "--model-parallel", 2, says="3 workers cannot be divided into groups of 2")
-        self.refused("train", *TINY, "--run", "r", "--model-parallel", 2, says="1 workers cannot be divided into groups of 2")
-        self.refused("train", *TINY, "--run", "r", "--model.heads=1", "--workers", 2, "--model-parallel", 2, says="model.heads: 1 heads cannot be divided among 2 workers")
+        self.refused("train", *TINY, "--run", "r", "--model-parallel", 2, says="1 worker cannot be divided into groups of 2")
+        self.refused("train", *TINY, "--run", "r", "--model.heads=1", "--workers", 2, "--model-parallel", 2, says="model.heads: 1 head cannot be divided among 2 workers")
         self.refused("train", *TINY, "--run", "r", "--model.hidden=33", "--workers", 2, "--model-parallel", 2, says="model.hidden: 33 columns")
         self.refused("train", *TINY, *EXPERTS, "--run", "r", "--experts.count=2", "--workers", 4, "--model-parallel", 2, says="experts.count: 2 experts")
         self.refused("train", *TINY, "--run", "r", "--model-parallel", 0, says="training.model_parallel: want a value from 1")
@@ -133,7 +133,7 @@ class ModelParallel(InFolder):
         self.assertFalse((self.folder / "r").exists(), "nothing is left behind")
         self.run_well("train", *TINY, "--training.steps=1", "--run", "r")
         for command in (["eval", "r"], ["generate", "r"]):
-            self.refused(*command, "--model-parallel", 2, says="1 workers cannot be divided into groups of 2")
+            self.refused(*command, "--model-parallel", 2, says="1 worker cannot be divided into groups of 2")
             self.refused(*command, "--workers", 3, "--model-parallel", 3, says="4 heads cannot be divided among 3 workers")
 
 

@@ -163,7 +163,12 @@ TEST(Config, ModelParallelWorkersDivideTheModel) {
   config.training.batch = 2;
   config.training.model_parallel = 4;
   EXPECT_NO_THROW(check_workers(config, 8));
-  EXPECT_THAT(error_of([&] { check_workers(config, 6); }), HasSubstr("groups of 4"));
+  EXPECT_EQ(
+      error_of([&] { check_workers(config, 6); }),
+      "--model-parallel (training.model_parallel): 6 workers cannot be divided into groups of "
+      "4; with 6 workers 1, 2 would do");
+  EXPECT_THAT(error_of([&] { check_workers(config, 1); }),
+              HasSubstr("1 worker cannot be divided into groups of 4; with 1 worker 1 would do"));
   EXPECT_THAT(error_of([&] { check_workers(config, 16); }),
               HasSubstr("among 4 replicas; with this config 4, 8 would do"));
   config.model.heads = 2;
