@@ -27,7 +27,7 @@ struct EvaluationOptions {
   int64_t batch = 8;         // windows at a time, on each replica
   uint64_t max_windows = 0;  // 0: all; else as many, spread evenly over the source
   int64_t together = 0;      // windows that lie side by side there, a multiple of batch; 0: batch
-  RoutingMode routing = RoutingMode::kGreedy;  // balanced: within each batch
+  RoutingMode routing = RoutingMode::kGreedy;  // balanced: within a worker's tokens of a batch
 };
 
 // Next-token loss of the model over the windows, without gradients. The model's replicas take the

@@ -34,8 +34,7 @@ struct LoadRequest {
   std::filesystem::path path;
   std::string device = "auto", precision = "auto";
   std::string tokenizer = {};  // empty: the run's
-  int64_t model_parallel =
-      1;  // workers that hold one model together, as replicas of which they work
+  int64_t model_parallel = 1;  // how many workers hold a model together; must divide all workers
 };
 // From a run directory (its newest valid checkpoint), a checkpoint, or an exported model. Each
 // worker of the world, which must outlive the model, holds its part of it. Collective; calls

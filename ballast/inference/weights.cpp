@@ -106,10 +106,13 @@ void load_segment(const Checkpoint& checkpoint, const std::string& name, const a
         checkpoint.path().string(), name, describe(stored.dtype, stored.shape),
         describe(stored.dtype, wanted));
   }
-  at::Tensor values = at::empty(stored.shape, scalar_type_of(stored.dtype, name));
-  std::memcpy(values.mutable_data_ptr(), stored.data.data(),
-              stored.data.size());  // the file's bytes may be unaligned
-  target.copy_(slice ? slice->take(values) : values);
+  const at::ScalarType type = scalar_type_of(stored.dtype, name);
+  const bool piece = slice && slice->is_one_piece();  // then of the file that much alone is read
+  const at::Tensor values = at::empty(piece ? slice->shape() : stored.shape, type);
+  const std::byte* from = stored.data.data();
+  if (piece) from += slice->full_index(0) * static_cast<int64_t>(values.itemsize());
+  std::memcpy(values.mutable_data_ptr(), from, values.nbytes());  // the bytes may be unaligned
+  target.copy_(slice && !piece ? slice->take(values) : values);
 }
 
 void load_segments(const Checkpoint& checkpoint, const ParameterTable& table,

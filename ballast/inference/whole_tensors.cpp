@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "ballast/inference/weights.h"
 
@@ -19,31 +20,41 @@ int64_t elements_of(const std::vector<int64_t>& shape) {
   return elements;
 }
 
+Slice of_shard(Slice slice, int64_t shard) {
+  slice.shard = shard;
+  return slice;
+}
+
 // Worker `writer` gets the whole tensor of which all have their parts; the others nothing.
 Tensor put_together(const Tensor& part, const Slice& slice, int writer, Communicator& shards) {
-  RowsOfWorker send(static_cast<size_t>(shards.size()), 0), receive = send;
-  send.at(static_cast<size_t>(writer)) = part.numel();
-  const bool writes = shards.rank() == writer;
-  std::vector<Slice> slices;
-  for (int64_t shard = 0; shard < shards.size(); ++shard) {
-    slices.push_back(slice);
-    slices.back().shard = shard;
-    if (writes) receive.at(static_cast<size_t>(shard)) = elements_of(slices.back().shape());
-  }
-  const Tensor parts = at::empty({writes ? elements_of(slice.full_shape) : 0}, part.options());
-  shards.all_to_all_uneven(parts, part.reshape({-1}), send, receive, {"whole tensors"});
-  if (!writes) return {};
+  const auto [row, send, receive] = WholeTensors::way_to(writer, shards, slice);
+  const int64_t rows = std::accumulate(receive.begin(), receive.end(), int64_t{0});
+  const Tensor parts = at::empty({rows, row}, part.options());
+  shards.all_to_all_uneven(parts, part.reshape({-1, row}), send, receive, {"whole tensors"});
+  if (shards.rank() != writer) return {};
   const Tensor whole = at::empty(slice.full_shape, part.options());
   int64_t first = 0;
-  for (const Slice& other : slices) {
-    const int64_t size = elements_of(other.shape());
-    other.put(parts.narrow(0, first, size), whole);
-    first += size;
+  for (int64_t shard = 0; shard < shards.size(); ++shard) {
+    const int64_t count = receive[static_cast<size_t>(shard)];
+    of_shard(slice, shard).put(parts.narrow(0, first, count), whole);
+    first += count;
   }
   return whole;
 }
 
 }  // namespace
+
+WholeTensors::Way WholeTensors::way_to(int writer, const Communicator& shards, const Slice& slice) {
+  const RowsOfWorker none(static_cast<size_t>(shards.size()), 0);
+  Way way{.row = 0, .send = none, .receive = none};
+  for (int64_t shard = 0; shard < shards.size(); ++shard)
+    way.row = std::gcd(way.row, of_shard(slice, shard).size() * slice.inner());
+  way.send[static_cast<size_t>(writer)] = elements_of(slice.shape()) / way.row;
+  if (shards.rank() != writer) return way;
+  for (int64_t shard = 0; shard < shards.size(); ++shard)
+    way.receive[static_cast<size_t>(shard)] = elements_of(of_shard(slice, shard).shape()) / way.row;
+  return way;
+}
 
 WholeTensors::WholeTensors(const ParameterTable& table, const Tensor& flat,
                            const std::string& prefix, Communicator& shards) {

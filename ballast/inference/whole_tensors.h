@@ -17,6 +17,14 @@ namespace ballast {
 // take turns, so that each holds about its share of the bytes and none the whole model.
 class WholeTensors {
  public:
+  // How a divided tensor goes to the shard that puts it together: in rows of `row` elements, the
+  // longest that fit all parts, since MPI counts rows, and to 2^31 only.
+  struct Way {
+    int64_t row = 1;
+    RowsOfWorker send, receive;
+  };
+  static Way way_to(int writer, const Communicator& shards, const Slice& slice);
+
   // Names as tensor_name() has them. Collective among the shards.
   WholeTensors(const ParameterTable& table, const at::Tensor& flat, const std::string& prefix,
                Communicator& shards);

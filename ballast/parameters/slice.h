@@ -16,11 +16,15 @@ struct Slice {
   int64_t dim = 0, blocks = 1;
   int64_t shard = 0, shards = 1;
 
+  int64_t inner() const;               // elements of an entry
   int64_t begin() const;               // of the part, within each block
   int64_t size() const;                // entries of the part, in each block
   std::vector<int64_t> shape() const;  // of the part
   // Where element `index` of the part is in the full tensor; both are counted in memory's order.
   int64_t full_index(int64_t index) const;
+
+  // Whether the part lies in one piece in the full tensor, from full_index(0) on.
+  bool is_one_piece() const { return dim == 0 && blocks == 1; }
 
   // A copy of the part of `full`, with shape(), and the reverse.
   at::Tensor take(const at::Tensor& full) const;
@@ -28,7 +32,6 @@ struct Slice {
 
  private:
   int64_t block() const;                          // entries of `dim` in a block
-  int64_t inner() const;                          // elements of an entry
   at::Tensor view(const at::Tensor& full) const;  // [outer, blocks, size, inner]
 };
 

@@ -5,11 +5,14 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <numeric>
 #include <string>
 
 #include "ballast/inference/audit.h"
 #include "ballast/inference/evaluate.h"
 #include "ballast/inference/generate.h"
+#include "ballast/inference/whole_tensors.h"
 #include "tests/comm/divisions.h"
 #include "tests/inference/sparse_model.h"
 
@@ -90,6 +93,9 @@ TEST(DividedModel, EvaluatesAsTheWholeOneAndCountsItsExpertsOnce) {
       EXPECT_EQ(got.experts[i].loads(), expected.experts[i].loads());
       EXPECT_DOUBLE_EQ(got.experts[i].token_information(), expected.experts[i].token_information());
     }
+    ASSERT_EQ(got.second_experts.size(), expected.second_experts.size());
+    for (size_t i = 0; i < got.second_experts.size(); ++i)
+      EXPECT_EQ(got.second_experts[i].loads(), expected.second_experts[i].loads());
   });
 }
 
@@ -142,6 +148,31 @@ TEST(DividedModel, IsCaughtLookingAhead) {
                         {.routing = RoutingMode::kBalanced, .batch = 3, .max_windows = 10});
     EXPECT_GT(got.counts.changed_routes, 0);
     EXPECT_NE(got.first_leak, "");
+  }
+}
+
+// Tensors of more elements than MPI can count.
+TEST(WholeTensors, AreExchangedInRowsThatMpiCanCount) {
+  constexpr int64_t kMostRows = std::numeric_limits<int>::max();
+  for (const WorkerGrid& grid : test::divisions()) {
+    const Communicator& shards = grid.shards();
+    for (Slice slice : {Slice{.full_shape = {262'144, 8192}}, Slice{.full_shape = {262'143, 8192}},
+                        Slice{.full_shape = {3 * 16'384, 65'536}, .blocks = 3},
+                        Slice{.full_shape = {65'536, 65'536}, .dim = 1}}) {
+      slice.shard = shards.rank();
+      slice.shards = shards.size();
+      const auto way = WholeTensors::way_to(0, shards, slice);
+      const auto elements = [&](const RowsOfWorker& rows) {
+        const int64_t all = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+        EXPECT_LE(all, kMostRows);
+        return all * way.row;
+      };
+      const std::vector<int64_t> part = slice.shape();
+      EXPECT_EQ(elements(way.send), part[0] * part[1]);
+      EXPECT_EQ(way.send[0] * way.row, part[0] * part[1]) << "all to the writer";
+      EXPECT_EQ(elements(way.receive),
+                shards.rank() == 0 ? slice.full_shape[0] * slice.full_shape[1] : 0);
+    }
   }
 }
 
