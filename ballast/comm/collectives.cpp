@@ -3,10 +3,10 @@
 
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <numeric>
 
+#include "ballast/comm/purpose.h"
 #include "ballast/comm/tensor_text.h"
 #include "ballast/system/error.h"
 
@@ -16,24 +16,6 @@ namespace {
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
-
-// A group and what a call in it is for, as autograd keeps it for the way back.
-struct Purpose {
-  Communicator* group;
-  Label label;
-
-  void save(AutogradContext* context) const {
-    context->saved_data["group"] = reinterpret_cast<int64_t>(group);
-    context->saved_data["purpose"] = reinterpret_cast<int64_t>(label.purpose);
-    context->saved_data["layer"] = int64_t{label.layer};
-  }
-  static Purpose saved(AutogradContext* context) {
-    auto& saved = context->saved_data;
-    return {reinterpret_cast<Communicator*>(saved["group"].toInt()),
-            {reinterpret_cast<const char*>(saved["purpose"].toInt()),
-             static_cast<int>(saved["layer"].toInt())}};
-  }
-};
 
 // How rows go forward; backward they go the other way.
 struct Exchange {
@@ -95,9 +77,8 @@ Tensor all_rows(const Purpose& purpose, const Tensor& own, const RowsOfWorker& r
 }
 
 Tensor rows_here(const Purpose& purpose, const Tensor& x, const RowsOfWorker& rows) {
-  const auto rank = purpose.group->rank();
-  const int64_t first = std::accumulate(rows.begin(), rows.begin() + rank, int64_t{0});
-  return x.narrow(0, first, rows[static_cast<size_t>(rank)]);
+  return x.narrow(0, first_own_row(*purpose.group, rows),
+                  rows[static_cast<size_t>(purpose.group->rank())]);
 }
 
 struct SumFunction : torch::autograd::Function<SumFunction> {
@@ -154,6 +135,10 @@ RowsOfWorker divide_rows(int64_t rows, int workers) {
   for (int64_t worker = 0; worker < workers; ++worker)
     of_worker.push_back((worker + 1) * rows / workers - worker * rows / workers);
   return of_worker;
+}
+
+int64_t first_own_row(const Communicator& shards, const RowsOfWorker& rows) {
+  return std::accumulate(rows.begin(), rows.begin() + shards.rank(), int64_t{0});
 }
 
 Tensor own_rows(Communicator& shards, const Tensor& x, const RowsOfWorker& rows, Label label) {

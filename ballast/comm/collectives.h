@@ -27,6 +27,8 @@ at::Tensor sum_over_shards(Communicator& shards, const at::Tensor& x, Label labe
 
 // How rows are divided: in order, and as evenly as can be; there may be fewer than workers.
 RowsOfWorker divide_rows(int64_t rows, int workers);
+// Where this worker's begin.
+int64_t first_own_row(const Communicator& shards, const RowsOfWorker& rows);
 // x [sum of rows, ...], alike -> this worker's rows [rows[rank], ...].
 at::Tensor own_rows(Communicator& shards, const at::Tensor& x, const RowsOfWorker& rows,
                     Label label);

@@ -56,4 +56,10 @@ void add_outer_products(const at::Tensor& sum, const at::Tensor& y, const at::Te
 
 void add_rows(const at::Tensor& sum, const at::Tensor& y) { sum.add_(y.sum(0)); }
 
+void add_weight_gradients(const at::Tensor& weight_sum, const at::Tensor& bias_sum,
+                          const at::Tensor& dy, const at::Tensor& x) {
+  if (weight_sum.defined()) add_outer_products(weight_sum, dy, x);
+  if (bias_sum.defined()) add_rows(bias_sum, dy);
+}
+
 }  // namespace ballast

@@ -20,5 +20,8 @@ at::Tensor multiply_weight(const at::Tensor& y, const at::Tensor& weight);
 void add_outer_products(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& x);
 // sum += the rows of y.  sum [O], y [T, O]
 void add_rows(const at::Tensor& sum, const at::Tensor& y);
+// Both for a linear layer x -> y with the gradient dy; a sum may be undefined: not wanted.
+void add_weight_gradients(const at::Tensor& weight_sum, const at::Tensor& bias_sum,
+                          const at::Tensor& dy, const at::Tensor& x);
 
 }  // namespace ballast

@@ -14,12 +14,6 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-void add_weight_gradients(const Tensor& weight_sum, const Tensor& bias_sum, const Tensor& dy,
-                          const Tensor& x) {
-  if (weight_sum.defined()) add_outer_products(weight_sum, dy, x);
-  if (bias_sum.defined()) add_rows(bias_sum, dy);
-}
-
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Parameter& weight,
                         const Parameter& bias) {

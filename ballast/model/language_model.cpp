@@ -8,7 +8,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "ballast/comm/collectives.h"
 #include "ballast/kernels/layer_norm.h"
@@ -120,13 +119,11 @@ Tensor LanguageModel::through(ExpertLayer& layer, const Tensor& x, const Routing
   if (shards.size() == 1) return layer.forward(x, routing);
   const Label label{"tokens of shards", static_cast<int>(layer.place())};
   const RowsOfWorker rows = divide_rows(x.size(0), shards.size());
-  const auto here = rows.begin() + shards.rank();
-  const int64_t first = std::accumulate(rows.begin(), here, int64_t{0});
   Routing own = routing;
-  if (own.counted.defined()) own.counted = own.counted.narrow(0, first, *here);
+  if (own.counted.defined()) own.counted = own_rows(shards, own.counted, rows, label);
   if (routing.seen) {
     own.seen = [&](SeenRoute route) {
-      route.first_token = first;
+      route.first_token = first_own_row(shards, rows);
       routing.seen(route);
     };
   }

@@ -2,9 +2,9 @@
 #include "ballast/model/shard_layers.h"
 
 #include <ATen/ops/threshold_backward.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "ballast/comm/collectives.h"
+#include "ballast/comm/purpose.h"
 #include "ballast/kernels/gemm.h"
 
 namespace ballast {
@@ -14,36 +14,14 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-// The shards and what they compute, as autograd keeps them.
-struct Shards {
-  Communicator* group;
-  Label label;
-
-  void save(AutogradContext* context) const {
-    context->saved_data["shards"] = reinterpret_cast<int64_t>(group);
-    context->saved_data["purpose"] = reinterpret_cast<int64_t>(label.purpose);
-    context->saved_data["layer"] = int64_t{label.layer};
-  }
-  static Shards saved(AutogradContext* context) {
-    auto& saved = context->saved_data;
-    return {reinterpret_cast<Communicator*>(saved["shards"].toInt()),
-            {reinterpret_cast<const char*>(saved["purpose"].toInt()),
-             static_cast<int>(saved["layer"].toInt())}};
-  }
-  Pending begin_sum(const Tensor& parts) const {
-    return group->begin_all_reduce(parts, Reduction::kSum, label);
-  }
-};
-
-void add_weight_gradients(const Tensor& weight_sum, const Tensor& bias_sum, const Tensor& dy,
-                          const Tensor& x) {
-  if (weight_sum.defined()) add_outer_products(weight_sum, dy, x);
-  if (bias_sum.defined()) add_rows(bias_sum, dy);
+// Of parts by the shards, to wait for.
+Pending begin_sum(const Purpose& shards, const Tensor& parts) {
+  return shards.group->begin_all_reduce(parts, Reduction::kSum, shards.label);
 }
 
 struct ShardLinear : torch::autograd::Function<ShardLinear> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Parameter& weight,
-                        const Parameter& bias, const Shards& shards) {
+                        const Parameter& bias, const Purpose& shards) {
     shards.save(context);
     context->save_for_backward({x, weight.value});
     context->saved_data["sums"] = gradient_sums({weight, bias});
@@ -54,7 +32,7 @@ struct ShardLinear : torch::autograd::Function<ShardLinear> {
     const auto saved = context->get_saved_variables();
     const auto sums = context->saved_data["sums"].toTensorList();
     const Tensor dx = multiply_weight(dy[0], saved[1]).contiguous();
-    Pending sum = Shards::saved(context).begin_sum(dx);
+    Pending sum = begin_sum(Purpose::saved(context), dx);
     add_weight_gradients(sums[0], sums[1], dy[0], saved[0]);
     sum.wait();
     return {dx, {}, {}, {}};
@@ -64,7 +42,7 @@ struct ShardLinear : torch::autograd::Function<ShardLinear> {
 // Gives this shard's part of the sum, without the last bias.
 struct ShardFeedForward : torch::autograd::Function<ShardFeedForward> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const FeedForwardWeights& w,
-                        const Shards& shards) {
+                        const Purpose& shards) {
     const Tensor active =
         multiply_transposed(x, w.up.value, w.up_bias.value, Activation::kRelu);  // [T, F / M]
     shards.save(context);
@@ -80,7 +58,7 @@ struct ShardFeedForward : torch::autograd::Function<ShardFeedForward> {
     Tensor dactive = multiply_weight(dy[0], down);  // [T, F / M]
     at::threshold_backward_out(dactive, dactive, active, 0);
     const Tensor dx = multiply_weight(dactive, up).contiguous();
-    Pending sum = Shards::saved(context).begin_sum(dx);
+    Pending sum = begin_sum(Purpose::saved(context), dx);
     add_weight_gradients(sums[2], {}, dy[0], active);
     add_weight_gradients(sums[0], sums[1], dactive, x);
     sum.wait();
@@ -93,7 +71,7 @@ struct ShardFeedForward : torch::autograd::Function<ShardFeedForward> {
 Tensor shard_linear(Communicator& shards, const Tensor& x, const Parameter& weight,
                     const Parameter& bias, Label label) {
   if (shards.size() == 1) return linear(x, weight, bias);
-  return ShardLinear::apply(x, weight, bias, Shards{&shards, label});
+  return ShardLinear::apply(x, weight, bias, Purpose{&shards, label});
 }
 
 Tensor sum_of_shard_linears(Communicator& shards, const Tensor& y, const Parameter& weight,
@@ -105,7 +83,7 @@ Tensor sum_of_shard_linears(Communicator& shards, const Tensor& y, const Paramet
 Tensor sum_of_shard_feed_forwards(Communicator& shards, const Tensor& x,
                                   const FeedForwardWeights& weights, Label label) {
   if (shards.size() == 1) return feed_forward(x, weights);
-  const Tensor part = ShardFeedForward::apply(x, weights, Shards{&shards, label});
+  const Tensor part = ShardFeedForward::apply(x, weights, Purpose{&shards, label});
   return add_bias(sum_over_shards(shards, part, label), weights.down_bias);
 }
 

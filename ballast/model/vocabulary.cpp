@@ -28,6 +28,12 @@ Tensor widened(const Tensor& logits) {
   return logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
 }
 
+// Logits of half precision live beside their widened copy, which has twice as many bytes.
+int64_t rows_at_a_time(const Tensor& hidden, int64_t vocabulary) {
+  const bool half = hidden.scalar_type() == at::kHalf || hidden.scalar_type() == at::kBFloat16;
+  return rows_of_logits(hidden.device(), half ? 3 * vocabulary : vocabulary);
+}
+
 }  // namespace
 
 // What all shards know together of some rows.
@@ -100,7 +106,7 @@ Tensor Vocabulary::losses(const Tensor& hidden, const Tensor& targets) const {
   if (shards_.size() == 1) return next_token_losses(hidden, embedding_.value, targets);
   const at::NoGradGuard no_grad;
   check(hidden, targets);
-  const int64_t chunk = rows_of_logits(hidden.device(), rows_);
+  const int64_t chunk = rows_at_a_time(hidden, rows_);
   std::vector<Tensor> parts;
   for (int64_t first = 0; first < hidden.size(0); first += chunk) {
     const int64_t count = std::min(chunk, hidden.size(0) - first);
@@ -118,7 +124,7 @@ LossAndGradient Vocabulary::losses_and_gradient(const Tensor& hidden_on_graph,
   const at::NoGradGuard no_grad;
   const Tensor hidden = hidden_on_graph.detach();
   check(hidden, targets);
-  const int64_t chunk = rows_of_logits(hidden.device(), rows_);
+  const int64_t chunk = rows_at_a_time(hidden, rows_);
   Tensor gradient = at::empty_like(hidden);
   std::vector<Tensor> losses;
   for (int64_t first = 0; first < hidden.size(0); first += chunk) {
@@ -127,7 +133,8 @@ LossAndGradient Vocabulary::losses_and_gradient(const Tensor& hidden_on_graph,
     Tensor logits = widened(multiply_transposed(rows, embedding_.value, {}));  // [C, V / M]
     const Whole whole = combine(part_of_losses(logits, wanted), wanted);
     losses.push_back(whole.losses);
-    logits.mul_((whole.share * scale).unsqueeze(1));
+    // Zeros where nothing is wanted, also for logits that are not finite.
+    logits.mul_((whole.share * scale).unsqueeze(1)).masked_fill_(wanted.lt(0).unsqueeze(1), 0);
     const Tensor here = wanted - first_;
     const Tensor is_here = here.ge(0).logical_and_(here.lt(logits.size(1)));
     logits.scatter_add_(1, here.clamp(0, logits.size(1) - 1).unsqueeze(1),

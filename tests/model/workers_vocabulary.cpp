@@ -81,12 +81,29 @@ TEST(DividedVocabulary, SurvivesHugeLogits) {
   }
 }
 
+TEST(DividedVocabulary, AnIgnoredTargetHasNoGradientWhateverItsLogits) {
+  const Tensor hidden = at::ones({3, 2}, at::kDouble), targets = at::tensor({1, -1, 6}, at::kLong);
+  hidden[1] = 1e300;  // finite, and the logits of 1e10 times that are not
+  for (const WorkerGrid& grid : test::divisions()) {
+    SCOPED_TRACE(test::name_of(grid));
+    ParameterTable table;
+    const Vocabulary vocabulary({.vocabulary = 8, .width = 2}, table, grid.shards());
+    table.allocate({.working = at::kDouble, .master = at::kDouble});
+    table.master().fill_(1e10);
+    const auto got = vocabulary.losses_and_gradient(hidden, targets, 1.0);
+    EXPECT_EQ(got.losses[1].item<double>(), 0);
+    EXPECT_EQ(got.gradient[1].abs().max().item<double>(), 0);
+    EXPECT_TRUE(table.gradient().isfinite().all().item<bool>());
+    EXPECT_GT(table.gradient().abs().max().item<double>(), 0);
+  }
+}
+
 TEST(DividedVocabulary, RefusesTargetsOutsideOfIt) {
   for (const WorkerGrid& grid : test::divisions()) {
     ParameterTable table;
-    const Vocabulary vocabulary({.vocabulary = 9, .width = 2}, table, grid.shards());
+    const Vocabulary vocabulary({.vocabulary = 11, .width = 2}, table, grid.shards());
     table.allocate({.working = at::kDouble, .master = at::kDouble});
-    EXPECT_THROW(vocabulary.losses(at::zeros({1, 2}, at::kDouble), at::tensor({9}, at::kLong)),
+    EXPECT_THROW(vocabulary.losses(at::zeros({1, 2}, at::kDouble), at::tensor({11}, at::kLong)),
                  c10::Error);
   }
 }
