@@ -58,7 +58,7 @@ std::vector<std::string> apart(const std::string& arguments) {
 
 class ApartNcclCuda : public testing::TestWithParam<int> {};
 TEST_P(ApartNcclCuda, PassAllTests) { expect_all_pass(GetParam(), apart("nccl --gtest_brief=1")); }
-INSTANTIATE_TEST_SUITE_P(Hosts, ApartNcclCuda, testing::Values(2, 3),
+INSTANTIATE_TEST_SUITE_P(Hosts, ApartNcclCuda, testing::Values(2, 3, 4),
                          [](const auto& info) { return std::to_string(info.param); });
 
 TEST(NcclCuda, AStoppedWorkerIsNamedWithCallLayerAndSizes) {

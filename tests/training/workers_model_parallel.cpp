@@ -75,13 +75,16 @@ void expect_part_of(const ParameterTable& part, const ParameterTable& whole, dou
   }
 }
 
+// Where the tests' tensors are: the CPU, or a GPU that the workers share.
 void expect_same_run(const Config& config) {
-  Trainer whole(config, kDouble, source(), lone_worker());
+  ComputePlace place = kDouble;
+  place.device = test::device();
+  Trainer whole(config, place, source(), lone_worker());
   const auto expected = losses(whole);
   EXPECT_LT(expected.back(), expected.front() - 0.5) << "it learns";
   for (const WorkerGrid& grid : test::divisions()) {
     SCOPED_TRACE(test::name_of(grid));
-    Trainer part(config, kDouble, source(), grid);
+    Trainer part(config, place, source(), grid);
     EXPECT_LE(largest_difference(losses(part), expected), 1e-9);
     expect_part_of(part.table(), whole.table(), 1e-8);
   }

@@ -12,5 +12,14 @@ TEST_P(TrainingWorkersOf, PassAllTests) {
 INSTANTIATE_TEST_SUITE_P(Mpi, TrainingWorkersOf, testing::Values(1, 2, 4, 8),
                          [](const auto& info) { return std::to_string(info.param); });
 
+// All of them on one GPU: tensors go through the host.
+class ModelParallelCuda : public testing::TestWithParam<int> {};
+TEST_P(ModelParallelCuda, PassesTheTestsOfDividedModels) {
+  test::expect_all_pass(GetParam(), {test::program_beside("training_workers_tests"), "cuda",
+                                     "--gtest_brief=1", "--gtest_filter=ModelParallel.*"});
+}
+INSTANTIATE_TEST_SUITE_P(Mpi, ModelParallelCuda, testing::Values(2),
+                         [](const auto& info) { return std::to_string(info.param); });
+
 }  // namespace
 }  // namespace ballast
