@@ -2,15 +2,18 @@
 #include "ballast/kernels/expert_ranks.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/TensorOperators.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/argsort.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
+#include <torch/library.h>
 
 namespace ballast {
+
+TORCH_LIBRARY_FRAGMENT(ballast, library) {
+  library.def("count_choices(Tensor expert, Tensor(a!) rank, Tensor(b!) counts) -> ()");
+}
+
 namespace {
 
 using at::Tensor;
@@ -32,16 +35,9 @@ void count_on_cpu(const Tensor& expert, const Tensor& rank, const Tensor& counts
   });
 }
 
-// A choice's place among all, sorted by expert, less the place of its expert's first.
-void count_by_sorting(const Tensor& expert, const Tensor& rank, const Tensor& counts) {
-  counts.scatter_add_(1, expert, at::ones_like(expert));
-  const Tensor first = counts.cumsum(1) - counts;  // [G, E + 1]
-  const Tensor order = at::argsort(expert, /*stable=*/true, /*dim=*/1);
-  rank.scatter_(1, order, at::arange(expert.size(1), expert.options()).expand_as(order));
-  rank.sub_(first.gather(1, expert));
-}
-
 }  // namespace
+
+TORCH_LIBRARY_IMPL(ballast, CPU, library) { library.impl("count_choices", count_on_cpu); }
 
 ExpertRanks expert_ranks(const Tensor& expert, int64_t experts) {
   const at::NoGradGuard no_grad;
@@ -49,7 +45,12 @@ ExpertRanks expert_ranks(const Tensor& expert, int64_t experts) {
               "expert_ranks: want int64 experts [G, C], got ", expert.sizes());
   const Tensor chosen = expert.contiguous(), rank = at::empty_like(chosen);
   const Tensor counts = at::zeros({expert.size(0), experts + 1}, expert.options());
-  (expert.is_cpu() ? count_on_cpu : count_by_sorting)(chosen, rank, counts);
+  if (chosen.numel() > 0) {
+    static const auto op = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("ballast::count_choices", "")
+                               .typed<void(const Tensor&, const Tensor&, const Tensor&)>();
+    op.call(chosen, rank, counts);
+  }
   return {rank, counts.narrow(1, 0, experts)};
 }
 

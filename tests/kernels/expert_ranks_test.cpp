@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "ballast/kernels/cuda_plugin.h"
+
 namespace ballast {
 namespace {
 
@@ -25,6 +27,7 @@ void expect_all_cases_counted(at::Device device) {
   at::manual_seed(3);
   expect_counted(at::randint(0, 4, {3, 17}, at::kLong).to(device), 3);  // 3: none
   expect_counted(at::randint(0, 40, {2, 300}, at::kLong).to(device), 40);
+  expect_counted(at::randint(0, 6, {3, 1500}, at::kLong).to(device), 5);
   expect_counted(at::zeros({2, 9}, at::kLong).to(device), 5);
   expect_counted(at::full({1, 9}, 5, at::kLong).to(device), 5);
   expect_counted(at::zeros({2, 0}, at::kLong).to(device), 5);
@@ -32,7 +35,10 @@ void expect_all_cases_counted(at::Device device) {
 
 TEST(ExpertRanks, CountThoseBefore) { expect_all_cases_counted(at::kCPU); }
 
-TEST(ExpertRanksCuda, CountThoseBefore) { expect_all_cases_counted(at::kCUDA); }
+TEST(ExpertRanksCuda, CountThoseBefore) {
+  ASSERT_TRUE(load_cuda_plugin().loaded);
+  expect_all_cases_counted(at::kCUDA);
+}
 
 TEST(ExpertRanks, RefuseAnExpertThatIsNotThere) {
   EXPECT_THROW(expert_ranks(at::full({1, 1}, 6, at::kLong), 5), c10::Error);

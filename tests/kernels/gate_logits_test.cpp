@@ -22,15 +22,16 @@ TEST(GateLogits, AreAProductWithAGradient) {
   expect_gradient(weight.value, weight.gradient - 1, loss, "weight: added to what was there");
 }
 
-TEST(GateLogits, OfHalfPrecisionAreInFp32) {
+void expect_fp32_of_half_precision(at::Device device, int64_t experts) {
   at::manual_seed(2);
-  Tensor x = at::randn({9, 64}, at::kBFloat16).requires_grad_();
-  const Parameter weight{at::randn({4, 64}, at::kBFloat16), at::zeros({4, 64}, at::kBFloat16)};
+  const auto options = at::device(device).dtype(at::kBFloat16);
+  Tensor x = at::randn({9, 64}, options).requires_grad_();
+  const Parameter weight{at::randn({experts, 64}, options), at::zeros({experts, 64}, options)};
   const Tensor y = gate_logits(x, weight);
   ASSERT_EQ(y.scalar_type(), at::kFloat);
   const Tensor exact = at::mm(x.to(at::kDouble), weight.value.to(at::kDouble).t());
   EXPECT_LE((y - exact).abs().max().item<double>(), 1e-5);  // fp32: 64 terms of size about 1
-  const Tensor dy = at::randn({9, 4});
+  const Tensor dy = at::randn({9, experts}, at::device(device));
   torch::autograd::backward({y}, {dy});
   ASSERT_EQ(x.grad().scalar_type(), at::kBFloat16);
   const Tensor wide = dy.to(at::kDouble);
@@ -40,6 +41,13 @@ TEST(GateLogits, OfHalfPrecisionAreInFp32) {
   };
   expect_rounded(x.grad(), at::mm(wide, weight.value.to(at::kDouble)));
   expect_rounded(weight.gradient, at::mm(wide.t(), x.detach().to(at::kDouble)));
+}
+
+TEST(GateLogits, OfHalfPrecisionAreInFp32) { expect_fp32_of_half_precision(at::kCPU, 4); }
+
+TEST(GateLogitsCuda, OfHalfPrecisionAreInFp32) {
+  ASSERT_TRUE(load_cuda_plugin().loaded);
+  for (const int64_t experts : {4, 5, 128}) expect_fp32_of_half_precision(at::kCUDA, experts);
 }
 
 }  // namespace
