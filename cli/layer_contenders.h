@@ -68,7 +68,7 @@ class LayerInParts {
 
   struct Times {
     std::map<std::string, double> seconds = {};  // of each part
-    double busiest = 1;                     // rows of the expert that has most, by the mean of all
+    double busiest = 1;  // rows of the expert that has most, by the mean of all
   };
   Times run(const LayerPass& pass);
 
