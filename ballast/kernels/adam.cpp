@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/kernels/adam.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/library.h>
+
+#include "ballast/kernels/find_op.h"
 
 namespace ballast {
 
@@ -19,10 +20,9 @@ TORCH_LIBRARY_FRAGMENT(ballast, library) {
 
 void adam_(const AdamBuffers& buffers, const AdamSettings& settings, const Tensor& gradient_scale) {
   static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("ballast::adam_", "")
-          .typed<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                      const Tensor&, double, double, double, double, double, int64_t)>();
+      find_op<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                   const Tensor&, double, double, double, double, double, int64_t)>(
+          "ballast::adam_");
   const at::NoGradGuard no_grad;
   const int64_t size = buffers.master.numel();
   for (const Tensor* buffer : {&buffers.working, &buffers.master, &buffers.gradient,

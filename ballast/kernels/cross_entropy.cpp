@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/kernels/cross_entropy.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
@@ -10,6 +9,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ballast/kernels/find_op.h"
 #include "ballast/kernels/gemm.h"
 
 namespace ballast {
@@ -22,9 +22,8 @@ TORCH_LIBRARY_FRAGMENT(ballast, library) {
 }
 
 Tensor softmax_cross_entropy_(Tensor& logits, const Tensor& targets, double scale) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("ballast::softmax_cross_entropy_", "")
-                             .typed<Tensor(Tensor&, const Tensor&, double)>();
+  static const auto op =
+      find_op<Tensor(Tensor&, const Tensor&, double)>("ballast::softmax_cross_entropy_");
   TORCH_CHECK(logits.dim() == 2 && logits.is_contiguous() && targets.dim() == 1 &&
                   targets.size(0) == logits.size(0) && targets.scalar_type() == at::kLong &&
                   targets.is_contiguous(),

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
 #include <optional>
@@ -7,6 +6,7 @@
 
 #include "ballast/kernels/expert_feed_forward_paths.h"
 #include "ballast/kernels/expert_products.h"
+#include "ballast/kernels/find_op.h"
 
 namespace ballast {
 
@@ -40,11 +40,6 @@ size_t count_groups(const ExpertRows& rows, int64_t num_rows) {
 
 std::vector<Tensor> listed(const ExpertStacks& stacks) {
   return {stacks.norm, stacks.norm_bias, stacks.up, stacks.up_bias, stacks.down, stacks.down_bias};
-}
-
-template <typename Signature>
-c10::TypedOperatorHandle<Signature> find_op(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
 int64_t way_of(const std::vector<int64_t>& counts, const Tensor& up) {

@@ -2,11 +2,12 @@
 #include "ballast/kernels/expert_ranks.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
+
+#include "ballast/kernels/find_op.h"
 
 namespace ballast {
 
@@ -46,9 +47,8 @@ ExpertRanks expert_ranks(const Tensor& expert, int64_t experts) {
   const Tensor chosen = expert.contiguous(), rank = at::empty_like(chosen);
   const Tensor counts = at::zeros({expert.size(0), experts + 1}, expert.options());
   if (chosen.numel() > 0) {
-    static const auto op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("ballast::count_choices", "")
-                               .typed<void(const Tensor&, const Tensor&, const Tensor&)>();
+    static const auto op =
+        find_op<void(const Tensor&, const Tensor&, const Tensor&)>("ballast::count_choices");
     op.call(chosen, rank, counts);
   }
   return {rank, counts.narrow(1, 0, experts)};

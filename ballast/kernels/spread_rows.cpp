@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/kernels/spread_rows.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <tuple>
+
+#include "ballast/kernels/find_op.h"
 
 namespace ballast {
 
@@ -24,11 +25,6 @@ namespace {
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
-
-template <typename Signature>
-c10::TypedOperatorHandle<Signature> find_op(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
 
 Tensor gather_rows(const Tensor& x, const Tensor& source) {
   static const auto op = find_op<Tensor(const Tensor&, const Tensor&)>("ballast::gather_rows");

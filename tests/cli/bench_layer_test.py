@@ -1,31 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ballast bench layer` and `bench step --experts` measure what they say. Nothing here looks at how long it took."""
 
-import json
-import os
-import subprocess
 import unittest
-from pathlib import Path
 
-BALLAST = Path(os.environ["BALLAST_BUILD"]) / "ballast"
-
-
-def run(*arguments):
-    return subprocess.run([BALLAST, "bench", *map(str, arguments)], capture_output=True, encoding="utf-8")
-
-
-class Bench(unittest.TestCase):
-    def measured(self, *arguments):
-        result = run(*arguments, "--device", "cpu", "--threads", 1, "--json")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return json.loads(result.stdout)
-
-    def refused(self, *arguments, says):
-        result = run(*arguments)
-        self.assertEqual(result.returncode, 2, result.stderr)
-        self.assertEqual(result.stdout, "")
-        self.assertIn(says, result.stderr)
-        self.assertLess(len(result.stderr), 300, result.stderr)
+from bench_case import Bench
+from in_folder import ballast
 
 
 class BenchLayer(Bench):
@@ -76,7 +55,7 @@ class BenchLayer(Bench):
         self.assertEqual(found["sizes"][0]["parts_ms"]["shuffle"], 0)
 
     def test_people_see_the_ratio_and_the_shares(self):
-        result = run("layer", "--size", "96,16,4,2", "--rounds", 1, "--device", "cpu")
+        result = ballast("bench", "layer", "--size", "96,16,4,2", "--rounds", 1, "--device", "cpu")
         self.assertEqual(result.returncode, 0, result.stderr)
         for words in ["T=96 D=16 E=4", "dense", "experts", "assign", "exchange", "gate"]:
             self.assertIn(words, result.stdout)
@@ -121,7 +100,7 @@ class BenchStepWithExperts(Bench):
         self.assertNotIn("dense", found["sizes"][0])
 
     def test_people_see_both_times_operations_and_shares(self):
-        result = run("step", "--size", "32,16,4,2,8,4", "--experts", "4,2", "--rounds", 1, "--steps", 1, "--device", "cpu")
+        result = ballast("bench", "step", "--size", "32,16,4,2,8,4", "--experts", "4,2", "--rounds", 1, "--steps", 1, "--device", "cpu")
         self.assertEqual(result.returncode, 0, result.stderr)
         for words in ["E=4", "dense", "FLOP", "assignment"]:
             self.assertIn(words, result.stdout)

@@ -1,34 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ballast bench step --systems` measures all systems of the paper in one run. Nothing here looks at how long it took."""
 
-import json
-import os
-import subprocess
 import unittest
-from pathlib import Path
 
-BALLAST = Path(os.environ["BALLAST_BUILD"]) / "ballast"
-SETTING = ["--size", "64,32,6,4,16,8", "--rounds", 1, "--steps", 2, "--device", "cpu", "--threads", 1]
+from bench_case import Bench
+from in_folder import ballast
+
+SETTING = ["--size", "64,32,6,4,16,8", "--rounds", 1, "--steps", 2]
 ALONE = ["dense", "base", "base_x3", "sparsely_gated", "switch"]
 
 
-def run(*arguments):
-    words = [BALLAST, "bench", "step", *map(str, [*SETTING, *arguments])]
-    return subprocess.run(words, capture_output=True, encoding="utf-8", timeout=300)
-
-
-class BenchSystems(unittest.TestCase):
+class BenchSystems(Bench):
     def measured(self, *arguments):
-        result = run(*arguments, "--json")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return json.loads(result.stdout)
+        return super().measured("step", *SETTING, *arguments)
 
     def refused(self, *arguments, says):
-        result = run(*arguments)
-        self.assertEqual(result.returncode, 2, result.stderr)
-        self.assertEqual(result.stdout, "")
-        self.assertIn(says, result.stderr)
-        self.assertLess(len(result.stderr), 300, result.stderr)
+        super().refused("step", *SETTING, *arguments, says=says)
 
     def check(self, found, names, workers):
         self.assertEqual((found["device"], found["workers"]), ("cpu", workers))
@@ -65,7 +52,7 @@ class BenchSystems(unittest.TestCase):
         self.assertEqual([(system["system"], system["of_dense"]) for system in size["systems"]], [("switch", None), ("base", None)])
 
     def test_people_see_tokens_a_second_of_each(self):
-        result = run("--systems", "dense,base")
+        result = ballast("bench", "step", *SETTING, "--systems", "dense,base")
         self.assertEqual(result.returncode, 0, result.stderr)
         for words in ["dense", "base", "tok/s", "of dense"]:
             self.assertIn(words, result.stdout)

@@ -28,10 +28,7 @@ using test::Outcome;
 using test::random_rows;
 using test::StalledGpu;
 
-class BaseLayerCuda : public testing::Test {
- protected:
-  void SetUp() override { ASSERT_TRUE(load_cuda_plugin().loaded); }
-};
+class BaseLayerCuda : public test::OnGpu {};
 
 std::vector<LayerShape> shapes() {
   return {{},

@@ -19,10 +19,7 @@ using test::on_gpu;
 using test::Outcome;
 using test::random_rows;
 
-class GateLayerCuda : public testing::Test {
- protected:
-  void SetUp() override { ASSERT_TRUE(load_cuda_plugin().loaded); }
-};
+class GateLayerCuda : public test::OnGpu {};
 
 std::vector<LayerShape> shapes() {
   std::vector<LayerShape> all;
