@@ -167,6 +167,10 @@ void add_training(std::vector<Knob>& list, TrainingConfig& t) {
            "batches a validation takes; 0: the whole validation set")
       .operational();
   section
+      .add("last_validate_batches", &t.last_validate_batches, -1, kMany,
+           "batches the last validation takes; 0: the whole validation set, -1: as the others")
+      .operational();
+  section
       .add("compare_every", &t.compare_every, 0, kMany,
            "steps between checks that the shared parameters are equal on all workers; 0: never")
       .operational();
