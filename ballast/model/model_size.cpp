@@ -65,4 +65,10 @@ int64_t parameters_of_worker(const Config& config, int64_t workers) {
          config.experts.count / workers * parts.per_expert();
 }
 
+ParameterBytes bytes_of_parameter(int64_t working, int64_t master) {
+  return {.weights = working == master ? master : working + master,
+          .gradients = working,
+          .moments = 2 * master};
+}
+
 }  // namespace ballast

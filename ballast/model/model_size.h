@@ -25,4 +25,16 @@ ModelSize model_size(const Config& config);
 // REQUIRES: check_workers is content.
 int64_t parameters_of_worker(const Config& config, int64_t workers);
 
+// What a parameter takes while it is trained, in bytes.
+struct ParameterBytes {
+  int64_t weights = 0;    // with the master copy, where the model computes in another precision
+  int64_t gradients = 0;  // in the model's precision
+  int64_t moments = 0;    // Adam's two, in the master's
+
+  int64_t total() const { return weights + gradients + moments; }
+};
+
+// `working`: bytes of a number as the model computes with it; `master`: as weights are kept.
+ParameterBytes bytes_of_parameter(int64_t working, int64_t master);
+
 }  // namespace ballast

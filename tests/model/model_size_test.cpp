@@ -215,5 +215,18 @@ TEST(ModelSize, WhatAWorkerHoldsWhenTwoShareAModel) {
   EXPECT_EQ(parameters_of_worker(config, 6), shard + 6 * 8 + 2 * 8 + expert);
 }
 
+TEST(ModelSize, AParameterTakesSixteenBytesInTrainingWhateverThePrecisionButDouble) {
+  const ParameterBytes half = bytes_of_parameter(2, 4), single = bytes_of_parameter(4, 4),
+                       twice = bytes_of_parameter(8, 8);
+  EXPECT_EQ(half.weights, 2 + 4);  // and a master copy
+  EXPECT_EQ(half.gradients, 2);
+  EXPECT_EQ(half.moments, 8);
+  EXPECT_EQ(half.total(), 16);
+  EXPECT_EQ(single.weights, 4);
+  EXPECT_EQ(single.gradients, 4);
+  EXPECT_EQ(single.total(), 16);
+  EXPECT_EQ(twice.total(), 32);
+}
+
 }  // namespace
 }  // namespace ballast

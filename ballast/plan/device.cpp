@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/plan/device.h"
+
+#include <fmt/ranges.h>
+
+#include "ballast/system/error.h"
+
+namespace ballast {
+namespace {
+
+constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6;
+
+// Fitted to the paper's table (tests/plan/paper_table_test.cpp).
+constexpr double kPaperEfficiency = 0.50;
+// Measured on an H200 (docs/plan.md); A100 and H100 are assumed to reach the same shares.
+constexpr double kGpuEfficiency = 0.80, kGpuBandwidthShare = 0.875;
+constexpr double kGpuLaunch = 8 * kMicro;
+constexpr double kGpuAssignment = 330 * kMicro, kGpuAssignmentPair = 71e-12;
+
+Device gpu(const std::string& name, double tera_flops, double giga_bytes, double memory,
+           double link) {
+  return {.name = name,
+          .matrix_flops = tera_flops * kTera,
+          .efficiency = name == "v100" ? kPaperEfficiency : kGpuEfficiency,
+          .memory_bandwidth = giga_bytes * kGiga,
+          .bandwidth_share = kGpuBandwidthShare,
+          .launch = kGpuLaunch,
+          .memory = memory * kGiga,
+          .link_bandwidth = link * kGiga,
+          .assignment = kGpuAssignment,
+          .assignment_pair = kGpuAssignmentPair};
+}
+
+Device cpu() {
+  Device device;
+  device.name = "cpu";
+  device.launch = 3 * kMicro;
+  device.link_bandwidth = 2 * kGiga;
+  device.working = 4;
+  device.assignment = 200 * kMicro;
+  device.assignment_pair = 2.5e-9;
+  return device;
+}
+
+// Memory as the driver tells it.
+std::vector<Device> all_devices() {
+  return {gpu("v100", 125, 900, 34.1, 40), gpu("a100", 312, 2039, 85.1, 240),
+          gpu("h100", 989, 3350, 85.1, 360), gpu("h200", 989, 4800, 150.7, 360), cpu()};
+}
+
+}  // namespace
+
+std::vector<std::string> device_names() {
+  std::vector<std::string> names;
+  for (const Device& device : all_devices()) names.push_back(device.name);
+  return names;
+}
+
+Device find_device(const std::string& name) {
+  for (const Device& device : all_devices()) {
+    if (device.name == name) return device;
+  }
+  fail("--device: there is no \"{}\"; want one of {}", name, fmt::join(device_names(), ", "));
+}
+
+}  // namespace ballast

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ballast {
+
+// What a worker's processor can do. docs/plan.md says where each number comes from.
+struct Device {
+  std::string name;             // "v100"
+  double matrix_flops = 0;      // operations a second of matrix products: its maker's data sheet
+  double efficiency = 1;        // the share of that which products reach
+  double memory_bandwidth = 0;  // bytes a second: the data sheet
+  double bandwidth_share = 1;   // the share of that which passes over memory reach
+  double launch = 0;            // seconds that starting an operation costs
+  double memory = 0;            // bytes; 0: not known
+  double link_bandwidth = 0;    // bytes a second from a worker to others of its machine
+  int64_t working = 2;          // bytes of a number as the model computes with it
+  int64_t master = 4;           // and as weights are kept
+  double assignment = 0;        // seconds of a balanced assignment, and
+  double assignment_pair = 0;   // more for each pair of a token and an expert
+
+  bool is_cpu() const { return name == "cpu"; }
+  double matrix_rate() const { return matrix_flops * efficiency; }
+  double pass_rate() const { return memory_bandwidth * bandwidth_share; }
+};
+
+// "cpu" among them, whose rates are 0 until they are measured (measured_bandwidth.h) or given.
+std::vector<std::string> device_names();
+Device find_device(const std::string& name);  // UserError lists the names
+
+}  // namespace ballast

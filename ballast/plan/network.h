@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ballast {
+
+// What joins the workers: machines of `machine_workers` each, whose links are the device's, and
+// between machines one adapter (or several, taken together) that the workers of a machine share.
+struct Network {
+  std::string name;             // "infiniband"
+  int64_t machine_workers = 8;  // 0: all in one machine
+  double bandwidth = 0;         // bytes a second into and out of a machine
+  double latency = 0;           // seconds of a message between machines
+  double machine_latency = 0;   // and within one
+
+  bool is_one_machine(int64_t workers) const {
+    return machine_workers == 0 || workers <= machine_workers;
+  }
+};
+
+std::vector<std::string> network_names();
+Network find_network(const std::string& name);  // UserError lists the names
+
+// Some of all workers that act together.
+struct WorkerGroup {
+  int64_t size = 1;
+  int64_t in_machine = 1;    // of them, in each machine
+  int64_t side_by_side = 1;  // such groups that send through one machine's adapter at once
+};
+
+// Seconds of a call; 0 in a group of one. `bytes`: what one worker holds.
+struct Wires {
+  Network network;
+  double link_bandwidth = 0;  // within a machine
+
+  // A ring: 2 (n - 1) / n of the bytes through each worker's slowest way.
+  double all_reduce(double bytes, const WorkerGroup& group) const;
+  // (n - 1) / n of them; those to other machines share the adapter.
+  double all_to_all(double bytes, const WorkerGroup& group) const;
+  // Each worker gets the others' `bytes`.
+  double all_gather(double bytes, const WorkerGroup& group) const;
+};
+
+}  // namespace ballast

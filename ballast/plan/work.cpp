@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/plan/work.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ballast/model/model_size.h"
+
+namespace ballast {
+namespace {
+
+// Fused attention reaches about half of the rate of large products (docs/plan.md).
+constexpr double kAttentionRate = 0.5;
+// A matrix is read forward and backward, its gradient read and written.
+constexpr double kWeightPasses = 4;
+
+double as_double(int64_t value) { return static_cast<double>(value); }
+
+// Rows that the experts of one layer compute on this worker; blocks are filled up to the ceiling.
+double rows_of_experts(const Config& config, double tokens_of_all, double workers) {
+  const ExpertsConfig& experts = config.experts;
+  if (experts.layers == 0) return 0;
+  const double count = as_double(experts.count), groups = as_double(experts.groups);
+  const double fair = tokens_of_all / groups / count;
+  const double capacity = experts.is_base() ? 1 : experts.training_capacity();
+  const double rows = capacity > 0 ? groups * count * std::ceil(capacity * fair * (1 - 1e-12))
+                                   : tokens_of_all * as_double(experts.experts_of_token());
+  return rows / workers;
+}
+
+}  // namespace
+
+Work& Work::operator+=(const Work& other) {
+  products += other.products;
+  attention += other.attention;
+  bytes += other.bytes;
+  operations += other.operations;
+  return *this;
+}
+
+Work Work::operator*(double times) const {
+  return {products * times, attention * times, bytes * times, operations * times};
+}
+
+double seconds_of(const Work& work, const Device& device) {
+  return (work.products + work.attention / kAttentionRate) / device.matrix_rate() +
+         work.bytes / device.pass_rate() + work.operations * device.launch;
+}
+
+LayoutShape::LayoutShape(const Config& of, int64_t all_workers, const Device& device)
+    : config(of),
+      workers(all_workers),
+      shards(of.training.model_parallel),
+      replicas(all_workers / of.training.model_parallel),
+      width(as_double(of.model.width)),
+      hidden(as_double(of.model.feed_forward_width())),
+      blocks(as_double(of.model.layers)),
+      feed_forwards(blocks -
+                    (of.experts.replaces_feed_forwards() ? as_double(of.experts.layers) : 0)),
+      tokens(as_double(of.training.batch / of.training.micro_steps / replicas * of.model.context)),
+      own_tokens(tokens / as_double(shards)),
+      number(as_double(device.working)),
+      expert_rows(rows_of_experts(of, tokens * as_double(replicas), as_double(all_workers))),
+      expert_layers(as_double(of.experts.layers)),
+      expert_sublayers(of.experts.layers > 0 ? as_double(of.experts.sublayers_of_layer()) : 0),
+      experts_here(of.experts.layers > 0 ? as_double(of.experts.count / all_workers) : 0),
+      parameters(as_double(parameters_of_worker(of, all_workers))),
+      expert_parameters(experts_here * as_double(model_size(of).per_expert)),
+      is_cpu(device.is_cpu()) {}
+
+double LayoutShape::rows_of_logits() const {
+  // As in kernels/cross_entropy.cpp.
+  const double elements = is_cpu ? 1 << 19 : 1 << 28;
+  const double rows = elements / (as_double(config.model.vocabulary) / as_double(shards));
+  return std::min(tokens, std::clamp(rows, 64.0, 8192.0));
+}
+
+Work attention_work(const LayoutShape& s) {
+  const double matrices = 4 * s.width * s.width / as_double(s.shards);
+  const double context = as_double(s.config.model.context);
+  Work work;
+  work.products = 6 * matrices * s.tokens;
+  work.attention = 6 * s.width / as_double(s.shards) * context * s.tokens;
+  // Whole rows: the norm, the residual, what comes in and goes out; divided: the rest, of which 39
+  // put the gradients of queries, keys and values together (docs/plan.md counts them).
+  work.bytes =
+      s.number * (s.tokens * s.width * (20 + 66 / as_double(s.shards)) + kWeightPasses * matrices);
+  work.operations = 32;
+  return work * s.blocks;
+}
+
+Work feed_forward_work(const LayoutShape& s) {
+  const double matrices = 2 * s.width * s.hidden / as_double(s.shards);
+  Work work;
+  work.products = 6 * matrices * s.tokens;
+  work.bytes = s.number * (s.tokens * (20 * s.width + 12 * s.hidden / as_double(s.shards)) +
+                           kWeightPasses * matrices);
+  work.operations = 20;
+  return work * s.feed_forwards;
+}
+
+namespace {
+
+Work sublayer_work(const LayoutShape& s) {
+  const double matrices = 2 * s.width * s.hidden;
+  Work work;
+  work.products = 6 * matrices * s.expert_rows;
+  work.bytes = s.number * (s.expert_rows * (22 * s.width + 12 * s.hidden) +
+                           kWeightPasses * s.experts_here * matrices);
+  work.operations = 20;
+  return work;
+}
+
+Work base_router_work(const LayoutShape& s) {
+  const double experts = as_double(s.config.experts.count);
+  Work work;
+  work.products = 2 * s.width * experts * s.own_tokens;
+  // Rows move eight times (four without the shuffle); a GPU's gate makes copies in fp32.
+  const double moves = s.config.experts.shuffle ? 16 : 8;
+  work.bytes = s.number * s.width * s.expert_rows * (moves + (s.is_cpu ? 8 : 68)) +
+               4 * experts * s.own_tokens * 4;
+  work.operations = 80;
+  return work;
+}
+
+Work gate_router_work(const LayoutShape& s) {
+  const double experts = as_double(s.config.experts.count);
+  Work work;
+  work.products = 6 * s.width * experts * s.own_tokens;
+  // The norm, then rows spread and mixed, forward and backward; logits and what is made of them.
+  work.bytes = s.number * s.width * (s.own_tokens * 20 + s.expert_rows * 6) +
+               25 * 4 * experts * s.own_tokens;
+  work.operations = 80;
+  return work;
+}
+
+}  // namespace
+
+Work experts_work(const LayoutShape& s) {
+  if (s.expert_layers == 0) return {};
+  Work work = s.config.experts.is_base() ? base_router_work(s) : gate_router_work(s);
+  work += sublayer_work(s) * s.expert_sublayers;
+  return work * s.expert_layers;
+}
+
+Work vocabulary_work(const LayoutShape& s) {
+  const double rows = as_double(s.config.model.vocabulary) / as_double(s.shards);
+  const double chunks = std::ceil(s.tokens / s.rows_of_logits());
+  Work work;
+  work.products = 6 * rows * s.width * s.tokens;
+  work.bytes =
+      s.number * (s.tokens * (6 * rows + 16 * s.width) + kWeightPasses * rows * s.width * chunks);
+  work.operations = 12 + 6 * chunks;
+  return work;
+}
+
+Work optimizer_work(const LayoutShape& s, const Device& device) {
+  const double working = as_double(device.working), master = as_double(device.master);
+  Work work;
+  // Gradients are written, and read twice; weights and two moments read and written.
+  work.bytes = s.parameters * (3 * working + 6 * master + (working == master ? 0 : working));
+  work.operations = 10;
+  return work;
+}
+
+MemoryParts memory_of(const LayoutShape& s, const Device& device) {
+  const ParameterBytes each = bytes_of_parameter(device.working, device.master);
+  const double shards = as_double(s.shards);
+  MemoryParts memory;
+  memory.weights = s.parameters * as_double(each.weights);
+  memory.gradients = s.parameters * as_double(each.gradients);
+  memory.optimizer = s.parameters * as_double(each.moments);
+  // What autograd keeps: inputs of norms and products, queries to values and their mix, the active
+  // units of feed-forwards; of a layer of experts also what goes in and out of its gate.
+  const double of_attention = s.blocks * (2 + 4 / shards) * s.width;
+  const double of_feed_forward = s.feed_forwards * (2 * s.width + s.hidden / shards);
+  const double of_experts =
+      s.expert_layers *
+      (s.expert_sublayers * s.expert_rows * (2 * s.width + s.hidden) + 2 * s.expert_rows * s.width);
+  memory.activations =
+      s.number * (s.tokens * (of_attention + of_feed_forward + 2 * s.width) + of_experts);
+  const double logits = s.rows_of_logits() * as_double(s.config.model.vocabulary) / shards;
+  const double widest = std::max(s.tokens * (2 * s.hidden / shards + 3 * s.width),
+                                 s.expert_rows * (2 * s.hidden + 3 * s.width));
+  const double messages = s.workers > 1 ? 2 * s.expert_rows * s.width : 0;
+  const double block = (4 * s.width + 2 * s.hidden) * s.width / shards;  // sums of gradients
+  memory.buffers = s.number * (std::max(logits, widest) + messages + (s.replicas > 1 ? block : 0));
+  return memory;
+}
+
+}  // namespace ballast
