@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/figures/markup.h"
+
+#include "ballast/system/utf8.h"
+
+namespace ballast {
+
+std::string markup_text(std::string_view text) {
+  std::string safe;
+  for (const char letter : replace_invalid_utf8(text)) {
+    switch (letter) {
+      case '&':
+        safe += "&amp;";
+        break;
+      case '<':
+        safe += "&lt;";
+        break;
+      case '>':
+        safe += "&gt;";
+        break;
+      case '"':
+        safe += "&quot;";
+        break;
+      case '\'':
+        safe += "&#39;";
+        break;
+      case '\t':
+      case '\n':
+      case '\r':
+        safe += letter;
+        break;
+      default:
+        if (static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f)
+          safe += "\xef\xbf\xbd";
+        else
+          safe += letter;
+    }
+  }
+  return safe;
+}
+
+double text_width(std::string_view text) {
+  constexpr std::string_view kNarrow = "iljtfrI.,:;'|!() ", kWide = "mwMW%@";
+  double width = 0;
+  for (const char letter : text) {
+    if ((static_cast<unsigned char>(letter) & 0xc0) == 0x80) continue;  // within a character
+    if (kNarrow.find(letter) != std::string_view::npos)
+      width += 0.36;
+    else if (kWide.find(letter) != std::string_view::npos)
+      width += 0.95;
+    else
+      width += letter >= 'A' && letter <= 'Z' ? 0.70 : 0.61;
+  }
+  return width;
+}
+
+}  // namespace ballast
