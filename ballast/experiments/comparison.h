@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ballast/config/config.h"
+#include "ballast/experiments/experiment_file.h"
+
+namespace ballast {
+
+// What an experiment compares: the systems of one of the paper's figures.
+
+// dense, sparse, expert-size, placement, routing, overview; and all, which has their panels.
+std::vector<std::string> comparison_names();
+
+struct ComparisonRequest {
+  std::string name;
+  Config blocks;                 // the dense model that all are made of; model.vocabulary is known
+  std::vector<int64_t> experts;  // a panel for each; empty: what the paper has, 8, 32 and 128 or
+                                 // `usual_experts`
+  // Of all BASE layers of a model together, as far as its layers divide them. 0: 3, and 6 for
+  // placement, which has at least 6 blocks too, so that five layers find their places.
+  int64_t sublayers = 0;
+  int64_t usual_experts = 128;  // where the paper has 128 experts alone
+  int64_t workers = 1;
+  std::vector<std::string> only;  // ids, with or without "-e8" at the end; empty: all
+};
+
+struct ComparedSystem {
+  std::string id, title;
+  Config config;
+};
+
+struct Comparison {
+  std::string title;
+  std::vector<Panel> panels;
+  std::vector<ComparedSystem> systems;  // each once, in the order they are met in panels
+};
+
+// Systems of several panels that are the same model are one. Every config is checked for the
+// workers. UserError names the experiment, the knob, or what of `only` there is not.
+Comparison describe_comparison(const ComparisonRequest& request);
+
+// The records an experiment starts with: nothing of them is measured. Knobs are those that differ
+// from the defaults.
+std::vector<SystemRecord> records_of(const Comparison& comparison);
+
+}  // namespace ballast

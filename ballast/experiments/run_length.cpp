@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/experiments/run_length.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace ballast {
+namespace {
+
+constexpr int64_t kFewestSteps = 20;
+constexpr double kWarmupShare = 0.05;
+constexpr int64_t kValidations = 20, kStepLines = 100;
+constexpr double kSecondsBetweenCheckpoints = 180;
+// Of a run's time, for all validations along the way; a step costs three times its forward pass.
+constexpr double kValidationShare = 0.1, kForwardShare = 1.0 / 3;
+
+int64_t share_of(double share, int64_t steps) {
+  return std::max<int64_t>(1, std::llround(share * static_cast<double>(steps)));
+}
+
+}  // namespace
+
+int64_t steps_within(double seconds, double step_seconds) {
+  return std::max(kFewestSteps, static_cast<int64_t>(seconds / step_seconds));
+}
+
+void fix_steps(Experiment& experiment, double epochs_of_step) {
+  if (!experiment.training_seconds) {
+    double most_epochs = 0;
+    for (const SystemRecord& system : experiment.systems) {
+      if (!system.step_seconds) continue;
+      const int64_t steps = steps_within(experiment.budget_seconds, *system.step_seconds);
+      most_epochs = std::max(most_epochs, static_cast<double>(steps) * epochs_of_step);
+    }
+    if (most_epochs == 0) return;  // nothing is measured
+    experiment.training_seconds =
+        experiment.budget_seconds * std::min(1.0, experiment.max_epochs / most_epochs);
+  }
+  for (SystemRecord& system : experiment.systems) {
+    if (system.step_seconds && !system.steps)
+      system.steps = steps_within(*experiment.training_seconds, *system.step_seconds);
+  }
+}
+
+int64_t sweep_steps(int64_t steps) { return std::max(kFewestSteps, share_of(kSweepShare, steps)); }
+
+int64_t validate_batches_of(const Experiment& experiment) {
+  int64_t fewest = 0;
+  for (const SystemRecord& system : experiment.systems) {
+    if (system.steps) fewest = fewest == 0 ? *system.steps : std::min(fewest, *system.steps);
+  }
+  return share_of(kValidationShare / kForwardShare / kValidations, fewest);
+}
+
+std::map<std::string, std::string> knobs_of(const RunLength& length) {
+  const bool is_training = length.purpose == Purpose::kTrain;
+  const int64_t steps = length.steps;
+  const auto checkpoint_every =
+      length.step_seconds > 0
+          ? static_cast<int64_t>(kSecondsBetweenCheckpoints / length.step_seconds) + 1
+          : 0;
+  std::map<std::string, std::string> knobs = {
+      {"training.steps", std::to_string(steps)},
+      {"training.seed", std::to_string(length.seed)},
+      {"training.log_every", std::to_string(share_of(1.0 / kStepLines, steps))},
+      {"training.sample_tokens", "0"},
+      {"optimizer.learning_rate", fmt::format("{}", length.learning_rate)},
+      {"optimizer.warmup_steps", std::to_string(share_of(kWarmupShare, steps))},
+      {"training.validate_batches", std::to_string(length.validate_batches)},
+      {"training.validate_every",
+       std::to_string(is_training ? share_of(1.0 / kValidations, steps) : 0)},
+      {"checkpoint.every", std::to_string(checkpoint_every)},
+      {"checkpoint.keep_last", "1"}};
+  if (is_training) knobs.emplace("training.last_validate_batches", std::to_string(0));
+  return knobs;
+}
+
+}  // namespace ballast

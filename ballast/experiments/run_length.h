@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "ballast/experiments/experiment_file.h"
+
+namespace ballast {
+
+// Steps of a run that takes so long, at least a few.
+int64_t steps_within(double seconds, double step_seconds);
+
+// Fixes the steps of all systems that are measured and have none yet. The first time, the seconds
+// each may train are decided too: the budget, or less, for all alike, where one would see its data
+// more than max_epochs times. `epochs_of_step`: what a step takes of the data.
+void fix_steps(Experiment& experiment, double epochs_of_step);
+
+// A sweep tries each learning rate with this share of a run's steps.
+constexpr double kSweepShare = 0.15;
+int64_t sweep_steps(int64_t steps);
+
+// What a run is for.
+enum class Purpose { kMeasure, kSweep, kTrain };
+
+struct RunLength {
+  Purpose purpose = Purpose::kTrain;
+  int64_t steps = 0, seed = 1;
+  double learning_rate = 0, step_seconds = 0;
+  int64_t validate_batches = 1;
+};
+// The knobs that depend on how long a run is: warm-up, validations (about 20, and the whole split
+// at the end), step lines, checkpoints (every few minutes).
+std::map<std::string, std::string> knobs_of(const RunLength& length);
+
+// Batches of the validations along the way, the same windows for all systems: few enough that
+// even the slowest spends little time on them.
+int64_t validate_batches_of(const Experiment& experiment);
+
+}  // namespace ballast

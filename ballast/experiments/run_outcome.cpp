@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/experiments/run_outcome.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+#include "ballast/system/file.h"
+
+namespace ballast {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kFewestMeasured = 4;
+
+double busiest_of(const json& record) {
+  double most = 0;
+  for (const json& layer : record.value("experts", json::array()))
+    most = std::max(most, layer.value("busiest_share", 0.0));
+  return most;
+}
+
+// Numbers that were not finite are null.
+std::optional<RunOutcome::Routed> routed(const json& record, const char* loss) {
+  if (!record.contains(loss) || !record.at(loss).is_number()) return std::nullopt;
+  return RunOutcome::Routed{record.at(loss).get<double>(), busiest_of(record)};
+}
+
+void add_step(RunOutcome& outcome, const json& record) {
+  outcome.step = record.at("step");
+  outcome.seconds = record.value("seconds", 0.0);
+  const int64_t tokens = record.value("tokens", int64_t{0});
+  const double rate = record.value("tokens_per_second", 0.0);
+  if (rate > 0) outcome.step_seconds.push_back(static_cast<double>(tokens - outcome.tokens) / rate);
+  outcome.tokens = tokens;
+  outcome.was_skipped = record.contains("skip_reason");
+}
+
+void add_validation(RunOutcome& outcome, const json& record) {
+  outcome.greedy = routed(record, "valid_loss");
+  outcome.priced.reset();
+  if (outcome.greedy) outcome.validations.push_back({outcome.tokens, outcome.greedy->loss});
+  const json other = record.value("other_routing", json::object());
+  if (other.empty()) return;
+  const bool is_priced = other.value("routing", "") == "priced";
+  (is_priced ? outcome.priced : outcome.greedy) = routed(other, "loss");
+  if (!is_priced) outcome.priced = routed(record, "valid_loss");
+}
+
+}  // namespace
+
+std::optional<RunOutcome::Routed> RunOutcome::best() const {
+  if (!greedy || !priced) return greedy ? greedy : priced;
+  return priced->loss < greedy->loss ? priced : greedy;
+}
+
+std::optional<double> RunOutcome::loss_at(int64_t at) const {
+  const auto after =
+      std::ranges::find_if(validations, [&](const Point& point) { return point.tokens >= at; });
+  if (after == validations.end()) return std::nullopt;
+  if (after->tokens == at) return after->loss;
+  if (after == validations.begin()) return std::nullopt;
+  const Point& before = *(after - 1);
+  const double share =
+      static_cast<double>(at - before.tokens) / static_cast<double>(after->tokens - before.tokens);
+  return before.loss + share * (after->loss - before.loss);
+}
+
+std::optional<double> RunOutcome::usual_step_seconds() const {
+  std::vector<double> usual(step_seconds.begin() + static_cast<long>(step_seconds.size() / 3),
+                            step_seconds.end());
+  if (usual.size() < kFewestMeasured) return std::nullopt;
+  std::ranges::sort(usual);
+  return usual[usual.size() / 2];
+}
+
+RunOutcome read_outcome(const std::filesystem::path& run) {
+  RunOutcome outcome;
+  if (!fs::exists(run / "metrics.jsonl")) return outcome;
+  std::istringstream lines(read_text(run / "metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const json record = json::parse(line, nullptr, false);
+    if (!record.is_object() || !record.value("step", json()).is_number_integer()) continue;
+    if (record.contains("valid_loss")) {
+      add_validation(outcome, record);
+    } else if (record.contains("loss")) {
+      add_step(outcome, record);
+    }
+  }
+  return outcome;
+}
+
+}  // namespace ballast

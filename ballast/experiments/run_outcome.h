@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+namespace ballast {
+
+// What experiments need of a run, read from its metrics.jsonl; a torn last line is passed over.
+struct RunOutcome {
+  struct Routed {
+    double loss = 0;
+    double busiest = 0;  // most tokens of an expert, in fair shares; 0: there are no experts
+  };
+  struct Point {
+    int64_t tokens = 0;
+    double loss = 0;
+  };
+
+  int64_t step = 0;  // the last one
+  double seconds = 0;
+  int64_t tokens = 0;
+  bool was_skipped = false;              // the last step did not move the weights
+  std::vector<double> step_seconds;      // of each step
+  std::vector<Point> validations;        // finite ones, in their order
+  std::optional<Routed> greedy, priced;  // of the last validation; a dense model's is `greedy`
+
+  // The better of the two.
+  std::optional<Routed> best() const;
+  // Between the validations around it; none: they do not reach so far.
+  std::optional<double> loss_at(int64_t tokens) const;
+  // A step's time once it runs as it will: the median, without the first steps. None: too few.
+  std::optional<double> usual_step_seconds() const;
+};
+
+// A folder without metrics.jsonl gives an outcome of 0 steps.
+RunOutcome read_outcome(const std::filesystem::path& run);
+
+}  // namespace ballast

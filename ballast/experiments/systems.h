@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ballast/config/config.h"
+
+namespace ballast {
+
+// The systems the paper compares, each made of a dense model's config: its blocks, data and
+// training stay as they are. experts.groups and what else is said of experts is kept where the
+// system's router uses it.
+
+// The dense model itself, of so many blocks.
+Config dense_system(const Config& blocks, int64_t layers);
+// The dense model with as many blocks as make its operations a token closest to those of `other`.
+// REQUIRES: model.vocabulary is known.
+Config dense_of_equal_flops(const Config& blocks, const Config& other);
+// A dense model with `factor` times the parameters, as near as whole blocks come: wider by about
+// the root of `factor` in heads of the same width, a multiple of `factor` so that it can be
+// divided. REQUIRES: model.vocabulary is known, factor > 1.
+Config larger_dense(const Config& dense, int64_t factor);
+
+// BASE xN: N layers of `count` experts after blocks floor(i L / (N + 1)).
+Config base_system(const Config& blocks, int64_t count, int64_t layers, int64_t sublayers_each);
+// BASE Top: one layer after the last block.
+Config base_top_system(const Config& blocks, int64_t count, int64_t sublayers);
+// "sparsely_gated" or "switch" in place of every other feed-forward.
+Config gated_system(const Config& blocks, const std::string& router, int64_t count);
+// The same as one layer of deep experts after block L / 2, where BASE x1 has its own.
+Config deep_gated_system(const Config& blocks, const std::string& router, int64_t count,
+                         int64_t sublayers);
+
+// The paper's other sizes of experts: 4 and 27 sublayers with 28 and 15 blocks where the standard
+// has 10 with 24.
+enum class ExpertSize { kSmall, kLarge };
+// BASE x1 with smaller or larger experts: blocks in the paper's proportion (7/6 and 5/8), and the
+// sublayers that then make its operations a token closest to BASE x1's with `sublayers`.
+Config resized_base_system(const Config& blocks, int64_t count, int64_t sublayers, ExpertSize size);
+
+// By the names that `bench step --systems` has.
+struct SystemExperts {
+  int64_t count = 8;
+  int64_t sublayers = 3;  // of all BASE layers of a model together
+  int64_t groups = 0;     // 0: as many as workers
+};
+// "all": those that this many workers can run; else names with commas between. UserError lists
+// them.
+std::vector<std::string> parse_systems(const std::string& text, int64_t workers);
+// That system, of the dense model's blocks, checked for these workers.
+Config config_of_system(const std::string& name, const Config& dense, const SystemExperts& experts,
+                        int64_t workers);
+
+}  // namespace ballast

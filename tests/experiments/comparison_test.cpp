@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/experiments/comparison.h"
+
+#include <gmock/gmock.h>
+
+#include "ballast/model/model_size.h"
+#include "ballast/system/error.h"
+
+namespace ballast {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+ComparisonRequest request_of(const std::string& name) {
+  ComparisonRequest request;
+  request.name = name;
+  request.blocks.model = {.vocabulary = 1024, .width = 64, .layers = 4, .heads = 4, .context = 128};
+  return request;
+}
+
+std::vector<std::string> ids_of(const Comparison& comparison) {
+  std::vector<std::string> ids;
+  for (const ComparedSystem& system : comparison.systems) ids.push_back(system.id);
+  return ids;
+}
+
+const ComparedSystem& find(const Comparison& comparison, const std::string& id) {
+  for (const ComparedSystem& system : comparison.systems) {
+    if (system.id == id) return system;
+  }
+  throw std::out_of_range(id);
+}
+
+std::string refusal_of(const ComparisonRequest& request) {
+  try {
+    describe_comparison(request);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Comparisons, DenseModelsAreTheSameInEachPanel) {
+  const Comparison dense = describe_comparison(request_of("dense"));
+  ASSERT_EQ(dense.panels.size(), 3);
+  EXPECT_THAT(dense.panels[0].systems, ElementsAre("base-x1-e8", "dense-l5", "dense-x2"));
+  EXPECT_THAT(dense.panels[1].systems, ElementsAre("base-x1-e32", "dense-l5", "dense-x2"));
+  EXPECT_THAT(dense.panels[2].systems,
+              ElementsAre("base-x1-e128", "dense-l5", "dense-x2", "dense-x4"));
+  EXPECT_EQ(dense.panels[1].title, "32 experts");
+  EXPECT_THAT(ids_of(dense), ElementsAre("base-x1-e8", "dense-l5", "dense-x2", "base-x1-e32",
+                                         "base-x1-e128", "dense-x4"));
+}
+
+TEST(Comparisons, LargerModelsAreDividedWhereThereAreWorkersForIt) {
+  ComparisonRequest request = request_of("dense");
+  EXPECT_EQ(find(describe_comparison(request), "dense-x2").title, "Model parallel x2 (undivided)");
+  request.workers = 2;
+  const Comparison two = describe_comparison(request);
+  EXPECT_EQ(find(two, "dense-x2").title, "Model parallel x2");
+  EXPECT_EQ(find(two, "dense-x2").config.training.model_parallel, 2);
+  EXPECT_EQ(find(two, "dense-x4").config.training.model_parallel, 1);
+  EXPECT_EQ(find(two, "dense-x4").title, "Model parallel x4 (undivided)");
+}
+
+TEST(Comparisons, OthersHaveThePapersSystems) {
+  ComparisonRequest request = request_of("sparse");
+  request.usual_experts = 8;
+  EXPECT_THAT(ids_of(describe_comparison(request)),
+              ElementsAre("base-x3-e8", "sparsely-gated-e8", "switch-e8"));
+  request.name = "expert-size";
+  EXPECT_THAT(ids_of(describe_comparison(request)),
+              ElementsAre("base-small-e8", "base-x1-e8", "base-large-e8"));
+  request.name = "routing";
+  EXPECT_THAT(ids_of(describe_comparison(request)),
+              ElementsAre("base-x1-e8", "sparsely-gated-deep-e8", "switch-deep-e8"));
+  request.name = "overview";
+  request.experts = {8};
+  EXPECT_THAT(ids_of(describe_comparison(request)),
+              ElementsAre("dense", "dense-l6", "base-x1-e8", "base-x3-e8", "sparsely-gated-e8",
+                          "switch-e8"));
+}
+
+TEST(Comparisons, FiveLayersOfExpertsGetTheBlocksTheyNeed) {
+  ComparisonRequest request = request_of("placement");
+  request.usual_experts = 8;
+  const Comparison placement = describe_comparison(request);
+  EXPECT_THAT(ids_of(placement), ElementsAre("base-top-l6-s6-e8", "base-x1-l6-s6-e8",
+                                             "base-x3-l6-s6-e8", "base-x5-l6-s6-e8"));
+  EXPECT_EQ(find(placement, "base-x1-l6-s6-e8").config.experts.sublayers, 6);
+  EXPECT_EQ(find(placement, "base-x3-l6-s6-e8").config.experts.sublayers, 2);
+  EXPECT_EQ(find(placement, "base-x5-l6-s6-e8").config.experts.sublayers, 1);
+  request.blocks.model.layers = 24;
+  request.sublayers = 10;
+  EXPECT_THAT(ids_of(describe_comparison(request)),
+              ElementsAre("base-top-e8", "base-x1-e8", "base-x3-e8", "base-x5-e8"));
+}
+
+TEST(Comparisons, AllHasThePanelsOfEachAndTrainsNoModelTwice) {
+  const Comparison all = describe_comparison(request_of("all"));
+  EXPECT_EQ(all.panels.size(), 3 + 1 + 1 + 1 + 1 + 3);
+  std::vector<std::string> ids = ids_of(all);
+  std::ranges::sort(ids);
+  EXPECT_TRUE(std::ranges::adjacent_find(ids) == ids.end());
+  EXPECT_THAT(all.panels[3].title, HasSubstr("sparse"));
+  EXPECT_THAT(ids, Contains("base-x3-e128"));
+}
+
+TEST(Comparisons, SomeSystemsAreChosenByIdWithOrWithoutExperts) {
+  ComparisonRequest request = request_of("dense");
+  request.only = {"base-x1", "dense-x4"};
+  const Comparison some = describe_comparison(request);
+  EXPECT_THAT(ids_of(some), ElementsAre("base-x1-e8", "base-x1-e32", "base-x1-e128", "dense-x4"));
+  EXPECT_THAT(some.panels[0].systems, ElementsAre("base-x1-e8"));
+  request.only = {"dense"};
+  EXPECT_THAT(refusal_of(request), AllOf(HasSubstr("no \"dense\""), HasSubstr("dense-x2")));
+}
+
+TEST(Comparisons, WhatCannotBeMadeIsRefusedByName) {
+  EXPECT_THAT(refusal_of(request_of("dens")), AllOf(HasSubstr("\"dens\""), HasSubstr("overview")));
+  ComparisonRequest request = request_of("sparse");
+  request.experts = {6};
+  request.workers = 4;
+  EXPECT_THAT(refusal_of(request), AllOf(HasSubstr("BASE x3"), HasSubstr("experts.count")));
+}
+
+TEST(Comparisons, RecordsHoldTheKnobsThatMakeTheSameModelAgain) {
+  ComparisonRequest request = request_of("overview");
+  request.experts = {8};
+  request.blocks.data.train = {"a", "b:2"};
+  request.blocks.optimizer.beta2 = 0.95;
+  request.blocks.training.steps = 77;
+  const Comparison overview = describe_comparison(request);
+  const std::vector<SystemRecord> records = records_of(overview);
+  ASSERT_EQ(records.size(), overview.systems.size());
+  for (size_t i = 0; i < records.size(); ++i) {
+    Config again;
+    for (const auto& [key, value] : records[i].knobs) set_knob(again, key, value);
+    EXPECT_EQ(records[i].knobs.count("training.steps"), 0);
+    again.training.steps = 77;
+    EXPECT_THAT(differences(overview.systems[i].config, again), testing::IsEmpty());
+    EXPECT_EQ(records[i].parameters, model_size(again).total);
+    EXPECT_EQ(records[i].status, Progression::kPlanned);
+  }
+  EXPECT_EQ(records[0].kind, "dense");
+  EXPECT_EQ(records[0].experts, std::nullopt);
+  EXPECT_EQ(records[4].kind, "sparsely_gated");
+  EXPECT_EQ(records[4].experts, 8);
+  EXPECT_THAT(records[0].knobs, Not(Contains(testing::Key("experts.count"))));
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/experiments/run_outcome.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include "ballast/system/file.h"
+
+namespace ballast {
+namespace {
+
+class Outcome : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "ballast-outcome-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    run_ = name;
+  }
+  void TearDown() override { fs::remove_all(run_); }
+  RunOutcome of(const std::string& metrics) const {
+    write_text_atomically(run_ / "metrics.jsonl", metrics);
+    return read_outcome(run_);
+  }
+
+  fs::path run_;
+};
+
+constexpr const char* kTwoSteps =
+    R"({"step":1,"loss":5.0,"tokens":100,"seconds":0.5,"tokens_per_second":200}
+{"step":2,"loss":4.0,"tokens":200,"seconds":0.75,"tokens_per_second":400}
+)";
+
+TEST_F(Outcome, OfNothingIsNothing) {
+  const RunOutcome outcome = read_outcome(run_);
+  EXPECT_EQ(outcome.step, 0);
+  EXPECT_FALSE(outcome.best());
+  EXPECT_FALSE(outcome.usual_step_seconds());
+}
+
+TEST_F(Outcome, HasStepsAndTimes) {
+  const RunOutcome outcome = of(kTwoSteps);
+  EXPECT_EQ(outcome.step, 2);
+  EXPECT_EQ(outcome.tokens, 200);
+  EXPECT_EQ(outcome.seconds, 0.75);
+  EXPECT_THAT(outcome.step_seconds, testing::ElementsAre(0.5, 0.25));
+  EXPECT_FALSE(outcome.usual_step_seconds()) << "two are too few";
+}
+
+TEST_F(Outcome, ATornLastLineIsPassedOver) {
+  EXPECT_EQ(of(std::string(kTwoSteps) + R"({"step":3,"loss":3.)").step, 2);
+}
+
+TEST_F(Outcome, TheUsualStepIsTheMedianWithoutTheFirst) {
+  std::string text;
+  for (int step = 1; step <= 9; ++step)
+    text += fmt::format("{{\"step\":{},\"loss\":1,\"tokens\":{},\"tokens_per_second\":{}}}\n", step,
+                        100 * step,
+                        step <= 3   ? 1
+                        : step == 5 ? 10
+                                    : 50);
+  EXPECT_EQ(of(text).usual_step_seconds(), 2.0);
+}
+
+TEST_F(Outcome, GreedyAndPricedAreToldApartWhicheverIsFirst) {
+  const auto validation = [](const char* other) {
+    return std::string(kTwoSteps) +
+           R"({"step":2,"valid_loss":3.5,"experts":[{"busiest_share":2.5},{"busiest_share":1.5}],"other_routing":{"routing":")" +
+           other + R"(","loss":3.25,"experts":[{"busiest_share":1.25}]}})" + "\n";
+  };
+  const RunOutcome greedy_first = of(validation("priced"));
+  EXPECT_EQ(greedy_first.greedy->loss, 3.5);
+  EXPECT_EQ(greedy_first.greedy->busiest, 2.5);
+  EXPECT_EQ(greedy_first.priced->loss, 3.25);
+  EXPECT_EQ(greedy_first.best()->busiest, 1.25);
+  const RunOutcome priced_first = of(validation("greedy"));
+  EXPECT_EQ(priced_first.priced->loss, 3.5);
+  EXPECT_EQ(priced_first.best()->loss, 3.25);
+}
+
+TEST_F(Outcome, LossesThatAreNotFiniteAreNone) {
+  const RunOutcome outcome = of(
+      R"({"step":1,"loss":null,"tokens":100,"tokens_per_second":9,"skip_reason":"the loss is nan"}
+{"step":1,"valid_loss":null}
+)");
+  EXPECT_TRUE(outcome.was_skipped);
+  EXPECT_FALSE(outcome.best());
+  EXPECT_TRUE(outcome.validations.empty());
+}
+
+TEST_F(Outcome, LossesBetweenValidationsAreInterpolated) {
+  RunOutcome outcome;
+  outcome.validations = {{100, 4.0}, {200, 3.0}};
+  EXPECT_EQ(outcome.loss_at(150), 3.5);
+  EXPECT_EQ(outcome.loss_at(200), 3.0);
+  EXPECT_EQ(outcome.loss_at(50), std::nullopt);
+  EXPECT_EQ(outcome.loss_at(250), std::nullopt);
+}
+
+}  // namespace
+}  // namespace ballast
