@@ -11,10 +11,10 @@ namespace {
 constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6;
 
 // Fitted to the paper's table (tests/plan/paper_table_test.cpp).
-constexpr double kPaperEfficiency = 0.50;
+constexpr double kPaperEfficiency = 0.492;
 // Measured on an H200 (docs/plan.md); A100 and H100 are assumed to reach the same shares.
-constexpr double kGpuEfficiency = 0.80, kGpuBandwidthShare = 0.875;
-constexpr double kGpuLaunch = 8 * kMicro;
+constexpr double kGpuEfficiency = 0.80, kGpuBandwidthShare = 0.9;
+constexpr double kGpuLaunch = 9.5 * kMicro;
 constexpr double kGpuAssignment = 330 * kMicro, kGpuAssignmentPair = 71e-12;
 
 Device gpu(const std::string& name, double tera_flops, double giga_bytes, double memory,
@@ -44,7 +44,7 @@ Device cpu() {
 
 // Memory as the driver tells it.
 std::vector<Device> all_devices() {
-  return {gpu("v100", 125, 900, 34.1, 40), gpu("a100", 312, 2039, 85.1, 240),
+  return {gpu("v100", 125, 900, 34.1, 20), gpu("a100", 312, 2039, 85.1, 240),
           gpu("h100", 989, 3350, 85.1, 360), gpu("h200", 989, 4800, 150.7, 360), cpu()};
 }
 

@@ -5,16 +5,13 @@
 
 #include <algorithm>
 
+#include "ballast/plan/memory_advice.h"
 #include "ballast/plan/work.h"
 #include "ballast/system/error.h"
 #include "ballast/system/progress.h"
 
 namespace ballast {
 namespace {
-
-// Of the memory that weights, activations and buffers leave of a device: its own context, the
-// allocator's rounding.
-constexpr double kMemoryShare = 0.95;
 
 double as_double(int64_t value) { return static_cast<double>(value); }
 
@@ -101,6 +98,16 @@ std::string words_of(const LayoutShape& shape) {
   return words;
 }
 
+void check_cluster(const Cluster& cluster) {
+  const Device& device = cluster.device;
+  if (device.matrix_rate() <= 0 || device.pass_rate() <= 0)
+    fail("{}: its rates are not known; measure them, or give --flops and --bandwidth", device.name);
+  if (!cluster.network.is_one_machine(cluster.workers) && cluster.network.bandwidth <= 0)
+    fail("{}: the bandwidth between machines is not known", cluster.network.name);
+}
+
+}  // namespace
+
 LayoutPlan plan_layout(const Config& config, const Cluster& cluster) {
   const LayoutShape shape(config, cluster.workers, cluster.device);
   LayoutPlan layout;
@@ -114,20 +121,9 @@ LayoutPlan plan_layout(const Config& config, const Cluster& cluster) {
   layout.step = step_of(shape, cluster);
   layout.tokens_per_second =
       as_double(config.training.batch * config.model.context) / layout.step.total();
-  layout.fits =
-      cluster.device.memory == 0 || layout.memory.total() <= kMemoryShare * cluster.device.memory;
+  layout.fits = fits(layout.memory, cluster.device);
   return layout;
 }
-
-void check_cluster(const Cluster& cluster) {
-  const Device& device = cluster.device;
-  if (device.matrix_rate() <= 0 || device.pass_rate() <= 0)
-    fail("{}: its rates are not known; measure them, or give --flops and --bandwidth", device.name);
-  if (!cluster.network.is_one_machine(cluster.workers) && cluster.network.bandwidth <= 0)
-    fail("{}: the bandwidth between machines is not known", cluster.network.name);
-}
-
-}  // namespace
 
 Plan make_plan(const Config& given, const Cluster& cluster) {
   check_cluster(cluster);
@@ -137,15 +133,16 @@ Plan make_plan(const Config& given, const Cluster& cluster) {
   Plan plan;
   plan.layouts.push_back(plan_layout(config, cluster));
   for (const int64_t shards : {1, 2, 4, 8}) {
-    if (shards == given.training.model_parallel) continue;
+    if (shards == given.training.model_parallel || shards > cluster.workers) continue;
     config.training.model_parallel = shards;
     try {
       check_workers(config, cluster.workers);
-    } catch (const UserError&) {
-      continue;  // not a layout of this model
+      plan.layouts.push_back(plan_layout(config, cluster));
+    } catch (const UserError& error) {
+      plan.refused.push_back({shards, error.what()});
     }
-    plan.layouts.push_back(plan_layout(config, cluster));
   }
+  if (!plan.own().fits) plan.advice = advice_on_memory(given, cluster);
   return plan;
 }
 

@@ -67,9 +67,19 @@ struct LayoutPlan {
   bool fits = true;              // its memory
 };
 
+// One that this model or number of workers does not allow.
+struct RefusedLayout {
+  int64_t model_parallel = 1;
+  std::string reason;
+};
+
 struct Plan {
-  std::vector<LayoutPlan> layouts;  // the config's own first, then other model_parallel, ascending
-  std::vector<std::string> advice;  // where its own does not fit: what would
+  // The config's own first, then model parallel by 1, 2, 4 and 8 as far as there are workers.
+  std::vector<LayoutPlan> layouts;
+  std::vector<RefusedLayout> refused;
+  // Where its own does not fit the memory: what would, the least change first. Empty: it fits, or
+  // nothing that was tried does.
+  std::vector<std::string> advice;
 
   const LayoutPlan& own() const { return layouts.front(); }
 };

@@ -13,6 +13,7 @@ namespace {
 constexpr double kAttentionRate = 0.5;
 // A matrix is read forward and backward, its gradient read and written.
 constexpr double kWeightPasses = 4;
+constexpr double kUsableMemory = 0.95;
 
 double as_double(int64_t value) { return static_cast<double>(value); }
 
@@ -186,6 +187,10 @@ MemoryParts memory_of(const LayoutShape& s, const Device& device) {
   const double block = (4 * s.width + 2 * s.hidden) * s.width / shards;  // sums of gradients
   memory.buffers = s.number * (std::max(logits, widest) + messages + (s.replicas > 1 ? block : 0));
   return memory;
+}
+
+bool fits(const MemoryParts& memory, const Device& device) {
+  return device.memory == 0 || memory.total() <= kUsableMemory * device.memory;
 }
 
 }  // namespace ballast

@@ -54,5 +54,8 @@ Work vocabulary_work(const LayoutShape& shape);
 Work optimizer_work(const LayoutShape& shape, const Device& device);
 
 MemoryParts memory_of(const LayoutShape& shape, const Device& device);
+// Whether that is 95 % of the device's memory or less: the rest is its libraries' and lost to
+// rounding. Always where the memory is not known.
+bool fits(const MemoryParts& memory, const Device& device);
 
 }  // namespace ballast

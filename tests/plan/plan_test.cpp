@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/plan/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ballast/model/model_size.h"
+#include "ballast/system/error.h"
+
+namespace ballast {
+namespace {
+
+using testing::HasSubstr;
+
+Config read_preset(const std::string& name) {
+  Config config;
+  read_config_file(config, BALLAST_SOURCE_DIR "/configs/paper_" + name + ".toml");
+  return config;
+}
+
+Cluster cluster_of(int64_t workers, const std::string& device = "v100") {
+  return {.workers = workers, .device = find_device(device), .network = find_network("infiniband")};
+}
+
+const std::vector<std::string>& presets() {
+  static const std::vector<std::string> names = {"dense_1.5b", "dense_3b",   "dense_6b",
+                                                 "moe_52b",    "switch_52b", "base_44b",
+                                                 "base_x2",    "base_large", "switch_44b"};
+  return names;
+}
+
+TEST(Plan, WeightsGradientsAndMomentsAreThoseOfTheWorkersParameters) {
+  for (const std::string& name : presets()) {
+    const Config config = read_preset(name);
+    const MemoryParts memory = make_plan(config, cluster_of(128)).own().memory;
+    const auto held = static_cast<double>(parameters_of_worker(config, 128));
+    EXPECT_EQ(memory.weights, 6 * held) << name;
+    EXPECT_EQ(memory.gradients, 2 * held) << name;
+    EXPECT_EQ(memory.optimizer, 8 * held) << name;
+    EXPECT_GT(memory.activations, 0) << name;
+  }
+}
+
+// Width 8, feed-forward 32, 2 blocks, 4 sequences of 16 tokens, in fp32.
+TEST(Plan, ActivationsAreWhatTheBackwardPassNeeds) {
+  Config config;
+  config.model = {
+      .vocabulary = 10, .width = 8, .layers = 2, .heads = 2, .hidden = 0, .context = 16};
+  config.training.batch = 4;
+  Device cpu = find_device("cpu");
+  cpu.matrix_flops = cpu.memory_bandwidth = 1e9;
+  const auto activations = [&] {
+    return make_plan(config, {.workers = 1, .device = cpu, .network = find_network("nvlink")})
+        .own()
+        .memory.activations;
+  };
+  const double attention = 6 * 8, feed_forward = 2 * 8 + 32, end = 2 * 8;
+  EXPECT_EQ(activations(), 4 * 64 * (2 * (attention + feed_forward) + end));
+  config.training.micro_steps = 2;
+  EXPECT_EQ(activations(), 4 * 32 * (2 * (attention + feed_forward) + end));
+}
+
+TEST(Plan, MoreWorkersNeverNeedMoreMemory) {
+  for (const std::string& name : presets()) {
+    const Config config = read_preset(name);
+    double before = 1e300;
+    for (const int64_t workers : {8, 16, 32, 64, 128}) {
+      const double now = make_plan(config, cluster_of(workers)).own().memory.total();
+      EXPECT_LE(now, before) << name << " on " << workers;
+      before = now;
+    }
+  }
+}
+
+TEST(Plan, AFasterClusterIsNeverSlower) {
+  for (const std::string& name : presets()) {
+    const Config config = read_preset(name);
+    const Cluster cluster = cluster_of(128);
+    const double before = make_plan(config, cluster).own().tokens_per_second;
+    for (const auto& change :
+         {+[](Cluster& c) { c.device.matrix_flops *= 2; },
+          +[](Cluster& c) { c.device.memory_bandwidth *= 2; },
+          +[](Cluster& c) { c.device.link_bandwidth *= 2; },
+          +[](Cluster& c) { c.device.launch /= 2; }, +[](Cluster& c) { c.network.bandwidth *= 2; },
+          +[](Cluster& c) { c.network.latency /= 2; },
+          +[](Cluster& c) { c.overlap_gradients = true; }}) {
+      Cluster faster = cluster;
+      change(faster);
+      EXPECT_GE(make_plan(config, faster).own().tokens_per_second, before) << name;
+    }
+  }
+}
+
+TEST(Plan, PartsThatASystemLacksTakeNoTime) {
+  const StepParts dense = make_plan(read_preset("dense_1.5b"), cluster_of(128)).own().step;
+  EXPECT_EQ(dense.experts + dense.assignment + dense.all_to_all + dense.shard_sums, 0);
+  EXPECT_GT(dense.gradient_sums, 0);
+  const StepParts divided = make_plan(read_preset("dense_3b"), cluster_of(128)).own().step;
+  EXPECT_GT(divided.shard_sums, 0);
+  const StepParts gated = make_plan(read_preset("switch_52b"), cluster_of(128)).own().step;
+  EXPECT_EQ(gated.assignment, 0);
+  EXPECT_GT(gated.all_to_all, 0);
+  const StepParts base = make_plan(read_preset("base_44b"), cluster_of(128)).own().step;
+  EXPECT_GT(base.assignment, 0);
+  EXPECT_DOUBLE_EQ(base.total(), base.attention + base.feed_forward + base.experts +
+                                     base.assignment + base.vocabulary + base.optimizer +
+                                     base.gradient_sums + base.all_to_all + base.shard_sums);
+}
+
+TEST(Plan, OneWorkerSendsNothing) {
+  Config config = read_preset("base_44b");
+  const StepParts step = make_plan(config, cluster_of(1, "h200")).own().step;
+  EXPECT_EQ(step.communication(), 0);
+}
+
+TEST(Plan, TheShuffleIsHalfOfABaseLayersMessages) {
+  Config config = read_preset("base_44b");
+  const double with = make_plan(config, cluster_of(128)).own().step.all_to_all;
+  config.experts.shuffle = false;
+  EXPECT_DOUBLE_EQ(make_plan(config, cluster_of(128)).own().step.all_to_all, with / 2);
+}
+
+TEST(Plan, TwoExpertsOfATokenSendTwiceAsManyRows) {
+  Cluster cluster = cluster_of(128);
+  cluster.network.latency = cluster.network.machine_latency = 0;
+  EXPECT_DOUBLE_EQ(make_plan(read_preset("moe_52b"), cluster).own().step.all_to_all,
+                   2 * make_plan(read_preset("switch_52b"), cluster).own().step.all_to_all);
+}
+
+TEST(Plan, OneLayoutForEachDivisionThatTheModelAllows) {
+  const Plan plan = make_plan(read_preset("dense_3b"), cluster_of(128));
+  std::vector<int64_t> divisions;
+  for (const LayoutPlan& layout : plan.layouts) {
+    divisions.push_back(layout.model_parallel);
+    EXPECT_EQ(layout.replicas * layout.model_parallel, 128);
+  }
+  EXPECT_THAT(divisions, testing::ElementsAre(2, 1, 4, 8));  // its own first
+  Config odd = read_preset("dense_1.5b");
+  odd.model.heads = 2;
+  const Plan of_odd = make_plan(odd, cluster_of(128));
+  EXPECT_EQ(of_odd.layouts.size(), 2U);
+  ASSERT_EQ(of_odd.refused.size(), 2U);
+  EXPECT_EQ(of_odd.refused[0].model_parallel, 4);
+  EXPECT_THAT(of_odd.refused[0].reason, HasSubstr("model.heads"));
+}
+
+TEST(Plan, WhatDoesNotFitIsToldWhatWould) {
+  // 128 experts on 32 workers: four times the experts of a worker.
+  const Plan plan = make_plan(read_preset("base_44b"), cluster_of(32));
+  EXPECT_FALSE(plan.own().fits);
+  EXPECT_THAT(plan.advice, testing::Contains(HasSubstr("--workers 64")).Times(0));
+  EXPECT_THAT(plan.advice, testing::Contains(HasSubstr("--workers 128")));
+  EXPECT_THAT(plan.advice, testing::Contains(HasSubstr("--device a100")));
+  // Activations alone are too large.
+  Config long_steps = read_preset("dense_1.5b");
+  long_steps.training.micro_steps = 1;
+  EXPECT_THAT(make_plan(long_steps, cluster_of(128)).advice,
+              testing::Contains(HasSubstr("--training.micro_steps")));
+  EXPECT_THAT(make_plan(read_preset("base_44b"), cluster_of(128)).advice, testing::IsEmpty());
+}
+
+TEST(Plan, TheAdviceHolds) {
+  Config config = read_preset("base_44b");
+  ASSERT_FALSE(make_plan(config, cluster_of(32)).own().fits);
+  EXPECT_TRUE(make_plan(config, cluster_of(128)).own().fits);
+  EXPECT_TRUE(make_plan(config, cluster_of(32, "a100")).own().fits);
+}
+
+TEST(Plan, WorkersThatDoNotSuitTheModelAreRefused) {
+  const auto refused = [](const Config& config, const Cluster& cluster, const char* says) {
+    try {
+      make_plan(config, cluster);
+      ADD_FAILURE() << "accepted; wanted: " << says;
+    } catch (const UserError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(says));
+    }
+  };
+  refused(read_preset("base_44b"), cluster_of(96), "training.batch");
+  refused(read_preset("dense_3b"), cluster_of(3), "model_parallel");
+  refused(read_preset("dense_1.5b"), cluster_of(1, "cpu"), "--flops");
+  Cluster no_way_out = cluster_of(128);
+  no_way_out.network.bandwidth = 0;
+  refused(read_preset("dense_1.5b"), no_way_out, "bandwidth");
+}
+
+TEST(Device, AWrongNameIsToldTheRightOnes) {
+  try {
+    find_device("abacus");
+    FAIL() << "it was found";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("v100, a100, h100, h200, cpu"));
+  }
+}
+
+}  // namespace
+}  // namespace ballast
