@@ -71,22 +71,19 @@ Config read_config(const Options& options, const std::string& file) {
   return config;
 }
 
-// Bytes of a parameter while it is trained.
-struct BytesOfParameter {
-  const char* precision;
-  int64_t weights, gradients, adam;
+struct Precision {
+  const char* name;
+  ParameterBytes bytes;
 };
 
-constexpr BytesOfParameter kFp32 = {"fp32", 4, 4, 8};
-constexpr BytesOfParameter kBf16 = {"bf16", 2 + 4, 2, 8};  // the master weights are fp32
-constexpr BytesOfParameter kFp64 = {"fp64", 8, 8, 16};
-
-std::vector<BytesOfParameter> possible_bytes(const TrainingConfig& training) {
-  if (training.precision == "fp64") return {kFp64};
-  if (training.precision == "fp32") return {kFp32};
-  if (training.precision == "bf16" || training.device == "cuda") return {kBf16};
-  if (training.device == "cpu") return {kFp32};
-  return {kFp32, kBf16};
+std::vector<Precision> possible_precisions(const TrainingConfig& training) {
+  const Precision fp64{"fp64", bytes_of_parameter(8, 8)}, fp32{"fp32", bytes_of_parameter(4, 4)},
+      bf16{"bf16", bytes_of_parameter(2, 4)};
+  if (training.precision == "fp64") return {fp64};
+  if (training.precision == "fp32") return {fp32};
+  if (training.precision == "bf16" || training.device == "cuda") return {bf16};
+  if (training.device == "cpu") return {fp32};
+  return {fp32, bf16};
 }
 
 // A model with what one of its workers holds.
@@ -107,11 +104,11 @@ struct Counted {
 void print_json(const Counted& model) {
   const int64_t held = model.parameters_here();
   Json memory = Json::object();
-  for (const BytesOfParameter& bytes : possible_bytes(model.config.training)) {
-    memory[bytes.precision] = {{"weights", held * bytes.weights},
-                               {"gradients", held * bytes.gradients},
-                               {"adam", held * bytes.adam},
-                               {"total", held * (bytes.weights + bytes.gradients + bytes.adam)}};
+  for (const auto& [name, bytes] : possible_precisions(model.config.training)) {
+    memory[name] = {{"weights", held * bytes.weights},
+                    {"gradients", held * bytes.gradients},
+                    {"adam", held * bytes.moments},
+                    {"total", held * bytes.total()}};
   }
   const ExpertsConfig& experts = model.config.experts;
   const auto of_experts = [&](const std::string& text) {
@@ -187,13 +184,12 @@ void print_worker(const Counted& model) {
                layer_in_words(model.config.experts));
   fmt::print(". To train them:\n  {:<6}{:>10}{:>11}{:>10}{:>10}\n", "", "weights", "gradients",
              "Adam", "total");
-  for (const BytesOfParameter& bytes : possible_bytes(model.config.training)) {
+  for (const auto& [name, bytes] : possible_precisions(model.config.training)) {
     const auto size = [&](int64_t each) {
       return format_bytes(static_cast<double>(model.parameters_here() * each));
     };
-    fmt::print("  {:<6}{:>10}{:>11}{:>10}{:>10}\n", bytes.precision, size(bytes.weights),
-               size(bytes.gradients), size(bytes.adam),
-               size(bytes.weights + bytes.gradients + bytes.adam));
+    fmt::print("  {:<6}{:>10}{:>11}{:>10}{:>10}\n", name, size(bytes.weights),
+               size(bytes.gradients), size(bytes.moments), size(bytes.total()));
   }
   fmt::print("Activations come on top.\n");
 }

@@ -39,10 +39,10 @@ std::optional<double> memory_for(const ComputePlace& place, const PlaceOnMachine
 // Weights, gradients and moments must fit, before they are asked for.
 void check_memory(const Config& config, const ComputePlace& place, const World& world,
                   int64_t workers) {
-  const auto master = static_cast<double>(c10::elementSize(place.master)),
-             working = static_cast<double>(c10::elementSize(place.working));
-  const double each = 2 * working + 2 * master + (place.working == place.master ? 0 : master);
-  const double needed = each * static_cast<double>(parameters_of_worker(config, workers));
+  const ParameterBytes each =
+      bytes_of_parameter(static_cast<int64_t>(c10::elementSize(place.working)),
+                         static_cast<int64_t>(c10::elementSize(place.master)));
+  const auto needed = static_cast<double>(each.total() * parameters_of_worker(config, workers));
   const std::optional<double> there = memory_for(place, world.place());
   if (!there || needed <= *there) return;
   fail(
