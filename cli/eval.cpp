@@ -13,6 +13,7 @@
 #include "ballast/config/system_words.h"
 #include "ballast/inference/audit.h"
 #include "ballast/inference/evaluate.h"
+#include "ballast/inference/validation_record.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
@@ -41,6 +42,8 @@ Examples
     ballast eval runs/mine --routing all --experts
   Whether the model looks ahead, which it must not:
     ballast eval runs/mine --audit
+  The losses by domain and what the experts got, as a run's validation.json, for its report:
+    ballast eval runs/mine --out runs/mine/validation.json
   By four workers, which share the experts and the windows:
     ballast eval runs/mine --workers 4
     mpirun -n 4 ballast eval runs/mine
@@ -65,8 +68,9 @@ The audit (--audit) runs up to 64 windows, spread over the data, as they are and
 
 JSON keys (--json): model, step, data, loss (nats a token), perplexity, bits_per_byte (null where the
   text's size is unknown), tokens, stride, floor_per_token (nats; null where the law is unknown),
+  domains (a list of {name, tokens, loss}; empty where they are not known),
   routing (that the keys before are of; null for a dense model), routings, a list of {routing, loss,
-  perplexity, bits_per_byte, layers: [{layer (the last block before it, or whose
+  perplexity, bits_per_byte, domains, layers: [{layer (the last block before it, or whose
   feed-forward it stands for), busiest_share (1: balance), experts_in_use, dead_experts,
   domain_information_bits (null: domains are not known), loads; of Sparsely Gated layers, whose
   first experts these are, also second_experts: {busiest_share, experts_in_use, loads}}]}.
@@ -80,7 +84,7 @@ JSON keys (--json): model, step, data, loss (nats a token), perplexity, bits_per
 struct Options {
   ModelOptions model;
   std::vector<std::string> data;
-  std::string split = "valid", routing;
+  std::string split = "valid", routing, out;
   int64_t stride = 0, batch = 8;
   bool experts = false, audit = false, json = false;
   WorkerOptions workers;
@@ -94,6 +98,7 @@ void check_alike(const Options& options, Communicator& workers) {
                         {"--stride", fmt::format("{}", options.stride)},
                         {"--batch", fmt::format("{}", options.batch)},
                         {"--audit", options.audit ? "given" : "not given"},
+                        {"--out", options.out},
                         {"--model-parallel", fmt::format("{}", options.model.model_parallel)}};
   check_agreement(workers, facts, {"eval"});
 }
@@ -107,7 +112,10 @@ std::vector<RoutingMode> chosen_routings(const Options& options, const LoadedMod
              layer_in_words(loaded.config.experts));
     return {RoutingMode::kGreedy};
   }
-  if (options.routing == "all" && !is_dense)
+  // A run's validation.json has all of them, too.
+  const bool wants_all =
+      options.routing == "all" || (options.routing.empty() && !options.out.empty());
+  if (wants_all && !is_dense && loaded.config.experts.is_base())
     return {RoutingMode::kGreedy, RoutingMode::kPriced, RoutingMode::kBalanced};
   return {choose_routing(loaded, options.routing)};
 }
@@ -145,6 +153,17 @@ struct Job {
   std::vector<RoutingMode> routings;
 };
 
+void write_record(const Job& job, const EvalReport& report) {
+  ValidationRecord record{.config = job.loaded.config,
+                          .step = static_cast<int64_t>(job.loaded.step),
+                          .windows = job.windows,
+                          .tokenizer = job.loaded.tokenizer.get(),
+                          .routings = {}};
+  for (const RoutingResult& result : report.results)
+    record.routings.push_back({result.routing, result.evaluation});
+  write_validation(job.options.out, record);
+}
+
 int evaluate_all(const Job& job, Communicator& workers, int64_t stride) {
   EvalReport report{.model = job.loaded,
                     .data = job.data,
@@ -156,7 +175,9 @@ int evaluate_all(const Job& job, Communicator& workers, int64_t stride) {
   {
     Watch watch("eval", job.windows.size() * job.routings.size(), workers);
     for (const RoutingMode routing : job.routings) {
-      const EvaluationOptions options{.batch = job.options.batch, .routing = routing};
+      const EvaluationOptions options{.batch = job.options.batch,
+                                      .routing = routing,
+                                      .previous_tokens = !job.options.out.empty()};
       report.results.push_back({routing, evaluate(*job.loaded.model, job.loaded.place, job.windows,
                                                   options, watch.advance())});
       if (report.results.back().evaluation.tokens < job.windows.predictions())
@@ -166,6 +187,7 @@ int evaluate_all(const Job& job, Communicator& workers, int64_t stride) {
   const RoutingMode usual = choose_routing(job.loaded, "");
   const auto main = std::ranges::find(job.routings, usual);
   if (main != job.routings.end()) report.main = static_cast<size_t>(main - job.routings.begin());
+  if (workers.rank() == 0 && !job.options.out.empty()) write_record(job, report);
   if (workers.rank() == 0) fmt::print("{}", job.options.json ? to_json(report) : to_text(report));
   return 0;
 }
@@ -248,10 +270,16 @@ void add_eval(CLI::App& app, Action& chosen) {
   CLI::Option* experts =
       command->add_flag("--experts", options->experts,
                         "also what each expert got: load, domains, most frequent tokens");
+  CLI::Option* out =
+      command
+          ->add_option("--out", options->out,
+                       "also write the file that a run has as validation.json, for reports; of a "
+                       "BASE model with all ways of routing, unless --routing names one")
+          ->type_name("FILE");
   command
       ->add_flag("--audit", options->audit,
                  "instead of the loss, whether the model looks ahead (exit code 3), see below")
-      ->excludes(experts);
+      ->excludes(experts, out);
   command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
   add_worker_options(*command, options->workers);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/config/system_words.h"
+#include "ballast/inference/validation_record.h"
 #include "ballast/system/utf8.h"
 #include "cli/expert_table.h"
 
@@ -91,6 +92,7 @@ Json routing_json(const RoutingResult& result, const EvalReport& report) {
           {"loss", e.loss},
           {"perplexity", e.perplexity},
           {"bits_per_byte", or_null(e.bits_per_byte)},
+          {"domains", domains_json(e.domains)},
           {"layers", layers}};
 }
 
@@ -145,6 +147,28 @@ std::string side_by_side(const EvalReport& report) {
   return text;
 }
 
+// Perplexities of each domain, in a column for each way of routing.
+std::string domain_table(const EvalReport& report) {
+  const std::vector<DomainLoss>& domains = report.results.front().evaluation.domains;
+  const auto has_tokens = [](const DomainLoss& domain) { return domain.tokens > 0; };
+  if (std::ranges::count_if(domains, has_tokens) < 2) return "";
+  size_t width = 6;
+  for (const DomainLoss& domain : domains) width = std::max(width, domain.name.size());
+  std::string text = fmt::format("\n  {:<{}} {:>10}", "domain", width, "tokens");
+  for (const RoutingResult& result : report.results)
+    text += fmt::format(" {:>11}",
+                        report.results.size() > 1 ? routing_name(result.routing) : "perplexity");
+  text += "\n";
+  for (size_t i = 0; i < domains.size(); ++i) {
+    if (!has_tokens(domains[i])) continue;
+    text += fmt::format("  {:<{}} {:>10}", domains[i].name, width, domains[i].tokens);
+    for (const RoutingResult& result : report.results)
+      text += fmt::format(" {:>11.3f}", std::exp(result.evaluation.domains[i].loss));
+    text += "\n";
+  }
+  return text;
+}
+
 constexpr const char* kBalancedNote =
     "  balanced routing sees the future, as the tokens of a batch compete for experts: its\n"
     "  perplexity is not that of a language model\n";
@@ -165,6 +189,7 @@ std::string to_text(const EvalReport& report) {
                         std::exp(*report.floor));
   text += fmt::format("  tokens         {}\n", report.results.front().evaluation.tokens);
   if (any_balanced(report)) text += kBalancedNote;
+  text += domain_table(report);
   if (!report.with_experts) return text;
   for (const RoutingResult& result : report.results) {
     text += fmt::format("\n{} routing\n", routing_name(result.routing));
@@ -185,7 +210,8 @@ std::string to_json(const EvalReport& report) {
               {"bits_per_byte", or_null(e.bits_per_byte)},
               {"tokens", e.tokens},
               {"stride", report.stride},
-              {"floor_per_token", or_null(report.floor)}};
+              {"floor_per_token", or_null(report.floor)},
+              {"domains", domains_json(e.domains)}};
   out["routing"] = is_dense(report.model) ? Json() : Json(routing_name(main.routing));
   out["routings"] = Json::array();
   if (!is_dense(report.model)) {

@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <string_view>
 
-#include "ballast/system/utf8.h"
+#include "ballast/tokenizer/token_text.h"
 
 namespace ballast::cli {
 namespace {
@@ -15,31 +16,6 @@ namespace {
 constexpr size_t kColumns = 100, kDomainColumns = 6, kDomainWidth = 8;
 constexpr size_t kBusiest = 16, kLeastBusy = 4, kMostTokens = 10;
 constexpr std::ptrdiff_t kDead = 12;  // named
-
-// Bytes of a valid UTF-8 character at the start of `text`, which is not empty; 0: there is none.
-size_t character_length(std::string_view text) {
-  for (size_t length = 1; length <= std::min<size_t>(4, text.size()); ++length) {
-    const std::string_view start = text.substr(0, length);
-    if (replace_invalid_utf8(start) == start) return length;
-  }
-  return 0;
-}
-
-// One character, or a byte that is none, as it may stand in quotes.
-std::string escaped(std::string_view character) {
-  if (character == "\n") return "\\n";
-  if (character == "\t") return "\\t";
-  if (character == "\"" || character == "\\") return fmt::format("\\{}", character);
-  const auto first = static_cast<uint8_t>(character.front());
-  const bool is_ascii = first < 0x80;
-  const bool is_control = is_ascii ? first < 0x20 || first == 0x7F
-                                   : first == 0xC2 && character.size() == 2 &&
-                                         static_cast<uint8_t>(character[1]) < 0xA0;
-  if (!is_control && (is_ascii || character.size() > 1)) return std::string(character);
-  std::string text;
-  for (const char byte : character) text += fmt::format("\\x{:02x}", static_cast<uint8_t>(byte));
-  return text;
-}
 
 size_t width_of(std::string_view text) {  // characters, of valid UTF-8
   return static_cast<size_t>(std::ranges::count_if(
@@ -102,11 +78,20 @@ std::string heading(const ExpertUse& use, const std::string& name) {
   return text;
 }
 
+// In quotes; #17 where its text is not known.
+std::string quoted_token(const Tokenizer* tokenizer, int64_t token) {
+  const std::optional<std::string> text = token_text(tokenizer, token);
+  if (!text) return fmt::format("#{}", token);
+  std::string quoted = "\"";
+  for (const char c : *text) quoted += c == '"' ? std::string("\\\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
 std::string top_tokens(const ExpertUse& use, int64_t expert, const Tokenizer* tokenizer,
                        size_t width) {
   std::string line;
   for (const auto& top : use.top_tokens(expert, kMostTokens)) {
-    const std::string text = token_text(tokenizer, top.token);
+    const std::string text = quoted_token(tokenizer, top.token);
     const std::string space = line.empty() ? "   " : " ";
     if (width_of(line) + space.size() + width_of(text) > width) break;
     line += space + text;
@@ -162,20 +147,6 @@ std::string expert_table(const std::vector<ExpertUse>& uses, const std::vector<s
 
 int64_t experts_in_use(const ExpertUse& use) {
   return std::ranges::count_if(use.loads(), [](int64_t load) { return load > 0; });
-}
-
-std::string token_text(const Tokenizer* tokenizer, int64_t token) {
-  if (tokenizer == nullptr || token >= static_cast<int64_t>(tokenizer->vocabulary_size()))
-    return fmt::format("#{}", token);
-  std::string_view bytes = tokenizer->token_bytes(static_cast<TokenId>(token));
-  std::string text;
-  while (!bytes.empty()) {
-    const std::string_view character =
-        bytes.substr(0, std::max<size_t>(1, character_length(bytes)));
-    text += escaped(character);
-    bytes.remove_prefix(character.size());
-  }
-  return fmt::format("\"{}\"", text);
 }
 
 }  // namespace ballast::cli

@@ -21,8 +21,4 @@ std::string expert_table(const std::vector<ExpertUse>& uses, const std::vector<s
 // Experts that got a token.
 int64_t experts_in_use(const ExpertUse& use);
 
-// A token in quotes, on one line: control characters and bytes that are not UTF-8 as \n or \x1b.
-// #17 where there is no tokenizer or it has no such token.
-std::string token_text(const Tokenizer* tokenizer, int64_t token);
-
 }  // namespace ballast::cli

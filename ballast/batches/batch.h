@@ -18,6 +18,8 @@ struct Batch {
   // [rows, context], of the inputs: indices into TokenSource::domains(), -1 where not known. Empty
   // where the source knows none, and always in training batches.
   std::vector<int32_t> domains = {};
+  // The same of the targets, ignored ones included.
+  std::vector<int32_t> target_domains = {};
 };
 
 }  // namespace ballast

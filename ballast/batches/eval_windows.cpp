@@ -39,8 +39,10 @@ Batch EvalWindows::at(uint64_t first, uint64_t count) const {
   }
   if (source_->domains().empty()) return batch;
   batch.domains.assign(count * context_, -1);
+  batch.target_domains = batch.domains;
   for (uint64_t row = 0; row < count; ++row) {
-    fill_domains(first + row, std::span(batch.domains).subspan(row * context_, context_));
+    fill_domains(first + row, std::span(batch.domains).subspan(row * context_, context_),
+                 std::span(batch.target_domains).subspan(row * context_, context_));
   }
   return batch;
 }
@@ -58,10 +60,14 @@ void EvalWindows::fill_row(uint64_t window, std::span<int64_t> inputs,
   for (uint64_t p = new_from; p < end; ++p) targets[p - begin] = tokens[p - begin + 1];
 }
 
-void EvalWindows::fill_domains(uint64_t window, std::span<int32_t> domains) const {
+void EvalWindows::fill_domains(uint64_t window, std::span<int32_t> inputs,
+                               std::span<int32_t> targets) const {
   const uint64_t begin = window * stride_, end = std::min(begin + context_, predictions_);
+  std::vector<int32_t> domains(end - begin + 1, -1);
   const uint64_t lead = begin == 0 ? leads_in_ : 0;
-  source_->read_domains(begin + lead - leads_in_, domains.subspan(lead, end - begin - lead));
+  source_->read_domains(begin + lead - leads_in_, std::span(domains).subspan(lead));
+  std::copy(domains.begin(), domains.end() - 1, inputs.begin());
+  std::copy(domains.begin() + 1, domains.end(), targets.begin());
 }
 
 }  // namespace ballast

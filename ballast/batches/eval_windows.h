@@ -30,7 +30,7 @@ class EvalWindows {
 
  private:
   void fill_row(uint64_t window, std::span<int64_t> inputs, std::span<int64_t> targets) const;
-  void fill_domains(uint64_t window, std::span<int32_t> domains) const;
+  void fill_domains(uint64_t window, std::span<int32_t> inputs, std::span<int32_t> targets) const;
 
   std::shared_ptr<const TokenSource> source_;
   uint64_t context_, stride_;

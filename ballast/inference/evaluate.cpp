@@ -4,12 +4,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "ballast/inference/any_worker.h"
@@ -38,36 +38,46 @@ at::Tensor to_mask(const std::vector<uint8_t>& values, at::Device device) {
   return mask.to(device);
 }
 
+const std::vector<std::string> kNoDomains;
+
 // Counts what the layers of experts do with the inputs of targets that count.
 class ExpertCounter {
  public:
-  ExpertCounter(const LanguageModel& model, const TokenSource& source) {
+  ExpertCounter(const LanguageModel& model, const TokenSource& source,
+                const EvaluationOptions& options) {
     for (const auto& layer : model.expert_layers()) {
-      uses.emplace_back(layer->experts(), model.config().vocabulary, source.domains());
+      const int64_t experts = layer->experts(), vocabulary = model.config().vocabulary;
+      uses.emplace_back(experts, vocabulary, source.domains());
       if (layer->experts_of_token() > 1) second_uses.push_back(uses.back());
+      if (options.previous_tokens) previous_uses.emplace_back(experts, vocabulary, kNoDomains);
       places_.push_back(layer->place());
     }
   }
 
-  // A routing that counts the tokens of `batch`, which must outlive it.
+  // A routing that counts the tokens of `batch`.
   Routing watching(RoutingMode mode, const Batch& batch, at::Device device) {
     if (uses.empty()) return {.mode = mode};
-    std::vector<uint8_t> counted;
-    for (const int64_t target : batch.targets) counted.push_back(target >= 0 ? 1 : 0);
+    Tokens these{batch.inputs, batch.domains, {}}, before;
+    for (const int64_t target : batch.targets) these.counted.push_back(target >= 0 ? 1 : 0);
+    if (!previous_uses.empty()) before = tokens_before(these, batch.context);
     return {.mode = mode,
             .counted = mode == RoutingMode::kBalanced ? to_mask(tokens_of_text(batch), device)
                                                       : at::Tensor(),
-            .seen = [this, &batch, counted](const SeenRoute& route) {
+            .seen = [this, these, before](const SeenRoute& route) {
               const auto place =
                   static_cast<size_t>(std::ranges::find(places_, route.layer) - places_.begin());
-              count(batch, counted, route.first_token, route.expert_of_token, uses[place]);
+              const at::Tensor expert = route.expert_of_token.to(at::kCPU, at::kInt);
+              count(these, route.first_token, expert, uses[place]);
+              if (!previous_uses.empty())
+                count(before, route.first_token, expert, previous_uses[place]);
               if (route.second_of_token.defined())
-                count(batch, counted, route.first_token, route.second_of_token, second_uses[place]);
+                count(these, route.first_token, route.second_of_token.to(at::kCPU, at::kInt),
+                      second_uses[place]);
             }};
   }
 
   void sum_over(Communicator& workers) {
-    for (std::vector<ExpertUse>* list : {&uses, &second_uses}) {
+    for (std::vector<ExpertUse>* list : {&uses, &second_uses, &previous_uses}) {
       for (ExpertUse& use : *list) {
         const std::span<double> counts = use.counts();
         const at::Tensor all =
@@ -77,22 +87,79 @@ class ExpertCounter {
     }
   }
 
-  std::vector<ExpertUse> uses, second_uses;
+  std::vector<ExpertUse> uses, second_uses, previous_uses;
 
  private:
+  struct Tokens {
+    std::vector<int64_t> ids;
+    std::vector<int32_t> domains;  // empty: not known
+    std::vector<uint8_t> counted;
+  };
+
+  static Tokens tokens_before(const Tokens& these, int64_t context) {
+    Tokens before{std::vector<int64_t>(these.ids.size()), {}, these.counted};
+    std::copy(these.ids.begin(), these.ids.end() - 1, before.ids.begin() + 1);
+    for (size_t first = 0; first < before.counted.size(); first += static_cast<size_t>(context))
+      before.counted[first] = 0;
+    return before;
+  }
+
   // A shard sees its part of the tokens, from `first` on.
-  static void count(const Batch& batch, std::span<const uint8_t> counted, int64_t first,
-                    const at::Tensor& expert_of_token, ExpertUse& use) {
-    const at::Tensor expert = expert_of_token.to(at::kCPU, at::kInt);
+  static void count(const Tokens& tokens, int64_t first, const at::Tensor& expert, ExpertUse& use) {
     const auto size = static_cast<size_t>(expert.numel());
-    const auto of_these = [&](auto of_batch) {
-      return of_batch.empty() ? of_batch : of_batch.subspan(static_cast<size_t>(first), size);
+    const auto of_these = [&]<typename T>(const std::vector<T>& all) {
+      return all.empty() ? std::span<const T>()
+                         : std::span(all).subspan(static_cast<size_t>(first), size);
     };
-    use.add(of_these(std::span(batch.inputs)), of_these(std::span(batch.domains)),
-            {expert.const_data_ptr<int32_t>(), size}, of_these(counted));
+    use.add(of_these(tokens.ids), of_these(tokens.domains),
+            {expert.const_data_ptr<int32_t>(), size}, of_these(tokens.counted));
   }
 
   std::vector<int64_t> places_;
+};
+
+// Sums of losses: of all targets, and of those of each domain.
+class LossCounter {
+ public:
+  explicit LossCounter(const std::vector<std::string>& domains)
+      : domains_(domains), sums_(2 + 2 * domains.size()) {}
+
+  void add(const Batch& batch, const at::Tensor& losses) {
+    sums_[0] += losses.sum(at::kDouble).item<double>();
+    sums_[1] +=
+        static_cast<double>(std::ranges::count_if(batch.targets, [](int64_t t) { return t >= 0; }));
+    if (batch.target_domains.empty()) return;
+    const at::Tensor here = losses.to(at::kCPU, at::kDouble).contiguous();
+    for (size_t i = 0; i < batch.targets.size(); ++i) {
+      if (batch.targets[i] < 0 || batch.target_domains[i] < 0) continue;
+      const size_t at = 2 + 2 * static_cast<size_t>(batch.target_domains[i]);
+      sums_[at] += here.const_data_ptr<double>()[i];
+      sums_[at + 1] += 1;
+    }
+  }
+
+  void sum_over(const LanguageModel& model) {
+    const at::Tensor all =
+        at::from_blob(sums_.data(), {std::ssize(sums_)}, at::TensorOptions(at::kDouble));
+    if (model.grid().shard() != 0) all.zero_();  // its shards have what a replica has alike
+    model.workers().all_reduce(all, Reduction::kSum, {"evaluation"});
+  }
+
+  double sum() const { return sums_[0]; }
+  uint64_t tokens() const { return static_cast<uint64_t>(sums_[1]); }
+  double mean() const { return sums_[1] > 0 ? sums_[0] / sums_[1] : 0; }
+  std::vector<DomainLoss> by_domain() const {
+    std::vector<DomainLoss> list;
+    for (size_t i = 0; i < domains_.size(); ++i) {
+      const double sum = sums_[2 + 2 * i], tokens = sums_[3 + 2 * i];
+      list.push_back({domains_[i], static_cast<uint64_t>(tokens), tokens > 0 ? sum / tokens : 0});
+    }
+    return list;
+  }
+
+ private:
+  std::vector<std::string> domains_;
+  std::vector<double> sums_;  // sum and tokens: of all, then of each domain
 };
 
 }  // namespace
@@ -104,34 +171,31 @@ Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
   Communicator& workers = model.workers();
   const WindowRounds rounds(windows, {options.batch, options.max_windows, options.together},
                             {model.grid().replica(), model.grid().num_replicas()});
-  ExpertCounter experts(model, windows.source());
-  double sum = 0, tokens = 0;
+  ExpertCounter experts(model, windows.source(), options);
+  LossCounter losses(windows.source().domains());
   for (uint64_t round = 0; round < rounds.size(); ++round) {
     const Batch read = rounds.take(round).batch;
     const BatchTensors tensors = to_device(read, place.device);
     const at::Tensor hidden =
         model.forward(tensors.inputs, experts.watching(options.routing, read, place.device));
-    sum += model.losses(hidden, tensors.targets).sum(at::kDouble).item<double>();
-    tokens +=
-        static_cast<double>(std::ranges::count_if(read.targets, [](int64_t t) { return t >= 0; }));
+    losses.add(read, model.losses(hidden, tensors.targets));
     if (advance && on_any_worker(workers, !advance(rounds.windows_of(round)), {"stop evaluation"}))
       break;
   }
-  const at::Tensor totals = at::tensor({sum, tokens}, at::kDouble);
-  if (model.grid().shard() != 0) totals.zero_();  // its shards have what a replica has alike
-  workers.all_reduce(totals, Reduction::kSum, {"evaluation"});
-  sum = totals[0].item<double>();
+  losses.sum_over(model);
   experts.sum_over(workers);
   Evaluation result;
   result.experts = std::move(experts.uses);
   result.second_experts = std::move(experts.second_uses);
-  result.tokens = static_cast<uint64_t>(totals[1].item<double>());
-  result.loss = result.tokens > 0 ? sum / static_cast<double>(result.tokens) : 0;
+  result.previous_tokens = std::move(experts.previous_uses);
+  result.domains = losses.by_domain();
+  result.tokens = losses.tokens();
+  result.loss = losses.mean();
   result.perplexity = std::exp(result.loss);
   const TokenSourceInfo& source = windows.source().info();
-  if (source.source_bytes && result.tokens == windows.predictions()) {
-    result.bits_per_byte = sum / std::numbers::ln2 / static_cast<double>(*source.source_bytes);
-  }
+  if (source.source_bytes && result.tokens == windows.predictions())
+    result.bits_per_byte =
+        losses.sum() / std::numbers::ln2 / static_cast<double>(*source.source_bytes);
   return result;
 }
 

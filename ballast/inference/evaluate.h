@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ballast/batches/eval_windows.h"
@@ -13,6 +14,13 @@
 
 namespace ballast {
 
+// What a domain of the text costs.
+struct DomainLoss {
+  std::string name;
+  uint64_t tokens = 0;  // predicted tokens of it
+  double loss = 0;      // their mean -log p, in nats; 0 without tokens
+};
+
 struct Evaluation {
   double loss = 0;                      // mean -log p a token, in nats
   double perplexity = 0;                // exp(loss)
@@ -21,6 +29,12 @@ struct Evaluation {
   // What each layer of experts did with the predicted tokens' inputs: their experts, or first and
   // second ones. Empty: there are none.
   std::vector<ExpertUse> experts, second_experts;
+  // As `experts`, of the tokens that stood before those inputs in their window: of its first there
+  // is none, and domains are left out. Empty unless asked for.
+  std::vector<ExpertUse> previous_tokens = {};
+  // By domain of the predicted token, in the order of the source's domains(); tokens whose domain
+  // is not known are in none. Empty: the source knows no domains.
+  std::vector<DomainLoss> domains = {};
 };
 
 struct EvaluationOptions {
@@ -28,6 +42,7 @@ struct EvaluationOptions {
   uint64_t max_windows = 0;  // 0: all; else as many, spread evenly over the source
   int64_t together = 0;      // windows that lie side by side there, a multiple of batch; 0: batch
   RoutingMode routing = RoutingMode::kGreedy;  // balanced: within a worker's tokens of a batch
+  bool previous_tokens = false;                // count what stood before an expert's tokens
 };
 
 // Next-token loss of the model over the windows, without gradients. The model's replicas take the

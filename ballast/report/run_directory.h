@@ -21,7 +21,8 @@ struct RunStart {
 };
 
 // The folder of one training run, locked for this process as long as this object lives:
-//   run.json  config.toml  metrics.jsonl  samples.txt  tensorboard/  checkpoints/  lock
+//   run.json  config.toml  metrics.jsonl  samples.txt  validation.json  tensorboard/  checkpoints/
+//   lock
 // Errors are UserErrors that name the folder; nothing that was there is overwritten.
 class RunDirectory {
  public:
@@ -42,6 +43,7 @@ class RunDirectory {
   fs::path record() const { return path_ / "run.json"; }
   fs::path metrics() const { return path_ / "metrics.jsonl"; }
   fs::path samples() const { return path_ / "samples.txt"; }
+  fs::path validation() const { return path_ / "validation.json"; }
   fs::path tensorboard() const { return path_ / "tensorboard"; }
   fs::path checkpoints() const { return path_ / "checkpoints"; }
 

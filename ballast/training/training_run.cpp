@@ -87,26 +87,44 @@ void TrainingRun::resume(const Checkpoint& checkpoint) {
   saved_at_ = trainer_.state().step;
 }
 
+Validation TrainingRun::evaluate_on(const EvalWindows& windows, Extent extent) const {
+  const TrainingConfig& t = config_.training;
+  const int64_t rows = t.batch / t.micro_steps;
+  const bool is_last = extent == Extent::kLast;
+  const int64_t batches =
+      is_last && t.last_validate_batches >= 0 ? t.last_validate_batches : t.validate_batches;
+  const auto evaluate_with = [&](RoutingMode routing) {
+    return evaluate(trainer_.model(), place_, windows,
+                    {.batch = std::max<int64_t>(1, rows / grid_.num_replicas()),
+                     .max_windows = static_cast<uint64_t>(batches * rows),
+                     .together = rows,  // the same windows, whoever evaluates them
+                     .routing = routing,
+                     .previous_tokens = is_last && routing != RoutingMode::kBalanced});
+  };
+  Validation validation;
+  validation.routing = parse_routing_mode(config_.experts.test_routing);
+  validation.result = evaluate_with(validation.routing);
+  if (!is_last || config_.experts.layers == 0 || !config_.experts.is_base()) return validation;
+  validation.other_routing =
+      validation.routing == RoutingMode::kGreedy ? RoutingMode::kPriced : RoutingMode::kGreedy;
+  validation.other = evaluate_with(validation.other_routing);
+  validation.balanced = evaluate_with(RoutingMode::kBalanced);
+  return validation;
+}
+
 void TrainingRun::validate() {
   const int64_t step = trainer_.state().step;
   if (data_.valid == nullptr || validated_at_ == step) return;
   const EvalWindows windows(data_.valid, config_.model.context, config_.model.context);
-  const int64_t rows = config_.training.batch / config_.training.micro_steps;
-  EvaluationOptions options{
-      .batch = std::max<int64_t>(1, rows / grid_.num_replicas()),
-      .max_windows = static_cast<uint64_t>(config_.training.validate_batches * rows),
-      .together = rows,  // the same windows, whoever evaluates them
-      .routing = parse_routing_mode(config_.experts.test_routing)};
-  validation_.emplace();
-  validation_->routing = options.routing;
-  validation_->result = evaluate(trainer_.model(), place_, windows, options);
-  if (step >= config_.training.steps && config_.experts.layers > 0 && config_.experts.is_base()) {
-    options.routing =
-        options.routing == RoutingMode::kGreedy ? RoutingMode::kPriced : RoutingMode::kGreedy;
-    validation_->other_routing = options.routing;
-    validation_->other = evaluate(trainer_.model(), place_, windows, options);
-  }
+  const bool is_last = step >= config_.training.steps;
+  validation_ = evaluate_on(windows, is_last ? Extent::kLast : Extent::kUsual);
   if (reporter_) reporter_->validation(step, *validation_, data_.valid->floor_per_token());
+  if (is_last && directory_ != nullptr)
+    write_validation(directory_->validation(), {.config = config_,
+                                                .step = step,
+                                                .windows = windows,
+                                                .tokenizer = data_.tokenizer.get(),
+                                                .routings = validation_->by_routing()});
   validated_at_ = step;
 }
 

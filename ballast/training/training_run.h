@@ -39,6 +39,8 @@ class TrainingRun {
 
  private:
   void after_step(const StepStats& stats);
+  enum class Extent { kUsual, kLast };
+  Validation evaluate_on(const EvalWindows& windows, Extent extent) const;
   void validate();
   void sample();
   void save();

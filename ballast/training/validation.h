@@ -2,17 +2,23 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "ballast/experts/routing.h"
 #include "ballast/inference/evaluate.h"
+#include "ballast/inference/validation_record.h"
 
 namespace ballast {
 
-// What a validation found; for BASE models at the end also with the other way to route.
+// What a validation found; for BASE models at the end also with the other way to route, and
+// balanced as in training.
 struct Validation {
   RoutingMode routing = RoutingMode::kGreedy, other_routing = RoutingMode::kPriced;
   Evaluation result;
-  std::optional<Evaluation> other;
+  std::optional<Evaluation> other, balanced;
+
+  // What there is, in the order greedy, priced, balanced. Refers to this.
+  std::vector<RoutedEvaluation> by_routing() const;
 };
 
 }  // namespace ballast

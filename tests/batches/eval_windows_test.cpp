@@ -86,7 +86,7 @@ std::shared_ptr<const TokenSource> two_domains(const test::TemporaryFolder& fold
   return open_token_source(folder / "data");
 }
 
-TEST(EvalWindows, TellsTheDomainsOfInputs) {
+TEST(EvalWindows, TellsTheDomainsOfInputsAndTargets) {
   const test::TemporaryFolder folder;
   const auto source = two_domains(folder);
   ASSERT_THAT(source->domains(), ElementsAre("wiki", "code"));
@@ -94,17 +94,20 @@ TEST(EvalWindows, TellsTheDomainsOfInputs) {
   const Batch batch = EvalWindows(source, 4, 3).at(0, 2);
   EXPECT_THAT(batch.inputs, ElementsAre(256, 'a', 'b', 'c', 'c', 256, 'd', 'e'));
   EXPECT_THAT(batch.domains, ElementsAre(-1, 0, 0, 0, 0, 0, 1, 1));
+  EXPECT_THAT(batch.target_domains, ElementsAre(0, 0, 0, 0, 0, 1, 1, 1));
   const EvalWindows padded(source, 5, 5);
   EXPECT_THAT(padded.at(1, 1).inputs, ElementsAre('d', 'e', 0, 0, 0));
   EXPECT_THAT(padded.at(1, 1).domains, ElementsAre(1, 1, -1, -1, -1));
+  EXPECT_THAT(padded.at(1, 1).target_domains, ElementsAre(1, 1, -1, -1, -1));
   EXPECT_THAT(EvalWindows(source, 1, 1).at(0, 1).domains, ElementsAre(-1));
 }
 
 TEST(EvalWindows, LeavesDomainsEmptyWhereNoneAreKnown) {
-  EXPECT_TRUE(EvalWindows(counting(7, kEnd), 4, 2).at(0, 2).domains.empty());
+  const Batch batch = EvalWindows(counting(7, kEnd), 4, 2).at(0, 2);
+  EXPECT_TRUE(batch.domains.empty() && batch.target_domains.empty());
 }
 
-TEST(EvalWindows, DomainsAreThoseOfTheInputsForAnyStride) {
+TEST(EvalWindows, DomainsAreThoseOfTheTokensForAnyStride) {
   const test::TemporaryFolder folder;
   const auto source = two_domains(folder);
   std::vector<int32_t> known(source->size());
@@ -118,8 +121,11 @@ TEST(EvalWindows, DomainsAreThoseOfTheInputsForAnyStride) {
           const int64_t token = row * stride + i - 1;  // the first is the end-of-text in front
           const bool is_read = token >= 0 && token + 1 < static_cast<int64_t>(known.size());
           const int32_t expected = is_read ? known[static_cast<size_t>(token)] : -1;
-          ASSERT_EQ(all.domains[static_cast<size_t>(row * context + i)], expected)
+          const auto at = static_cast<size_t>(row * context + i);
+          ASSERT_EQ(all.domains[at], expected)
               << context << " " << stride << " " << row << " " << i;
+          if (all.targets[at] < 0) continue;
+          ASSERT_EQ(all.target_domains[at], known[static_cast<size_t>(token + 1)]);
         }
       }
     }

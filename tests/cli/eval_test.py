@@ -149,10 +149,33 @@ class Routings(Evaluating):
         self.refused("generate", "sparse", "--routing", "balanced", says="--routing")
 
 
+class Domains(Evaluating):
+    def test_their_losses_are_parts_of_the_whole(self):
+        for run in ("dense", "sparse"):
+            result = self.eval_json(run)
+            names = [domain["name"] for domain in result["domains"]]
+            self.assertEqual(len(set(names)), len(names))
+            self.assertIn("weather", names)
+            self.assertEqual(sum(domain["tokens"] for domain in result["domains"]), result["tokens"])
+            self.assertEqual([domain["loss"] is None for domain in result["domains"]],
+                             [domain["tokens"] == 0 for domain in result["domains"]])
+            whole = sum(domain["tokens"] * (domain["loss"] or 0) for domain in result["domains"]) / result["tokens"]
+            self.assertAlmostEqual(whole, result["loss"], delta=1e-6, msg="the losses are fp32, their sums double")
+        self.assertEqual(result["routings"][0]["domains"], result["domains"])
+
+    def test_people_see_them(self):
+        text = self.run_well("eval", "sparse", "--routing", "all")
+        self.assertRegex(text, r"(?m)^  domain +tokens +greedy +priced +balanced$")
+        self.assertRegex(text, r"(?m)^  weather +\d+( +\d+\.\d{3}){3}$")
+        self.assertRegex(self.run_well("eval", "dense"), r"(?m)^  domain +tokens +perplexity$")
+        (FOLDER / "plain.txt").write_text("a few words, " * 60)
+        self.assertNotIn("domain ", self.run_well("eval", "dense", "--data", "plain.txt"), "there is one alone")
+
+
 class Experts(Evaluating):
     def rows(self, text):
         """The lines of experts of the first layer."""
-        return re.findall(r"(?m)^ +\d+ +\d+ +\d+\.\d\d .*$", text.split("\n\n")[1])
+        return re.findall(r"(?m)^ +\d+ +\d+ +\d+\.\d\d .*$", text.split("\n\n")[2])
 
     def test_each_expert_tells_what_it_got(self):
         result = self.eval_json("sparse", "--experts")
@@ -173,7 +196,7 @@ class Experts(Evaluating):
         text = self.run_well("eval", "sparse", "--experts")
         self.assertEqual(len(self.rows(text)), 8)
         self.assertLessEqual(max(map(len, text.splitlines()[8:])), 100)
-        self.assertIn('"\\n"', text)
+        self.assertRegex(text, r'"\\(n|x[0-9a-f]{2})"')
         self.assertNotRegex(text.replace("\n", ""), r"[\x00-\x1f]")
         for word in ("bits of its domain", "weather", "priced routing"):
             self.assertIn(word, text)

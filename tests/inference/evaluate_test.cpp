@@ -10,6 +10,7 @@
 
 #include "ballast/system/random.h"
 #include "tests/inference/sparse_model.h"
+#include "tests/inference/tokens_of_domains.h"
 #include "tests/support/config_of.h"
 #include "tests/support/lone_worker.h"
 
@@ -176,6 +177,76 @@ TEST(Evaluate, CountsWhatEveryLayerDidWithThePredictedTokensInputs) {
     }
     const Evaluation overlapping = evaluate(m.model, m.place, EvalWindows(source, 8, 5), options);
     EXPECT_EQ(overlapping.experts.front().total(), 64) << "inputs that were read again count once";
+  }
+}
+
+// The loss of each token one at a time, with the context its window gives it, by its own domain.
+TEST(Evaluate, LossesOfDomainsAreThoseOfTheirTokens) {
+  const SmallModel s;
+  std::vector<int32_t> domains;
+  for (size_t i = 0; i < s.ids.size(); ++i)
+    domains.push_back(i < 20 ? static_cast<int32_t>(i / 6 % 2) : 3);
+  domains[7] = -1;
+  const auto source = std::make_shared<test::TokensOfDomains>(
+      s.ids, domains, std::vector<std::string>{"law", "code", "none", "news"});
+  for (const int64_t stride : {8, 5, 1}) {
+    std::vector<double> sums(4), tokens(4);
+    double unknown = 0;
+    for (int64_t i = 1; i < std::ssize(s.ids); ++i) {
+      const int64_t window = i - 1 < kContext ? 0 : (i - 1 - kContext) / stride + 1;
+      const double loss = s.loss_of(i, i - window * stride);
+      const int32_t domain = domains[static_cast<size_t>(i)];
+      (domain < 0 ? unknown : sums[static_cast<size_t>(domain)]) += loss;
+      if (domain >= 0) tokens[static_cast<size_t>(domain)] += 1;
+    }
+    for (const int64_t batch : {1, 3}) {
+      const Evaluation result =
+          evaluate(s.model, s.place, EvalWindows(source, kContext, stride), {.batch = batch});
+      ASSERT_EQ(result.domains.size(), 4U);
+      double weighted = unknown;
+      for (size_t i = 0; i < 4; ++i) {
+        const DomainLoss& domain = result.domains[i];
+        EXPECT_EQ(domain.name, source->domains()[i]);
+        EXPECT_EQ(domain.tokens, static_cast<uint64_t>(tokens[i]));
+        EXPECT_NEAR(domain.loss, tokens[i] > 0 ? sums[i] / tokens[i] : 0, 1e-12);
+        weighted += domain.loss * static_cast<double>(domain.tokens);
+      }
+      EXPECT_NEAR(weighted / 29, result.loss, 1e-12) << "they are parts of the whole";
+    }
+  }
+  EXPECT_TRUE(evaluate(s.model, s.place, EvalWindows(s.source, kContext, 8), {}).domains.empty());
+}
+
+// Counted again from the routes of each window alone.
+TEST(Evaluate, CountsTheTokensBeforeThoseOfAnExpert) {
+  const test::SparseModel m(test::sparse_config(8));
+  const auto source = test::in_three_domains(*test::random_tokens(61, 13));
+  for (const int64_t stride : {8, 5}) {
+    const EvalWindows windows(source, 8, stride);
+    std::vector<ExpertUse> expected(2, ExpertUse(4, 13, {}));
+    for (uint64_t window = 0; window < windows.size(); ++window) {
+      const Batch batch = windows.at(window, 1);
+      const auto count = [&](const SeenRoute& route) {
+        const size_t layer = route.layer == m.model.expert_layers()[0]->place() ? 0 : 1;
+        for (size_t i = 1; i < 8; ++i) {
+          const int32_t expert = route.expert_of_token[static_cast<int64_t>(i)].item<int32_t>();
+          if (batch.targets[i] >= 0)
+            expected[layer].add({&batch.inputs[i - 1], 1}, {}, {&expert, 1}, {});
+        }
+      };
+      const at::NoGradGuard no_grad;
+      m.model.forward(at::tensor(batch.inputs, at::kLong).view({1, 8}), {.seen = count});
+    }
+    const Evaluation result =
+        evaluate(m.model, m.place, windows, {.batch = 3, .previous_tokens = true});
+    ASSERT_EQ(result.previous_tokens.size(), 2U);
+    for (size_t layer = 0; layer < 2; ++layer) {
+      EXPECT_THAT(result.previous_tokens[layer].counts(),
+                  testing::ElementsAreArray(expected[layer].counts()));
+      const int64_t firsts = stride == 8 ? static_cast<int64_t>(windows.size()) : 1;
+      EXPECT_EQ(result.previous_tokens[layer].total(), 60 - firsts) << "a window's first has none";
+    }
+    EXPECT_TRUE(evaluate(m.model, m.place, windows, {}).previous_tokens.empty());
   }
 }
 

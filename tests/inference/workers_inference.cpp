@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -15,6 +16,7 @@
 #include "ballast/inference/whole_tensors.h"
 #include "tests/comm/divisions.h"
 #include "tests/inference/sparse_model.h"
+#include "tests/inference/tokens_of_domains.h"
 
 namespace ballast {
 namespace {
@@ -81,9 +83,9 @@ TEST(DividedModel, HasTheLogitsOfTheWholeOne) {
 }
 
 TEST(DividedModel, EvaluatesAsTheWholeOneAndCountsItsExpertsOnce) {
-  const EvalWindows windows(test::random_tokens(700, 13), 16, 11);
+  const EvalWindows windows(test::in_three_domains(*test::random_tokens(700, 13)), 16, 11);
   for_each_division([&](const SparseModel& whole, const PartOfModel& part) {
-    const EvaluationOptions options{.batch = 3};
+    const EvaluationOptions options{.batch = 3, .previous_tokens = true};
     const Evaluation expected = evaluate(whole.model, whole.place, windows, options);
     const Evaluation got = evaluate(part.model, part.place, windows, options);
     EXPECT_NEAR(got.loss, expected.loss, 1e-10);
@@ -92,6 +94,13 @@ TEST(DividedModel, EvaluatesAsTheWholeOneAndCountsItsExpertsOnce) {
     for (size_t i = 0; i < got.experts.size(); ++i) {
       EXPECT_EQ(got.experts[i].loads(), expected.experts[i].loads());
       EXPECT_DOUBLE_EQ(got.experts[i].token_information(), expected.experts[i].token_information());
+      EXPECT_TRUE(std::ranges::equal(got.previous_tokens[i].counts(),
+                                     expected.previous_tokens[i].counts()));
+    }
+    ASSERT_EQ(got.domains.size(), 3U);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(got.domains[i].tokens, expected.domains[i].tokens);
+      EXPECT_NEAR(got.domains[i].loss, expected.domains[i].loss, 1e-10);
     }
     ASSERT_EQ(got.second_experts.size(), expected.second_experts.size());
     for (size_t i = 0; i < got.second_experts.size(); ++i)

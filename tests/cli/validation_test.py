@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""validation.json: what a run's last validation leaves for reports, and `ballast eval --out`."""
+
+import json
+import unittest
+
+from in_folder import InFolder
+
+TINY = (
+    "--model.width=16 --model.layers=2 --model.heads=2 --model.context=32 --training.batch=8 --training.threads=1 "
+    "--training.validate_every=10 --training.validate_batches=1 --training.sample_tokens=0 --data.builtin_bytes=100000 "
+    "--training.steps=20 --optimizer.learning_rate=1e-2 --optimizer.warmup_steps=5 --checkpoint.every=0"
+).split()
+SPARSE = [*TINY, "--experts.layers=2", "--experts.sublayers=1", "--experts.count=8", "--training.last_validate_batches=0"]
+
+
+class ValidationFile(InFolder):
+    def read(self, path):
+        return json.loads((self.folder / path).read_text())
+
+    def train(self, run, *arguments):
+        self.run_well("train", "--run", run, *arguments)
+        return self.read(f"{run}/validation.json")
+
+    def validations(self, run):
+        lines = self.records(run)
+        return {line["step"]: line for line in lines if "valid_loss" in line}
+
+    def test_a_dense_run_has_domains_and_no_layers(self):
+        found = self.train("run", *TINY)
+        self.assertEqual((found["format"], found["version"], found["step"]), ("ballast-validation", 1, 20))
+        self.assertEqual((found["tokens"], found["whole_split"], found["system"]), (256, False, "dense"))
+        self.assertGreater(found["floor_per_token"], 0)
+        (routing,) = found["routings"]
+        self.assertEqual((routing["routing"], routing["layers"]), (None, []))
+        record = self.validations("run")[20]
+        self.assertEqual((routing["loss"], routing["domains"]), (record["valid_loss"], record["domains"]))
+        self.assertEqual(sum(domain["tokens"] for domain in record["domains"]), 256)
+        self.assertIn("domains", self.validations("run")[10])
+
+    def test_a_base_run_has_all_ways_of_routing_over_the_whole_split(self):
+        found = self.train("run", *SPARSE, "--experts.test_routing=priced")
+        self.assertTrue(found["whole_split"])
+        self.assertEqual(self.validations("run")[10]["valid_tokens"], 256, "the others are shorter")
+        self.assertEqual(self.validations("run")[20]["valid_tokens"], found["tokens"])
+        self.assertEqual([one["routing"] for one in found["routings"]], ["greedy", "priced", "balanced"])
+        self.assertEqual(found["routings"][1]["loss"], self.validations("run")[20]["valid_loss"])
+        self.assertIsNotNone(found["routings"][0]["bits_per_byte"])
+        for routing in found["routings"]:
+            self.assertEqual([layer["layer"] for layer in routing["layers"]], [0, 1])
+            for layer in routing["layers"]:
+                self.assertEqual(sum(layer["loads"]), found["tokens"])
+        for layer in found["routings"][0]["layers"]:
+            names = [domain["name"] for domain in found["routings"][0]["domains"]]
+            self.assertEqual({len(loads) for loads in layer["domain_loads"]}, {len(names)})
+            self.assertEqual(sum(map(sum, layer["domain_loads"])), found["tokens"] - 1, "the first token has no domain")
+            for expert, load in zip(layer["experts"], layer["loads"]):
+                self.assertEqual(len(expert["tokens"]) > 0, load > 0)
+                self.assertLessEqual(len(expert["previous"]), 10)
+
+    def test_a_run_that_goes_on_writes_it_again(self):
+        first = self.train("run", *SPARSE)
+        again = self.train("run", "--resume", "auto", "--training.steps=30")
+        self.assertEqual((first["step"], again["step"]), (20, 30))
+        self.assertNotEqual(first["routings"][0]["loss"], again["routings"][0]["loss"])
+        self.assertEqual(sorted(self.validations("run")), [10, 20, 30])
+        self.assertEqual(list((self.folder / "run").glob("*.tmp")), [])
+
+    def test_gates_route_greedily(self):
+        for router in ("sparsely_gated", "switch"):
+            found = self.train(router, *SPARSE, f"--experts.router={router}", "--experts.placement=replace")
+            (routing,) = found["routings"]
+            self.assertEqual(routing["routing"], "greedy")
+            for layer in routing["layers"]:
+                self.assertEqual("second_loads" in layer, router == "sparsely_gated")
+
+    def test_eval_writes_what_the_run_wrote_whoever_evaluates(self):
+        trained = self.train("run", *SPARSE)
+        self.run_well("eval", "run", "--batch", "8", "--out", "alone.json")
+        alone = self.read("alone.json")
+        self.assertEqual(alone, trained)
+        for name, more in (("two", ["--workers", "2"]), ("shards", ["--workers", "2", "--model-parallel", "2"])):
+            self.run_well("eval", "run", "--batch", "8", *more, "--out", f"{name}.json")
+            found = self.read(f"{name}.json")
+            self.assertEqual(found["tokens"], alone["tokens"])
+            for one, other in zip(found["routings"][:2], alone["routings"][:2]):
+                self.assertAlmostEqual(one["loss"], other["loss"], delta=1e-6)
+                self.assertEqual(one["layers"], other["layers"])
+                for domain, same in zip(one["domains"], other["domains"]):
+                    self.assertEqual((domain["name"], domain["tokens"]), (same["name"], same["tokens"]))
+                    self.assertAlmostEqual(domain["loss"], same["loss"], delta=1e-6)
+            for layer in found["routings"][2]["layers"]:
+                self.assertEqual(sum(layer["loads"]), alone["tokens"])
+
+    def test_eval_writes_the_routing_it_is_told(self):
+        self.train("run", *SPARSE)
+        self.run_well("eval", "run", "--routing", "priced", "--out", "priced.json")
+        self.assertEqual([one["routing"] for one in self.read("priced.json")["routings"]], ["priced"])
+        self.refused("eval", "run", "--audit", "--out", "no.json", says="--out")
+        self.refused("eval", "run", "--out", "nowhere/no.json", says="nowhere/no.json")
+
+    def test_several_workers_write_one(self):
+        found = self.train("run", *SPARSE, "--workers", "2")
+        self.assertEqual(sum(found["routings"][0]["layers"][0]["loads"]), found["tokens"])
+
+
+if __name__ == "__main__":
+    unittest.main()
