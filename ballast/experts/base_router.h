@@ -26,8 +26,9 @@ class BaseRouter : public Router {
                         const Routes& routes) const override;
   at::Tensor at_tokens(const at::Tensor& tokens, const at::Tensor& back,
                        const Routes& routes) const override;
+  // A single group is the whole batch already: a shuffle would only reorder it.
   bool shuffles(const Routing& routing) const override {
-    return routing.training && routing.training->shuffle;
+    return routing.training && routing.training->shuffle && routing.training->groups > 1;
   }
   const at::Tensor& prices() const override { return prices_; }
   void set_prices(const at::Tensor& prices) override;

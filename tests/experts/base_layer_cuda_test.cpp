@@ -89,7 +89,7 @@ TEST_F(BaseLayerCuda, IsPreciseInBf16) { test::expect_precise(shapes(), kBf16); 
 
 // The tokens in the order in which they are assigned, group by group.
 Tensor mixed(const Layer& l, const Tensor& h) {
-  if (!l.shape.shuffle) return h;
+  if (!l.layer.router().shuffles(l.routing())) return h;
   const auto way = shuffle_way(
       *l.routing().training, l.layer.place(),
       {.groups = l.shape.groups, .tokens_of_group = l.shape.tokens / l.shape.groups}, at::kCPU);
