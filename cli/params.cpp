@@ -14,10 +14,10 @@
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
-#include "ballast/training/train.h"
 #include "cli/at_least.h"
 #include "cli/commands.h"
 #include "cli/knob_options.h"
+#include "cli/sized_config.h"
 
 namespace ballast::cli {
 namespace {
@@ -53,23 +53,6 @@ struct Options {
   int64_t workers = 0;  // 0: those of one replica
   bool json = false;
 };
-
-Config read_config(const Options& options, const std::string& file) {
-  TrainRequest request;
-  request.config_file = file;
-  request.scale = options.config.scale_of_file();
-  request.overrides = options.config.overrides();
-  Config config = resolve_config(request);
-  if (config.model.vocabulary == 0 && config.data.train == std::vector<std::string>{"builtin"})
-    config.model.vocabulary = config.data.builtin_vocabulary;
-  if (config.model.vocabulary == 0) {
-    fail(
-        "model.vocabulary: the configuration leaves it to the tokenizer of {}, which is not opened "
-        "here; give it, e.g. --model.vocabulary 50304",
-        fmt::join(config.data.train, ", "));
-  }
-  return config;
-}
 
 struct Precision {
   const char* name;
@@ -195,7 +178,7 @@ void print_worker(const Counted& model) {
 }
 
 int count_model(const Options& options) {
-  Config config = read_config(options, options.config.file);
+  Config config = read_sized_config(options.config, options.config.file);
   const int64_t workers = options.workers > 0 ? options.workers : config.training.model_parallel;
   if (config.experts.groups == 0) config.experts.groups = workers;
   check_workers(config, workers);
@@ -239,7 +222,7 @@ std::vector<Preset> read_presets(const Options& options) {
       continue;
     }
     try {
-      presets.push_back({file.stem().string(), read_config(options, file.string())});
+      presets.push_back({file.stem().string(), read_sized_config(options.config, file.string())});
     } catch (const UserError& error) {
       fail("{}: {}", file.string(), error.what());
     }

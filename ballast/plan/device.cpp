@@ -18,7 +18,7 @@ constexpr double kGpuLaunch = 9.5 * kMicro;
 constexpr double kGpuAssignment = 330 * kMicro, kGpuAssignmentPair = 71e-12;
 
 Device gpu(const std::string& name, double tera_flops, double giga_bytes, double memory,
-           double link) {
+           double link, double pair) {
   return {.name = name,
           .matrix_flops = tera_flops * kTera,
           .efficiency = name == "v100" ? kPaperEfficiency : kGpuEfficiency,
@@ -27,6 +27,7 @@ Device gpu(const std::string& name, double tera_flops, double giga_bytes, double
           .launch = kGpuLaunch,
           .memory = memory * kGiga,
           .link_bandwidth = link * kGiga,
+          .pair_bandwidth = pair * kGiga,
           .assignment = kGpuAssignment,
           .assignment_pair = kGpuAssignmentPair};
 }
@@ -35,17 +36,17 @@ Device cpu() {
   Device device;
   device.name = "cpu";
   device.launch = 3 * kMicro;
-  device.link_bandwidth = 2 * kGiga;
+  device.link_bandwidth = device.pair_bandwidth = 2 * kGiga;
   device.working = 4;
   device.assignment = 200 * kMicro;
   device.assignment_pair = 2.5e-9;
   return device;
 }
 
-// Memory as the driver tells it.
+// Memory as the driver tells it. Eight V100 have no switch: neighbours are joined by one link.
 std::vector<Device> all_devices() {
-  return {gpu("v100", 125, 900, 34.1, 20), gpu("a100", 312, 2039, 85.1, 240),
-          gpu("h100", 989, 3350, 85.1, 360), gpu("h200", 989, 4800, 150.7, 360), cpu()};
+  return {gpu("v100", 125, 900, 34.1, 120, 20), gpu("a100", 312, 2039, 85.1, 240, 240),
+          gpu("h100", 989, 3350, 85.1, 360, 360), gpu("h200", 989, 4800, 150.7, 360, 360), cpu()};
 }
 
 }  // namespace

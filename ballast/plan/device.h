@@ -16,7 +16,8 @@ struct Device {
   double bandwidth_share = 1;   // the share of that which passes over memory reach
   double launch = 0;            // seconds that starting an operation costs
   double memory = 0;            // bytes; 0: not known
-  double link_bandwidth = 0;    // bytes a second from a worker to others of its machine
+  double link_bandwidth = 0;    // bytes a second from a worker to all others of its machine, and
+  double pair_bandwidth = 0;    // to one of them
   int64_t working = 2;          // bytes of a number as the model computes with it
   int64_t master = 4;           // and as weights are kept
   double assignment = 0;        // seconds of a balanced assignment, and

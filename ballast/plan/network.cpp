@@ -3,6 +3,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ballast/system/error.h"
@@ -41,11 +42,15 @@ Network find_network(const std::string& name) {
   fail("--network: there is no \"{}\"; want one of {}", name, fmt::join(network_names(), ", "));
 }
 
+double Wires::link(const WorkerGroup& group) const {
+  return std::min(link_bandwidth, static_cast<double>(group.in_machine - 1) * pair_bandwidth);
+}
+
 double Wires::all_reduce(double bytes, const WorkerGroup& group) const {
   if (group.size == 1) return 0;
   const double hops = 2 * std::log2(static_cast<double>(group.size));
   const double sent = steps_of_ring(group) * bytes;
-  if (!leaves_machine(group)) return sent / link_bandwidth + hops * network.machine_latency;
+  if (!leaves_machine(group)) return sent / link(group) + hops * network.machine_latency;
   // A ring enters and leaves each machine once, whatever number of its workers it visits.
   return sent * static_cast<double>(group.side_by_side) / network.bandwidth +
          hops * network.latency;
@@ -54,16 +59,17 @@ double Wires::all_reduce(double bytes, const WorkerGroup& group) const {
 double Wires::all_to_all(double bytes, const WorkerGroup& group) const {
   const auto size = static_cast<double>(group.size), here = static_cast<double>(group.in_machine);
   const double within =
-      bytes * (here - 1) / size / link_bandwidth + (here - 1) * network.machine_latency;
+      here > 1 ? bytes * (here - 1) / size / link(group) + (here - 1) * network.machine_latency : 0;
   if (!leaves_machine(group)) return within;
   const double out = bytes * (size - here) / size * here * static_cast<double>(group.side_by_side);
   return within + out / network.bandwidth + (size - here) * network.latency;
 }
 
 double Wires::all_gather(double bytes, const WorkerGroup& group) const {
+  if (group.size == 1) return 0;
   const auto others = static_cast<double>(group.size - 1);
   if (!leaves_machine(group))
-    return others * bytes / link_bandwidth + others * network.machine_latency;
+    return others * bytes / link(group) + others * network.machine_latency;
   return others * bytes * static_cast<double>(group.side_by_side) / network.bandwidth +
          others * network.latency;
 }

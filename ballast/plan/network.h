@@ -34,7 +34,8 @@ struct WorkerGroup {
 // Seconds of a call; 0 in a group of one. `bytes`: what one worker holds.
 struct Wires {
   Network network;
-  double link_bandwidth = 0;  // within a machine
+  double link_bandwidth = 0;  // within a machine, of a worker to all others
+  double pair_bandwidth = 0;  // to one of them
 
   // A ring: 2 (n - 1) / n of the bytes through each worker's slowest way.
   double all_reduce(double bytes, const WorkerGroup& group) const;
@@ -42,6 +43,10 @@ struct Wires {
   double all_to_all(double bytes, const WorkerGroup& group) const;
   // Each worker gets the others' `bytes`.
   double all_gather(double bytes, const WorkerGroup& group) const;
+
+ private:
+  // Of a worker to those of its group in its machine.
+  double link(const WorkerGroup& group) const;
 };
 
 }  // namespace ballast

@@ -69,7 +69,7 @@ double gradient_sum_seconds(const LayoutShape& shape, const Wires& wires,
 
 StepParts step_of(const LayoutShape& shape, const Cluster& cluster) {
   const Device& device = cluster.device;
-  const Wires wires{cluster.network, device.link_bandwidth};
+  const Wires wires{cluster.network, device.link_bandwidth, device.pair_bandwidth};
   const Groups groups = groups_of(shape, cluster.network);
   const double times = as_double(shape.config.training.micro_steps);
   StepParts step;
@@ -98,8 +98,11 @@ std::string words_of(const LayoutShape& shape) {
   return words;
 }
 
-void check_cluster(const Cluster& cluster) {
+void check_cluster(const Cluster& cluster, const std::string& precision) {
   const Device& device = cluster.device;
+  if (precision != "auto" && precision != (device.is_cpu() ? "fp32" : "bf16"))
+    fail("training.precision: {} is planned in {} alone, got {}", device.name,
+         device.is_cpu() ? "fp32" : "half precision (bf16)", precision);
   if (device.matrix_rate() <= 0 || device.pass_rate() <= 0)
     fail("{}: its rates are not known; measure them, or give --flops and --bandwidth", device.name);
   if (!cluster.network.is_one_machine(cluster.workers) && cluster.network.bandwidth <= 0)
@@ -126,7 +129,7 @@ LayoutPlan plan_layout(const Config& config, const Cluster& cluster) {
 }
 
 Plan make_plan(const Config& given, const Cluster& cluster) {
-  check_cluster(cluster);
+  check_cluster(cluster, given.training.precision);
   Config config = given;
   if (config.experts.groups == 0) config.experts.groups = cluster.workers;
   check_workers(config, cluster.workers);

@@ -116,8 +116,9 @@ Work base_router_work(const LayoutShape& s) {
   const double experts = as_double(s.config.experts.count);
   Work work;
   work.products = 2 * s.width * experts * s.own_tokens;
-  // Rows move eight times (four without the shuffle); a GPU's gate makes copies in fp32.
-  const double moves = s.config.experts.shuffle ? 16 : 8;
+  // Rows move eight times (four without the shuffle, which one group has not); a GPU's gate makes
+  // copies in fp32.
+  const double moves = s.config.experts.shuffle && s.config.experts.groups > 1 ? 16 : 8;
   work.bytes = s.number * s.width * s.expert_rows * (moves + (s.is_cpu ? 8 : 68)) +
                4 * experts * s.own_tokens * 4;
   work.operations = 80;

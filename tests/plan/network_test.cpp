@@ -15,7 +15,8 @@ const Wires kWires{.network = {.name = "slow",
                                .bandwidth = 100,
                                .latency = 1,
                                .machine_latency = 0.1},
-                   .link_bandwidth = 1000};
+                   .link_bandwidth = 1000,
+                   .pair_bandwidth = 400};
 
 TEST(Wires, ALoneWorkerSendsNothing) {
   const WorkerGroup alone{.size = 1, .in_machine = 1};
@@ -27,6 +28,12 @@ TEST(Wires, ALoneWorkerSendsNothing) {
 TEST(Wires, ARingWithinAMachineUsesItsLinks) {
   const WorkerGroup group{.size = 4, .in_machine = 4};
   EXPECT_DOUBLE_EQ(kWires.all_reduce(2000, group), 2 * 0.75 * 2000 / 1000 + 2 * 2 * 0.1);
+}
+
+TEST(Wires, TwoNeighboursHaveOnlyTheLinksBetweenThem) {
+  const WorkerGroup pair{.size = 2, .in_machine = 2};
+  EXPECT_DOUBLE_EQ(kWires.all_reduce(2000, pair), 2000.0 / 400 + 2 * 0.1);
+  EXPECT_DOUBLE_EQ(kWires.all_gather(2000, pair), 2000.0 / 400 + 0.1);
 }
 
 TEST(Wires, ARingCrossesTheAdapterOnceHoweverManyOfAMachineAreInIt) {
@@ -54,6 +61,7 @@ TEST(Wires, MoreBandwidthAndLessLatencyAreNeverSlower) {
     for (const auto& change : {+[](Wires& wires) { wires.network.bandwidth *= 2; },
                                +[](Wires& wires) { wires.network.latency /= 2; },
                                +[](Wires& wires) { wires.link_bandwidth *= 2; },
+                               +[](Wires& wires) { wires.pair_bandwidth *= 2; },
                                +[](Wires& wires) { wires.network.machine_latency /= 2; }}) {
       Wires better = kWires;
       change(better);

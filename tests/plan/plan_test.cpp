@@ -178,6 +178,9 @@ TEST(Plan, WorkersThatDoNotSuitTheModelAreRefused) {
   refused(read_preset("base_44b"), cluster_of(96), "training.batch");
   refused(read_preset("dense_3b"), cluster_of(3), "model_parallel");
   refused(read_preset("dense_1.5b"), cluster_of(1, "cpu"), "--flops");
+  Config wide = read_preset("dense_1.5b");
+  wide.training.precision = "fp32";
+  refused(wide, cluster_of(128), "training.precision");
   Cluster no_way_out = cluster_of(128);
   no_way_out.network.bandwidth = 0;
   refused(read_preset("dense_1.5b"), no_way_out, "bandwidth");
