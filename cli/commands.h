@@ -19,6 +19,7 @@ void add_eval(CLI::App& app, Action& chosen);
 void add_generate(CLI::App& app, Action& chosen);
 void add_export(CLI::App& app, Action& chosen);
 void add_params(CLI::App& app, Action& chosen);
+void add_report(CLI::App& app, Action& chosen);
 void add_plan(CLI::App& app, Action& chosen);
 void add_assign(CLI::App& app, Action& chosen);
 void add_bench(CLI::App& app, Action& chosen);

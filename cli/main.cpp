@@ -75,6 +75,7 @@ int run(int argc, char** argv) {
   add_generate(app, chosen);
   add_export(app, chosen);
   add_params(app, chosen);
+  add_report(app, chosen);
   add_plan(app, chosen);
   add_assign(app, chosen);
   add_bench(app, chosen);

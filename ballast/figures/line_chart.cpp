@@ -256,7 +256,7 @@ Drawing draw(const LineChart& chart, FigureSize size) {
   plot.left = 12 + widest_tick(plot.y, size.width < 500 ? 4 : 6);
   const auto names = static_cast<double>(named_series(chart).size());
   const bool names_at_ends = name_width < kRightMost * size.width && size.width >= 500 &&
-                             names > 0 && names * (kLegendRow - 2) <= plot.bottom - plot.top;
+                             names > 1 && names * (kLegendRow - 2) <= plot.bottom - plot.top;
   plot.right = size.width - (names_at_ends ? name_width : 14);
 
   if (heading > 0)
@@ -270,7 +270,7 @@ Drawing draw(const LineChart& chart, FigureSize size) {
     return drawing.finish(size);
   }
   std::vector<LegendEntry> entries;
-  if (names > 1 || chart.series.size() > 1) {
+  if (names > 1) {
     for (const Series* series : named_series(chart))
       entries.push_back({swatch_of(*series), series->name});
   }

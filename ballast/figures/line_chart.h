@@ -63,7 +63,8 @@ struct LineChart {
   std::vector<Level> levels = {};
 };
 
-// Names stand at the lines' ends where there is room for them, and below the chart otherwise.
+// Names stand at the lines' ends where there is room for them, and below the chart otherwise; a
+// line that is alone needs none.
 Drawing draw(const LineChart& chart, FigureSize size);
 
 }  // namespace ballast

@@ -57,16 +57,16 @@ std::vector<double> log_values(const Range& range, std::initializer_list<double>
 }
 
 std::vector<Tick> log_ticks(const Range& range, int wanted) {
+  const auto most = static_cast<int64_t>(wanted) + 2;
   std::vector<double> named = log_values(range, {1, 2, 5});
-  if (std::ssize(named) > wanted + 2) named = log_values(range, {1});
+  if (std::ssize(named) > most) named = log_values(range, {1});
   if (std::ssize(named) < 3 && std::log10(range.high / range.low) < 1.3) {
     Range plain = range;
     plain.scale = Scale::kLinear;
     return linear_ticks(plain, std::max(3, wanted - 1));
   }
   // Of many powers each second, third and so on has a text.
-  const auto every = static_cast<size_t>(
-      std::max<int64_t>(1, (std::ssize(named) + wanted) / std::max(1, wanted + 1)));
+  const auto every = static_cast<size_t>((std::ssize(named) + most - 1) / most);
   std::vector<Tick> ticks;
   for (size_t i = 0; i < named.size(); ++i)
     ticks.push_back({named[i], i % every == 0 ? number_text(named[i]) : ""});

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ballast/pages/run_record.h"
+
+namespace ballast {
+
+struct SweepPoint {
+  double learning_rate = kUnknown, steps = kUnknown;
+  double loss = kUnknown;  // NaN: diverged
+};
+
+// What the cost model says of a system on a cluster.
+struct PlannedRate {
+  std::string cluster;  // "128 x v100, infiniband"
+  double tokens_per_second = kUnknown;
+};
+
+// One system with its runs, which differ in their seeds.
+struct System {
+  std::string id, title, words;  // words: what it is; title: what lines are called
+  std::string kind;              // base, dense, switch, sparsely_gated
+  int64_t experts = 0;           // 0: dense
+  double parameters = kUnknown, active = kUnknown, flops_per_token = kUnknown;
+  double learning_rate = kUnknown;
+  std::vector<SweepPoint> sweep = {};
+  std::vector<std::pair<std::string, std::string>> knobs = {};
+  PlannedRate planned = {};
+  std::string status = {};
+  std::vector<RunRecord> runs = {};
+  size_t style = 0;  // of its lines; systems of one title have the same
+
+  bool is_trained() const;  // some run has steps
+};
+
+struct Panel {
+  std::string title;  // may be empty
+  std::vector<size_t> systems;
+};
+
+// What a report is about: an experiment, a run, or several of them side by side.
+struct Comparison {
+  std::string title;
+  std::vector<System> systems;
+  std::vector<Panel> panels;       // each system is in one at least
+  std::vector<std::string> facts;  // of experiments: budget, workers, data, machine, version
+  std::vector<std::string> notes;  // what is missing or damaged
+
+  bool is_single_run() const { return systems.size() == 1 && systems.front().runs.size() == 1; }
+};
+
+// Parameters, those a token meets, and operations a token takes, counted from a configuration.
+struct ModelCounts {
+  double parameters = kUnknown, active = kUnknown, flops_per_token = kUnknown;
+};
+using CountModel = std::function<ModelCounts(const Config&)>;
+
+// Reads runs and experiments. Throws UserError if a path is neither. Runs whose systems have one
+// name are told apart by their folders.
+Comparison read_comparison(const std::vector<std::filesystem::path>& paths,
+                           const CountModel& count_model);
+
+}  // namespace ballast

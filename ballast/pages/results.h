@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "ballast/figures/line_chart.h"
+#include "ballast/pages/comparison.h"
+
+namespace ballast {
+
+// Numbers of systems, computed from their runs.
+
+// Over seeds. Deviation: of the sample, NaN of fewer than two.
+struct Spread {
+  double mean = kUnknown, deviation = kUnknown;
+  size_t count = 0;
+};
+Spread spread_of(const std::vector<double>& values);  // those that are not finite are passed over
+double median_of(std::vector<double> values);         // likewise; NaN of none
+
+struct SystemResult {
+  Spread greedy, priced;    // perplexity at the last validation; greedy: also of dense models
+  double floor = kUnknown;  // entropy floor, as a perplexity
+  double tokens = kUnknown, seconds = kUnknown, tokens_per_second = kUnknown;  // means over seeds
+  bool whole_split = false;
+};
+SystemResult result_of(const System& system);
+
+// Steps but the first of a start, in which memory is allocated and files are read.
+std::vector<const StepRecord*> settled_steps(const RunRecord& run);
+
+// Validation loss after so many tokens: linear in the logarithm of tokens between validations.
+// NaN where that is beyond the first or the last validation.
+double loss_at(const RunRecord& run, double tokens);
+
+// The most tokens after which all trained systems of a panel have a validation loss; NaN if none.
+double tokens_of_all(const Comparison& comparison, const Panel& panel);
+// Perplexity of a system after so many tokens, mean over its seeds.
+double perplexity_at(const System& system, double tokens);
+
+enum class Against { kSeconds, kTokens };
+// Validation perplexity of a system, mean over its seeds where each has it; with the band from the
+// lowest to the highest seed where there are several. x is as `against` says, divided by `unit`.
+Series perplexity_series(const System& system, Against against, double unit);
+
+// The system others are compared with: the first dense one of a panel, else its first; only those
+// that are trained. Null where none is.
+const System* reference_of(const Comparison& comparison, const Panel& panel);
+
+}  // namespace ballast

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/pages/run_record.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "ballast/pages/json_fields.h"
+#include "ballast/report/run_directory.h"
+#include "ballast/system/error.h"
+#include "ballast/system/file.h"
+#include "ballast/system/progress.h"
+
+namespace ballast {
+namespace {
+
+using nlohmann::json;
+
+// Calls use(line) for each line of the text that has an end.
+template <typename Use>
+void for_each_whole_line(std::string_view text, Use use) {
+  for (size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1))
+    use(text.substr(0, end));
+}
+
+std::string text_or_nothing(const fs::path& path) {
+  return fs::exists(path) ? read_text(path) : "";
+}
+
+void read_config(RunRecord& run) {
+  run.config_text = text_or_nothing(run.path / "config.toml");
+  if (run.config_text.empty()) {
+    run.notes.emplace_back("config.toml is missing");
+    return;
+  }
+  try {
+    Config config;
+    read_config_text(config, run.config_text, (run.path / "config.toml").string());
+    run.config = config;
+  } catch (const UserError& error) {
+    run.notes.push_back(fmt::format("config.toml is not understood: {}", error.what()));
+  }
+}
+
+void read_starts(RunRecord& run) {
+  const json file = json::parse(text_or_nothing(run.path / "run.json"), nullptr, false);
+  for (const json& start : list_in(file, "starts")) {
+    std::vector<std::string> words;
+    for (const json& word : list_in(start, "command_line"))
+      words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
+    run.starts.push_back({count_in(start, "step"), text_in(start, "time"),
+                          text_in(start, "program_version"),
+                          fmt::format("{}", fmt::join(words, " ")),
+                          machine_in_words(start.value("hardware", json::object()))});
+  }
+}
+
+StepRecord step_of(const json& record) {
+  StepRecord step;
+  step.step = count_in(record, "step");
+  step.loss = number_in(record, "loss");
+  step.learning_rate = number_in(record, "learning_rate");
+  step.tokens = number_in(record, "tokens");
+  step.seconds = number_in(record, "seconds");
+  step.tokens_per_second = number_in(record, "tokens_per_second");
+  for (const json& layer : list_in(record, "layers"))
+    step.layers.push_back({.layer = count_in(layer, "layer"),
+                           .assign_seconds = number_in(layer, "assign_seconds"),
+                           .exchange_seconds = number_in(layer, "exchange_seconds"),
+                           .greedy_share = number_in(layer, "greedy_share"),
+                           .relative_gap = number_in(layer, "relative_gap"),
+                           .dropped_share = number_in(layer, "dropped_share"),
+                           .passed_share = number_in(layer, "passed_share"),
+                           .balance_loss = number_in(layer, "balance_loss")});
+  if (const auto parts = record.find("parts"); parts != record.end() && parts->is_object()) {
+    for (const auto& [name, seconds] : parts->items()) {
+      if (seconds.is_number()) step.parts[name] = seconds.get<double>();
+    }
+  }
+  return step;
+}
+
+// The routing of `valid_loss` in metrics.jsonl.
+std::string routing_of(const RunRecord& run, const json& record) {
+  if (list_in(record, "experts").empty()) return "";
+  return run.config && run.config->experts.is_base() ? run.config->experts.test_routing : "greedy";
+}
+
+void read_metrics(RunRecord& run) {
+  const fs::path path = run.path / "metrics.jsonl";
+  if (!fs::exists(path)) {
+    run.notes.emplace_back("metrics.jsonl is missing: no step was recorded");
+    return;
+  }
+  size_t damaged = 0;
+  json last_validation;
+  for_each_whole_line(read_text(path), [&](std::string_view line) {
+    const json record = json::parse(line, nullptr, false);
+    if (!record.is_object() || !record.contains("step")) {
+      ++damaged;
+    } else if (record.contains("valid_loss")) {
+      run.validations.push_back(
+          {.step = count_in(record, "step"), .loss = number_in(record, "valid_loss")});
+      last_validation = record;
+    } else if (record.contains("loss")) {
+      run.steps.push_back(step_of(record));
+    }
+  });
+  if (damaged > 0)
+    run.notes.push_back(fmt::format("metrics.jsonl: {} damaged line{} passed over", damaged,
+                                    damaged > 1 ? "s" : ""));
+  std::ranges::stable_sort(run.steps, {}, &StepRecord::step);
+  std::ranges::stable_sort(run.validations, {}, &ValidationPoint::step);
+  for (ValidationPoint& point : run.validations) {
+    const auto step = std::ranges::lower_bound(run.steps, point.step, {}, &StepRecord::step);
+    if (step == run.steps.end() || step->step != point.step) continue;
+    point.tokens = step->tokens;
+    point.seconds = step->seconds;
+  }
+  if (!last_validation.is_null())
+    run.validation = validation_of_metrics(last_validation, routing_of(run, last_validation));
+}
+
+void read_last_validation(RunRecord& run) {
+  const fs::path path = run.path / "validation.json";
+  if (!fs::exists(path)) {
+    if (run.validation)
+      run.notes.emplace_back(
+          "validation.json is missing: the run was written before it existed, or has not come to "
+          "its last validation");
+    else
+      run.notes.emplace_back("there was no validation yet");
+    return;
+  }
+  try {
+    run.validation = read_validation(path);
+    run.has_validation_file = true;
+  } catch (const UserError& error) {
+    run.notes.emplace_back(error.what());
+  }
+}
+
+// The last sample, without the two spaces before each of its lines.
+void read_sample(RunRecord& run) {
+  for_each_whole_line(text_or_nothing(run.path / "samples.txt"), [&](std::string_view line) {
+    constexpr std::string_view kHead = "== step ";
+    if (line.starts_with(kHead)) {
+      run.sample_step = std::atoll(std::string(line.substr(kHead.size())).c_str());
+      run.sample.clear();
+    } else {
+      run.sample += std::string(line.starts_with("  ") ? line.substr(2) : line) + "\n";
+    }
+  });
+  while (run.sample.ends_with("\n")) run.sample.pop_back();
+}
+
+void note_progress(RunRecord& run) {
+  if (!run.steps.empty() && run.steps_done() < run.planned_steps())
+    run.notes.push_back(fmt::format("interrupted at step {} of {}, or still going on",
+                                    run.steps_done(), run.planned_steps()));
+}
+
+}  // namespace
+
+RunRecord read_run(const fs::path& folder) {
+  if (!RunDirectory::is_run(folder))
+    fail("{} is not the folder of a run (there is no run.json of Ballast in it)", folder.string());
+  RunRecord run;
+  run.path = folder;
+  read_config(run);
+  read_starts(run);
+  read_metrics(run);
+  read_last_validation(run);
+  read_sample(run);
+  note_progress(run);
+  return run;
+}
+
+std::string machine_in_words(const json& hardware) {
+  std::vector<std::string> words;
+  for (const char* key : {"gpu", "device", "cpu"}) {
+    if (const std::string text = text_in(hardware, key); !text.empty()) words.push_back(text);
+  }
+  if (const int64_t cores = count_in(hardware, "cores"); cores > 0)
+    words.push_back(fmt::format("{} core{}", cores, cores > 1 ? "s" : ""));
+  if (const double memory = number_in(hardware, "memory_bytes"); memory > 0)
+    words.push_back(format_bytes(memory));
+  if (const std::string system = text_in(hardware, "os"); !system.empty()) words.push_back(system);
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+}  // namespace ballast

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/pages/words.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cctype>
+#include <cmath>
+
+#include "ballast/system/progress.h"
+
+namespace ballast {
+
+std::string perplexity_text(double perplexity) {
+  if (!std::isfinite(perplexity)) return "-";
+  return fmt::format("{:.{}f}", perplexity, perplexity < 100 ? 2 : 1);
+}
+
+std::string spread_text(const Spread& spread) {
+  if (spread.count < 2) return perplexity_text(spread.mean);
+  return fmt::format("{} ± {:.2f}", perplexity_text(spread.mean), spread.deviation);
+}
+
+std::string change_text(double value, double usual) {
+  const double change = 100 * (value / usual - 1);
+  return std::isfinite(change) ? fmt::format("{:+.1f} %", change) : "-";
+}
+
+std::string percent_text(double share) {
+  if (!std::isfinite(share)) return "-";
+  return fmt::format("{:.{}f} %", 100 * share, share < 0.1 ? 1 : 0);
+}
+
+std::string count_text(double count) { return std::isfinite(count) ? format_count(count) : "-"; }
+
+std::string time_text(double seconds) {
+  return std::isfinite(seconds) ? format_duration(seconds) : "-";
+}
+
+std::string plural(double count, const std::string& word) {
+  return fmt::format("{:.0f} {}{}", count, word, count == 1 ? "" : "s");
+}
+
+std::string in_words(const std::vector<std::string>& list) {
+  if (list.size() < 2) return list.empty() ? "" : list.front();
+  return fmt::format("{} and {}", fmt::join(list.begin(), list.end() - 1, ", "), list.back());
+}
+
+TimeUnit time_unit(double longest_seconds) {
+  if (longest_seconds > 3 * 3600) return {3600, "hours"};
+  if (longest_seconds > 180) return {60, "minutes"};
+  return {1, "seconds"};
+}
+
+std::string file_words(const std::string& text) {
+  std::string name;
+  for (const char letter : text) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (byte < 128 && std::isalnum(byte))
+      name += static_cast<char>(std::tolower(byte));
+    else if (!name.empty() && name.back() != '_')
+      name += '_';
+  }
+  while (name.ends_with("_")) name.pop_back();
+  return name;
+}
+
+}  // namespace ballast

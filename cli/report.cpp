@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/pages/report.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ballast/model/model_size.h"
+#include "ballast/pages/results.h"
+#include "ballast/system/log.h"
+#include "cli/commands.h"
+
+namespace ballast::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFooter = R"(
+The page holds all it needs: it opens without a network, on a phone and in print. Beside it, in
+figures/, the same figures lie as SVG, and as PNG where the program rsvg-convert is installed
+(Debian: librsvg2-bin). A run that goes on can be reported as well: what is missing is said.
+
+Examples
+  ballast report runs/first_run                          writes runs/first_run/report/index.html
+  ballast report experiments/dense                       all systems of an experiment
+  ballast report runs/dense runs/base --out comparison   runs side by side
+
+JSON keys (--json): page, figures (paths of all files), title, panels [{title, systems (ids),
+  equal_tokens}], systems [{id, title, words, kind, experts, seeds, perplexity, perplexity_spread
+  (standard deviation over seeds), priced_perplexity, equal_tokens_perplexity {PANEL: perplexity},
+  floor_perplexity, tokens, seconds, tokens_per_second (median), active, parameters,
+  planned_tokens_per_second}], notes (what is missing or damaged); null where something is not known.
+)";
+
+struct Options {
+  std::vector<std::string> paths;
+  std::string out;
+  bool json = false;
+};
+
+ModelCounts count_model(const Config& config) {
+  const ModelSize size = model_size(config);
+  return {static_cast<double>(size.total), static_cast<double>(size.active), size.flops_per_token};
+}
+
+fs::path report_folder(const Options& options) {
+  if (!options.out.empty()) return options.out;
+  return options.paths.size() == 1 ? fs::path(options.paths.front()) / "report" : "report";
+}
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+Json system_json(const Comparison& comparison, const System& system) {
+  const SystemResult result = result_of(system);
+  Json at_equal_tokens = Json::object();
+  for (const Panel& panel : comparison.panels) {
+    for (const size_t i : panel.systems) {
+      if (&comparison.systems[i] == &system)
+        at_equal_tokens[panel.title] =
+            number(perplexity_at(system, tokens_of_all(comparison, panel)));
+    }
+  }
+  return {{"id", system.id},
+          {"title", system.title},
+          {"words", system.words},
+          {"kind", system.kind},
+          {"experts", system.experts > 0 ? Json(system.experts) : Json()},
+          {"seeds", system.runs.size()},
+          {"perplexity", number(result.greedy.mean)},
+          {"perplexity_spread", number(result.greedy.deviation)},
+          {"priced_perplexity", number(result.priced.mean)},
+          {"equal_tokens_perplexity", at_equal_tokens},
+          {"floor_perplexity", number(result.floor)},
+          {"tokens", number(result.tokens)},
+          {"seconds", number(result.seconds)},
+          {"tokens_per_second", number(result.tokens_per_second)},
+          {"active", number(system.active)},
+          {"parameters", number(system.parameters)},
+          {"planned_tokens_per_second", number(system.planned.tokens_per_second)}};
+}
+
+void print_json(const Comparison& comparison, const WrittenReport& written) {
+  Json figures = Json::array(), panels = Json::array(), systems = Json::array();
+  for (const fs::path& figure : written.figures) figures.push_back(figure.string());
+  for (const Panel& panel : comparison.panels) {
+    Json ids = Json::array();
+    for (const size_t i : panel.systems) ids.push_back(comparison.systems[i].id);
+    panels.push_back({{"title", panel.title},
+                      {"systems", ids},
+                      {"equal_tokens", number(tokens_of_all(comparison, panel))}});
+  }
+  for (const System& system : comparison.systems)
+    systems.push_back(system_json(comparison, system));
+  const Json out = {{"page", written.page.string()},
+                    {"figures", figures},
+                    {"title", comparison.title},
+                    {"panels", panels},
+                    {"systems", systems},
+                    {"notes", comparison.notes}};
+  fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+int report(const Options& options) {
+  const Comparison comparison =
+      read_comparison({options.paths.begin(), options.paths.end()}, count_model);
+  const WrittenReport written = write_report(comparison, report_folder(options));
+  if (!written.has_png)
+    log_warning(
+        "figures were written as SVG alone: PNG takes the program rsvg-convert (Debian: apt-get "
+        "install librsvg2-bin)");
+  if (options.json)
+    print_json(comparison, written);
+  else
+    fmt::print("{}\n", written.page.string());
+  return 0;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("report", "Show runs and experiments as a page with figures");
+  command->add_option("RUN_OR_EXPERIMENT", options->paths, "folders of runs and experiments")
+      ->required();
+  command->add_option("--out", options->out,
+                      "folder to write to; default: report in the run or experiment, or here if "
+                      "there are several");
+  command->add_flag("--json", options->json, "print what was written, and the main numbers");
+  command->footer(kFooter);
+  command->callback([options, &chosen] { chosen = [options] { return report(*options); }; });
+}
+
+}  // namespace ballast::cli

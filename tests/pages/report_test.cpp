@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/pages/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ballast/system/file.h"
+#include "tests/pages/run_folder.h"
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
+
+namespace ballast {
+namespace {
+
+using test::step_line;
+using test::TemporaryFolder;
+using test::validation_line;
+using test::write_run;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+ModelCounts no_counts(const Config&) { return {}; }
+
+std::string page_of(const TemporaryFolder& folder, const std::vector<fs::path>& paths) {
+  return read_text(write_report(read_comparison(paths, no_counts), folder / "report").page);
+}
+
+void write_short_run(const fs::path& folder, double loss) {
+  write_run(folder, "[model]\nvocabulary = 300\n[training]\nsteps = 4\n");
+  std::string lines;
+  for (int step = 1; step <= 4; ++step)
+    lines += step_line(step, loss + 1.0 / step) + validation_line(step, loss + 1.0 / step);
+  write_text_atomically(folder / "metrics.jsonl", lines);
+}
+
+TEST(Report, WhatIsNeitherRunNorExperimentIsRefused) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(error_of([&] { read_comparison({folder / "none"}, no_counts); }),
+              testing::AllOf(HasSubstr("none is neither a run nor an experiment"),
+                             HasSubstr("run.json or experiment.json")));
+  write_text_atomically(folder / "experiment.json", "{");
+  EXPECT_THAT(error_of([&] { read_comparison({folder.path()}, no_counts); }),
+              HasSubstr("experiment.json is damaged"));
+}
+
+TEST(Report, ARunWithoutAnyStepSaysWhatIsMissingInPlaceOfFigures) {
+  const TemporaryFolder folder;
+  write_run(folder / "run", "[training]\nsteps = 4\n");
+  const std::string page = page_of(folder, {folder / "run"});
+  EXPECT_THAT(page, HasSubstr("There was no validation yet"));
+  EXPECT_THAT(page, HasSubstr("Too few steps were done"));
+  EXPECT_THAT(page, Not(HasSubstr("nan")));
+}
+
+TEST(Report, ADenseRunHasNoSectionsOfExperts) {
+  const TemporaryFolder folder;
+  write_short_run(folder / "run", 2);
+  const std::string page = page_of(folder, {folder / "run"});
+  EXPECT_THAT(page, HasSubstr("id=\"perplexity_time\""));
+  EXPECT_THAT(page, HasSubstr("id=\"speed\""));
+  EXPECT_THAT(page, Not(HasSubstr("id=\"balance\"")));
+  EXPECT_THAT(page, Not(HasSubstr("id=\"assignment\"")));
+}
+
+TEST(Report, SentencesHoldTheRunsOwnNumbers) {
+  const TemporaryFolder folder;
+  write_short_run(folder / "run", 2);
+  // exp(2.25) after 4 s and 400 tokens; exp(3) after 100.
+  const std::string page = page_of(folder, {folder / "run"});
+  EXPECT_THAT(page, HasSubstr("After 4.0s of training the validation perplexity is 9.49."));
+  EXPECT_THAT(page, HasSubstr("goes from 20.09 after 100 tokens to 9.49 after 400"));
+}
+
+TEST(Report, RunsOfOneSystemAreToldApartByTheirFolders) {
+  const TemporaryFolder folder;
+  write_short_run(folder / "first", 2);
+  write_short_run(folder / "second", 1.9);
+  const Comparison comparison = read_comparison({folder / "first", folder / "second"}, no_counts);
+  EXPECT_EQ(comparison.systems[0].title, "dense (first)");
+  EXPECT_EQ(comparison.systems[1].title, "dense (second)");
+  EXPECT_NE(comparison.systems[0].style, comparison.systems[1].style);
+  EXPECT_THAT(
+      page_of(folder, {folder / "first", folder / "second"}),
+      HasSubstr("dense (second) has the lowest perplexity, 8.58, 9.5 % below dense (first)"));
+}
+
+TEST(Report, TextsOfARunAreEscaped) {
+  const TemporaryFolder folder;
+  write_short_run(folder / "run", 2);
+  write_text_atomically(folder / "run/samples.txt", "== step 4 ==\n  <script>alert(1)</script>\n");
+  const std::string page = page_of(folder, {folder / "run"});
+  EXPECT_THAT(page, HasSubstr("&lt;script&gt;alert(1)"));
+  EXPECT_THAT(page, Not(HasSubstr("<script>alert")));
+}
+
+TEST(Report, ThePageNamesNoAddressOfANetwork) {
+  const TemporaryFolder folder;
+  write_short_run(folder / "run", 2);
+  std::string page = page_of(folder, {folder / "run"});
+  // The names of XML's vocabularies are no addresses to load from.
+  for (size_t at; (at = page.find("http://www.w3.org/2000/svg")) != std::string::npos;)
+    page.erase(at, 26);
+  EXPECT_THAT(page, Not(HasSubstr("http:")));
+  EXPECT_THAT(page, Not(HasSubstr("https:")));
+  EXPECT_THAT(page, Not(HasSubstr("src=")));
+  EXPECT_THAT(page, Not(HasSubstr("url(")));
+}
+
+TEST(Report, AnExperimentThatGoesOnShowsWhatIsThere) {
+  const TemporaryFolder folder;
+  write_short_run(folder / "runs/dense-s1", 2);
+  write_text_atomically(folder / "experiment.json",
+                        R"({"format": "ballast-experiment", "version": 1,
+    "name": "dense", "title": "Dense and BASE", "budget_seconds": 60, "workers": 1,
+    "panels": [{"title": "8 experts", "systems": ["dense", "base", "unknown"]}],
+    "systems": [
+      {"id": "dense", "title": "dense", "words": "dense", "kind": "dense", "experts": null,
+       "runs": [{"seed": 1, "run": "runs/dense-s1"}], "status": "trained", "plan": null,
+       "learning_rate": 0.002,
+       "sweep": [{"learning_rate": 0.001, "loss": 3.5}, {"learning_rate": 0.002, "loss": 3.25},
+                 {"learning_rate": 0.004, "loss": null}]},
+      {"id": "base", "title": "BASE x1", "words": "BASE x1, 8 experts", "kind": "base", "experts": 8,
+       "runs": [{"seed": 1, "run": "runs/base-s1"}], "status": "measured"}]})");
+  const Comparison comparison = read_comparison({folder.path()}, no_counts);
+  EXPECT_EQ(comparison.title, "Dense and BASE");
+  ASSERT_EQ(comparison.panels.size(), 1);
+  EXPECT_THAT(comparison.panels[0].systems, testing::ElementsAre(0, 1));
+  EXPECT_THAT(comparison.notes, Contains(HasSubstr("BASE x1, 8 experts: measured so far")));
+  const std::string page = page_of(folder, {folder.path()});
+  EXPECT_THAT(page, HasSubstr("not trained yet"));
+  EXPECT_THAT(page, HasSubstr("<b>3.2500</b>"));
+  EXPECT_THAT(page, HasSubstr("diverged"));
+}
+
+TEST(Report, FiguresLieBesideThePage) {
+  const TemporaryFolder folder;
+  write_short_run(folder / "run", 2);
+  const WrittenReport written =
+      write_report(read_comparison({folder / "run"}, no_counts), folder / "report");
+  EXPECT_TRUE(written.has_png);
+  EXPECT_THAT(written.figures, Contains(folder / "report/figures/perplexity_tokens.svg"));
+  EXPECT_THAT(written.figures, Contains(folder / "report/figures/perplexity_tokens.png"));
+  for (const fs::path& figure : written.figures) EXPECT_GT(fs::file_size(figure), 500) << figure;
+}
+
+}  // namespace
+}  // namespace ballast

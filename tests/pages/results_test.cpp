@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/pages/results.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ballast/pages/balance.h"
+#include "ballast/pages/specialisation.h"
+#include "ballast/pages/words.h"
+
+namespace ballast {
+namespace {
+
+using testing::DoubleEq;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+RunRecord run_with(const std::vector<ValidationPoint>& points) {
+  RunRecord run;
+  for (const ValidationPoint& point : points) {
+    run.validations.push_back(point);
+    run.steps.push_back({.step = point.step, .tokens = point.tokens, .seconds = point.seconds});
+  }
+  return run;
+}
+
+System system_of(const std::string& title, std::vector<RunRecord> runs) {
+  System system;
+  system.id = system.title = title;
+  system.kind = title;
+  system.runs = std::move(runs);
+  return system;
+}
+
+TEST(EqualTokens, LossIsLinearInTheLogarithmOfTokens) {
+  const RunRecord run = run_with({{1, 100, 1, 4.0}, {2, 10000, 2, 2.0}});
+  EXPECT_DOUBLE_EQ(loss_at(run, 100), 4.0);
+  EXPECT_DOUBLE_EQ(loss_at(run, 10000), 2.0);
+  EXPECT_DOUBLE_EQ(loss_at(run, 1000), 3.0);
+  EXPECT_NEAR(loss_at(run, 100 * std::pow(10, 0.5)), 3.5, 1e-12);
+}
+
+TEST(EqualTokens, BeyondTheValidationsNothingIsKnown) {
+  const RunRecord run = run_with({{1, 100, 1, 4.0}, {2, 10000, 2, 2.0}});
+  EXPECT_TRUE(std::isnan(loss_at(run, 99)));
+  EXPECT_TRUE(std::isnan(loss_at(run, 10001)));
+  EXPECT_TRUE(std::isnan(loss_at(RunRecord(), 100)));
+  EXPECT_TRUE(std::isnan(loss_at(run, kUnknown)));
+}
+
+TEST(EqualTokens, ValidationsWithoutALossOrAPlaceArePassedOver) {
+  const RunRecord run = run_with(
+      {{1, 100, 1, 4.0}, {2, 1000, 2, kUnknown}, {3, kUnknown, 3, 9.0}, {4, 10000, 4, 2.0}});
+  EXPECT_DOUBLE_EQ(loss_at(run, 1000), 3.0);
+}
+
+TEST(EqualTokens, AreTheMostThatAllSystemsOfAPanelReached) {
+  Comparison comparison;
+  comparison.systems = {
+      system_of("fast", {run_with({{1, 100, 1, 4.0}, {2, 900, 2, 2.0}})}),
+      system_of("slow", {run_with({{1, 100, 1, 4.0}, {2, 400, 2, 3.0}})}),
+      system_of("not trained", {}),
+  };
+  EXPECT_EQ(tokens_of_all(comparison, {"", {0, 1, 2}}), 400);
+  EXPECT_EQ(tokens_of_all(comparison, {"", {0, 2}}), 900);
+  EXPECT_TRUE(std::isnan(tokens_of_all(comparison, {"", {2}})));
+  EXPECT_DOUBLE_EQ(perplexity_at(comparison.systems[1], 400), std::exp(3.0));
+}
+
+TEST(Seeds, AreAveragedWithTheDeviationOfASample) {
+  const Spread spread = spread_of({1, 2, kUnknown, 3});
+  EXPECT_EQ(spread.count, 3);
+  EXPECT_DOUBLE_EQ(spread.mean, 2);
+  EXPECT_DOUBLE_EQ(spread.deviation, 1);
+  EXPECT_TRUE(std::isnan(spread_of({5}).deviation));
+  EXPECT_TRUE(std::isnan(spread_of({}).mean));
+}
+
+TEST(Seeds, HaveOneLineWithABandWhereAllWereValidated) {
+  const System system =
+      system_of("a", {run_with({{1, 100, 1, std::log(10)}, {2, 200, 2, std::log(4)}}),
+                      run_with({{1, 100, 3, std::log(20)}})});
+  const Series series = perplexity_series(system, Against::kSeconds, 2);
+  ASSERT_EQ(series.points.size(), 1);
+  EXPECT_DOUBLE_EQ(series.points[0].x, 1);
+  EXPECT_DOUBLE_EQ(series.points[0].y, 15);
+  EXPECT_DOUBLE_EQ(series.band[0].low, 10);
+  EXPECT_DOUBLE_EQ(series.band[0].high, 20);
+}
+
+TEST(Speed, LeavesOutTheFirstStepOfEachStart) {
+  RunRecord run;
+  run.starts = {{.step = 0}, {.step = 2}};
+  for (int64_t step = 1; step <= 5; ++step) run.steps.push_back({.step = step});
+  std::vector<int64_t> settled;
+  for (const StepRecord* step : settled_steps(run)) settled.push_back(step->step);
+  EXPECT_THAT(settled, ElementsAre(2, 4, 5));
+}
+
+TEST(Median, IsTheMiddleOfWhatIsKnown) {
+  EXPECT_EQ(median_of({3, 1, kUnknown, 2}), 2);
+  EXPECT_EQ(median_of({4, 1}), 2.5);
+  EXPECT_TRUE(std::isnan(median_of({})));
+}
+
+TEST(Reference, IsTheFirstDenseSystemThatWasTrained) {
+  Comparison comparison;
+  comparison.systems = {system_of("base", {run_with({{1, 100, 1, 4.0}})}), system_of("dense", {}),
+                        system_of("dense", {run_with({{1, 100, 1, 4.0}})})};
+  EXPECT_EQ(reference_of(comparison, {"", {0, 1, 2}}), &comparison.systems[2]);
+  EXPECT_EQ(reference_of(comparison, {"", {0, 1}}), &comparison.systems[0]);
+  EXPECT_EQ(reference_of(comparison, {"", {1}}), nullptr);
+}
+
+TEST(Balance, SharesAreInFairSharesAndFalling) {
+  EXPECT_THAT(sorted_shares({1, 6, 1}),
+              ElementsAre(DoubleEq(2.25), DoubleEq(0.375), DoubleEq(0.375)));
+  EXPECT_THAT(sorted_shares({0, 0}), IsEmpty());
+  EXPECT_THAT(sorted_shares({}), IsEmpty());
+}
+
+TEST(Balance, LayersAreSortedBeforeTheyAreAveraged) {
+  RoutingUse routing;
+  routing.layers.resize(2);
+  routing.layers[0].loads = {1, 3};
+  routing.layers[1].loads = {4, 0};
+  EXPECT_THAT(balance_curve(routing, Choice::kFirst), ElementsAre(DoubleEq(1.75), DoubleEq(0.25)));
+  EXPECT_THAT(balance_curve(routing, Choice::kSecond), IsEmpty());
+}
+
+TEST(Balance, ThePapersCurvesAreOf128ExpertsAndFall) {
+  for (const PaperCurve& curve : paper_balance()) {
+    ASSERT_EQ(curve.shares.size(), 128) << curve.name;
+    double sum = 0;
+    for (size_t i = 0; i < curve.shares.size(); ++i) {
+      sum += curve.shares[i];
+      if (i == 0) continue;
+      EXPECT_LE(curve.shares[i], curve.shares[i - 1]) << curve.name << " " << i;
+    }
+    // Percents with two digits: 128 roundings of at most 0.005 % each, in fair shares.
+    EXPECT_NEAR(sum / 128, 1, 0.005 * 1.28) << curve.name;
+  }
+}
+
+TEST(Specialisation, IsTheMeanLiftInBitsOfTheMoreTellingList) {
+  const ExpertTokens expert = {0, {{"a", 3, 4}, {"b", 1, 1}}, {{"c", 1, 2}}};
+  EXPECT_DOUBLE_EQ(specialisation(expert), 1.5);
+  EXPECT_EQ(specialisation({}), 0);
+  EXPECT_EQ(specialisation({0, {{"a", 0, kUnknown}}, {}}), 0);
+}
+
+TEST(Specialisation, OrdersExperts) {
+  LayerUse layer;
+  layer.experts = {{0, {{"a", 1, 1}}, {}}, {1, {{"b", 1, 8}}, {}}, {2, {}, {{"c", 1, 2}}}};
+  std::vector<int64_t> order;
+  for (const ExpertTokens* expert : by_specialisation(layer)) order.push_back(expert->expert);
+  EXPECT_THAT(order, ElementsAre(1, 2, 0));
+}
+
+TEST(Words, ShowNumbersAndWhereThereAreNone) {
+  EXPECT_EQ(perplexity_text(23.456), "23.46");
+  EXPECT_EQ(perplexity_text(142.34), "142.3");
+  EXPECT_EQ(perplexity_text(kUnknown), "-");
+  EXPECT_EQ(spread_text({23.4, 0.07, 3}), "23.40 ± 0.07");
+  EXPECT_EQ(change_text(19, 20), "-5.0 %");
+  EXPECT_EQ(change_text(19, kUnknown), "-");
+  EXPECT_EQ(percent_text(0.034), "3.4 %");
+  EXPECT_EQ(in_words({"a", "b", "c"}), "a, b and c");
+  EXPECT_EQ(plural(1, "layer"), "1 layer");
+  EXPECT_EQ(with_visible_spaces(" a b"), "\u2423a\u2423b");
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/pages/run_record.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tests/pages/run_folder.h"
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
+
+namespace ballast {
+namespace {
+
+using test::step_line;
+using test::TemporaryFolder;
+using test::validation_line;
+using test::write_run;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr const char* kDense = "[training]\nsteps = 3\n";
+
+TEST(RunRecord, AFolderThatIsNoRunIsRefused) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(error_of([&] { read_run(folder.path()); }), HasSubstr("is not the folder of a run"));
+}
+
+TEST(RunRecord, StepsAndValidationsAreReadInOrder) {
+  const TemporaryFolder folder;
+  write_run(folder.path(), kDense);
+  write_text_atomically(folder / "metrics.jsonl", step_line(1, 5) + step_line(2, 4) +
+                                                      validation_line(2, 4.5) + step_line(3, 3) +
+                                                      validation_line(3, 3.5));
+  const RunRecord run = read_run(folder.path());
+  ASSERT_EQ(run.steps.size(), 3);
+  EXPECT_EQ(run.steps_done(), 3);
+  EXPECT_EQ(run.tokens(), 300);
+  ASSERT_EQ(run.validations.size(), 2);
+  EXPECT_EQ(run.validations[0].tokens, 200);
+  EXPECT_EQ(run.validations[0].seconds, 2);
+  EXPECT_EQ(run.validations[1].loss, 3.5);
+  ASSERT_TRUE(run.validation.has_value());
+  EXPECT_EQ(run.validation->main()->loss, 3.5);
+  EXPECT_EQ(run.starts.front().machine, "a processor, 2 cores");
+}
+
+TEST(RunRecord, ATornLastLineIsPassedOverAndADamagedOneIsTold) {
+  const TemporaryFolder folder;
+  write_run(folder.path(), kDense);
+  write_text_atomically(folder / "metrics.jsonl", step_line(1, 5) + "{\"step\": 2, \"lo\n" +
+                                                      step_line(3, 4) +
+                                                      "{\"step\": 4, \"loss\": 3.0, \"tok");
+  const RunRecord run = read_run(folder.path());
+  EXPECT_EQ(run.steps.size(), 2);
+  EXPECT_THAT(run.notes, Contains(HasSubstr("1 damaged line passed over")));
+}
+
+TEST(RunRecord, NumbersThatAreMissingOrNullAreNotKnown) {
+  const TemporaryFolder folder;
+  write_run(folder.path(), kDense);
+  write_text_atomically(folder / "metrics.jsonl",
+                        "{\"step\": 1, \"loss\": null, \"seconds\": \"no number\"}\n");
+  const RunRecord run = read_run(folder.path());
+  ASSERT_EQ(run.steps.size(), 1);
+  EXPECT_TRUE(std::isnan(run.steps[0].loss));
+  EXPECT_TRUE(std::isnan(run.seconds()));
+  EXPECT_TRUE(std::isnan(run.steps[0].tokens_per_second));
+}
+
+TEST(RunRecord, KeysOfLaterProgramsAreIgnored) {
+  const TemporaryFolder folder;
+  write_run(folder.path(), kDense);
+  write_text_atomically(
+      folder / "metrics.jsonl",
+      R"({"step": 1, "loss": 2.5, "news": {"a": [1]}, "layers": [{"layer": 2, "colour": "red"}]})"
+      "\n");
+  const RunRecord run = read_run(folder.path());
+  EXPECT_EQ(run.steps[0].loss, 2.5);
+  EXPECT_TRUE(std::isnan(run.steps[0].layers[0].relative_gap));
+}
+
+TEST(RunRecord, MissingFilesAreTold) {
+  const TemporaryFolder folder;
+  write_text_atomically(folder / "run.json", test::kRunFile);
+  const RunRecord run = read_run(folder.path());
+  EXPECT_THAT(run.notes, Contains(HasSubstr("config.toml is missing")));
+  EXPECT_THAT(run.notes, Contains(HasSubstr("metrics.jsonl is missing")));
+  EXPECT_THAT(run.notes, Contains(HasSubstr("there was no validation yet")));
+}
+
+TEST(RunRecord, AConfigOfALaterProgramIsShownButNotUnderstood) {
+  const TemporaryFolder folder;
+  write_run(folder.path(), "[training]\nsteps = 3\nmagic = true\n");
+  const RunRecord run = read_run(folder.path());
+  EXPECT_FALSE(run.config.has_value());
+  EXPECT_THAT(run.config_text, HasSubstr("magic"));
+  EXPECT_THAT(run.notes, Contains(HasSubstr("config.toml is not understood")));
+}
+
+TEST(RunRecord, AnUnfinishedRunIsTold) {
+  const TemporaryFolder folder;
+  write_run(folder.path(), "[training]\nsteps = 600\n");
+  write_text_atomically(folder / "metrics.jsonl", step_line(120, 3));
+  EXPECT_THAT(read_run(folder.path()).notes, Contains(HasSubstr("interrupted at step 120 of 600")));
+}
+
+TEST(RunRecord, AFinishedRunHasNothingToTell) {
+  const TemporaryFolder folder;
+  write_run(folder.path(), kDense);
+  write_text_atomically(folder / "metrics.jsonl", step_line(3, 3) + validation_line(3, 3));
+  write_text_atomically(folder / "validation.json",
+                        R"({"format": "ballast-validation", "version": 1, "step": 3, "routings": [
+                            {"routing": null, "loss": 2.0, "layers": []}]})");
+  const RunRecord run = read_run(folder.path());
+  EXPECT_THAT(run.notes, IsEmpty());
+  EXPECT_TRUE(run.has_validation_file);
+  EXPECT_EQ(run.validation->main()->loss, 2.0);
+}
+
+TEST(RunRecord, ADamagedValidationFileLeavesWhatMetricsTell) {
+  const TemporaryFolder folder;
+  write_run(folder.path(), kDense);
+  write_text_atomically(folder / "metrics.jsonl", step_line(3, 3) + validation_line(3, 2.5));
+  for (const char* text : {"", "{\"format\": \"ballast-val", "[]", R"({"format": "another"})",
+                           R"({"format": "ballast-validation", "version": 9})"}) {
+    write_text_atomically(folder / "validation.json", text);
+    const RunRecord run = read_run(folder.path());
+    EXPECT_THAT(run.notes, Contains(HasSubstr("validation.json"))) << text;
+    EXPECT_EQ(run.validation->main()->loss, 2.5);
+  }
+}
+
+TEST(RunRecord, OfSeveralSamplesTheLastIsShownWithoutItsIndent) {
+  const TemporaryFolder folder;
+  write_run(folder.path(), kDense);
+  write_text_atomically(folder / "samples.txt",
+                        "== step 1 ==\n  first\n\n== step 2 ==\n  a line\n    indented\n\n");
+  const RunRecord run = read_run(folder.path());
+  EXPECT_EQ(run.sample_step, 2);
+  EXPECT_EQ(run.sample, "a line\n  indented");
+}
+
+TEST(LastValidation, IsReadAsItIsDocumented) {
+  const TemporaryFolder folder;
+  write_text_atomically(folder / "validation.json",
+                        R"({"format": "ballast-validation", "version": 1,
+    "step": 7, "tokens": 90, "whole_split": true, "system": "BASE x1", "floor_per_token": null,
+    "routings": [{"routing": "greedy", "loss": 1.5, "bits_per_byte": null,
+      "domains": [{"name": "law", "tokens": 9, "loss": 1.25}],
+      "layers": [{"layer": 2, "name": "BASE layer 2", "loads": [5, 4], "domain_loads": [[3], [1]],
+        "domain_bits": 0.5, "experts": [{"expert": 1, "previous": [],
+          "tokens": [{"id": 17, "text": " year", "count": 3, "lift": 2.5}]}]}]}]})");
+  const LastValidation validation = read_validation(folder / "validation.json");
+  EXPECT_EQ(validation.step, 7);
+  EXPECT_TRUE(validation.whole_split);
+  EXPECT_TRUE(std::isnan(validation.floor));
+  EXPECT_EQ(validation.find("priced"), nullptr);
+  const RoutingUse& greedy = *validation.main();
+  EXPECT_EQ(greedy.domains.front().name, "law");
+  EXPECT_EQ(greedy.domains.front().loss, 1.25);
+  const LayerUse& layer = greedy.layers.front();
+  EXPECT_THAT(layer.loads, testing::ElementsAre(5, 4));
+  EXPECT_EQ(layer.domain_loads[1][0], 1);
+  EXPECT_EQ(layer.experts.front().tokens.front().text, " year");
+  EXPECT_EQ(layer.experts.front().tokens.front().lift, 2.5);
+  EXPECT_TRUE(std::isnan(layer.token_bits));
+}
+
+TEST(LastValidation, OfMetricsHasLossesAndLoads) {
+  const auto record = nlohmann::json::parse(R"({"step": 5, "valid_loss": 2.5, "valid_tokens": 8,
+    "valid_floor": 0.5, "experts": [{"layer": 2, "loads": [6, 2], "domain_information_bits": 0.2}],
+    "second_experts": [{"layer": 2, "loads": [4, 4]}],
+    "other_routing": {"routing": "priced", "loss": 2.25, "experts": [{"layer": 2, "loads": [5, 3]}]}})");
+  const LastValidation validation = validation_of_metrics(record, "greedy");
+  EXPECT_EQ(validation.floor, 0.5);
+  EXPECT_EQ(validation.main()->loss, 2.5);
+  EXPECT_THAT(validation.main()->layers[0].second_loads, testing::ElementsAre(4, 4));
+  EXPECT_EQ(validation.main()->layers[0].name, "layer 2");
+  EXPECT_EQ(validation.find("priced")->loss, 2.25);
+  EXPECT_THAT(validation.find("priced")->layers[0].loads, testing::ElementsAre(5, 3));
+}
+
+}  // namespace
+}  // namespace ballast
