@@ -108,7 +108,8 @@ int run(int argc, char** argv) {
 // start.
 void let_waiting_threads_sleep(int argc, char** argv) {
   const std::string_view command = argc > 1 ? argv[1] : "";
-  if (command != "train" && command != "eval" && command != "generate" && command != "bench")
+  if (command != "train" && command != "eval" && command != "generate" && command != "bench" &&
+      command != "plan")
     return;
   if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   ::setenv("GOMP_SPINCOUNT", "1000", 1);

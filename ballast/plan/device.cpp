@@ -15,6 +15,10 @@ constexpr double kPaperEfficiency = 0.492;
 // Measured on an H200 (docs/plan.md); A100 and H100 are assumed to reach the same shares.
 constexpr double kGpuEfficiency = 0.80, kGpuBandwidthShare = 0.9;
 constexpr double kGpuLaunch = 9.5 * kMicro;
+// A third of a step's products, those of weights' gradients, reach 190 where the others reach 217.
+constexpr double kCpuEfficiency = 0.95;
+// Fused attention; a CPU's was 14 % of a step (benchmarks/results/foundation_2026-11-15.md).
+constexpr double kGpuAttention = 0.5, kCpuAttention = 0.25;
 constexpr double kGpuAssignment = 330 * kMicro, kGpuAssignmentPair = 71e-12;
 
 Device gpu(const std::string& name, double tera_flops, double giga_bytes, double memory,
@@ -22,6 +26,7 @@ Device gpu(const std::string& name, double tera_flops, double giga_bytes, double
   return {.name = name,
           .matrix_flops = tera_flops * kTera,
           .efficiency = name == "v100" ? kPaperEfficiency : kGpuEfficiency,
+          .attention_rate = kGpuAttention,
           .memory_bandwidth = giga_bytes * kGiga,
           .bandwidth_share = kGpuBandwidthShare,
           .launch = kGpuLaunch,
@@ -35,6 +40,8 @@ Device gpu(const std::string& name, double tera_flops, double giga_bytes, double
 Device cpu() {
   Device device;
   device.name = "cpu";
+  device.efficiency = kCpuEfficiency;
+  device.attention_rate = kCpuAttention;
   device.launch = 3 * kMicro;
   device.link_bandwidth = device.pair_bandwidth = 2 * kGiga;
   device.working = 4;

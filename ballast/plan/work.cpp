@@ -9,8 +9,6 @@
 namespace ballast {
 namespace {
 
-// Fused attention reaches about half of the rate of large products (docs/plan.md).
-constexpr double kAttentionRate = 0.5;
 // A matrix is read forward and backward, its gradient read and written.
 constexpr double kWeightPasses = 4;
 constexpr double kUsableMemory = 0.95;
@@ -44,7 +42,7 @@ Work Work::operator*(double times) const {
 }
 
 double seconds_of(const Work& work, const Device& device) {
-  return (work.products + work.attention / kAttentionRate) / device.matrix_rate() +
+  return (work.products + work.attention / device.attention_rate) / device.matrix_rate() +
          work.bytes / device.pass_rate() + work.operations * device.launch;
 }
 
