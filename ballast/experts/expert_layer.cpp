@@ -44,18 +44,22 @@ ExpertLayer::ExpertLayer(const Config& config, int64_t place, ParameterTable& ta
       experts_(shape_of(config, workers), name_, table) {}
 
 Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing) {
+  StepWatch* const watch = routing.watch;
   const std::optional<RowExchange> mix = shuffle(tokens, routing);
-  const Tensor mixed = mix ? exchange(workers_, tokens, *mix, label("shuffle")) : tokens;  // [T, D]
-  const Routes routes = router_->route(mixed, routing);
+  const Tensor judged =
+      pass_into(StepPart::kAssignment,
+                mix ? exchange(workers_, tokens, *mix, label("shuffle"), watch) : tokens, watch);
+  const Routes routes = router_->route(judged, routing);
+  const Tensor mixed = pass_into(StepPart::kExperts, judged, watch);  // [T, D]
   const auto& [way, rows] = routes.dispatch;
 
-  const Tensor arrived = exchange(workers_, mixed, way, label("to experts"));
+  const Tensor arrived = exchange(workers_, mixed, way, label("to experts"), watch);
   const Tensor stacked = experts_.forward(arrived, rows);
   const Tensor gated = router_->at_experts(arrived, stacked, routes);
-  const Tensor back = send_back(workers_, gated, way, label("from experts"));
+  const Tensor back = send_back(workers_, gated, way, label("from experts"), watch);
   const Tensor out = router_->at_tokens(mixed, back, routes);  // [T, D]
 
-  return mix ? exchange_back(workers_, out, *mix, label("shuffle back")) : out;
+  return mix ? exchange_back(workers_, out, *mix, label("shuffle back"), watch) : out;
 }
 
 std::optional<RowExchange> ExpertLayer::shuffle(const Tensor& tokens,

@@ -27,7 +27,7 @@ class ExpertLayer {
 
   // This worker's tokens h [T, D] -> h + sum over its experts e of gate_e(h) f_e(h); a token that
   // has no expert stays as it is. Collective, also backward. In training groups divide each
-  // worker's tokens.
+  // worker's tokens. routing.watch: REQUIRES that it is in the part kExperts, and leaves it there.
   at::Tensor forward(const at::Tensor& tokens, const Routing& routing);
 
   int64_t place() const { return place_; }

@@ -8,6 +8,8 @@
 #include <optional>
 #include <string_view>
 
+#include "ballast/experts/step_watch.h"
+
 namespace ballast {
 
 // How tokens find their experts. Always said, never inferred.
@@ -65,6 +67,7 @@ struct Routing {
   at::Tensor counted = {};
   std::function<void(const SeenRoute&)> seen = {};  // not called in training
   RouteTape* tape = nullptr;                        // used in training alone
+  StepWatch* watch = nullptr;  // told which part of the step goes on; outlives backward
 };
 
 }  // namespace ballast

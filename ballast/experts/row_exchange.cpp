@@ -21,24 +21,42 @@ namespace ballast {
 
 using at::Tensor;
 
-Tensor exchange(Communicator& workers, const Tensor& x, const RowExchange& way, Label label) {
+namespace {
+
+struct Rows {
+  const RowsOfWorker &send, &receive;
+};
+
+Tensor send(Communicator& workers, const Tensor& x, const Rows& rows, Label label,
+            StepWatch* watch) {
+  if (workers.size() == 1) return x;
+  return communicate(x, watch, [&](const Tensor& sent) {
+    return all_to_all(workers, sent, rows.send, rows.receive, label);
+  });
+}
+
+}  // namespace
+
+Tensor exchange(Communicator& workers, const Tensor& x, const RowExchange& way, Label label,
+                StepWatch* watch) {
   Tensor rows = way.slot_of_row.dim() == 1 ? permute_rows(x, way.row_of_slot, way.slot_of_row)
                                            : spread_rows(x, way.row_of_slot, way.slot_of_row);
-  if (workers.size() > 1) rows = all_to_all(workers, rows, way.send, way.receive, label);
+  rows = send(workers, rows, {way.send, way.receive}, label, watch);
   if (!way.arrival_of_place.defined()) return rows;
   return permute_rows(rows, way.arrival_of_place, way.place_of_arrival);
 }
 
-Tensor send_back(Communicator& workers, const Tensor& y, const RowExchange& way, Label label) {
+Tensor send_back(Communicator& workers, const Tensor& y, const RowExchange& way, Label label,
+                 StepWatch* watch) {
   Tensor rows = y;
   if (way.arrival_of_place.defined())
     rows = permute_rows(rows, way.place_of_arrival, way.arrival_of_place);
-  if (workers.size() > 1) rows = all_to_all(workers, rows, way.receive, way.send, label);
-  return rows;
+  return send(workers, rows, {way.receive, way.send}, label, watch);
 }
 
-Tensor exchange_back(Communicator& workers, const Tensor& y, const RowExchange& way, Label label) {
-  return permute_rows(send_back(workers, y, way, label), way.slot_of_row, way.row_of_slot);
+Tensor exchange_back(Communicator& workers, const Tensor& y, const RowExchange& way, Label label,
+                     StepWatch* watch) {
+  return permute_rows(send_back(workers, y, way, label, watch), way.slot_of_row, way.row_of_slot);
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ballast/comm/communicator.h"
+#include "ballast/experts/step_watch.h"
 #include "ballast/kernels/expert_rows.h"
 
 namespace ballast {
@@ -22,16 +23,16 @@ struct RowExchange {
   at::Tensor arrival_of_place, place_of_arrival;
 };
 
-// x [N, D] -> [sum of receive, D]; collective, also backward.
-at::Tensor exchange(Communicator& workers, const at::Tensor& x, const RowExchange& way,
-                    Label label);
+// x [N, D] -> [sum of receive, D]; collective, also backward. `watch` is told while rows are sent.
+at::Tensor exchange(Communicator& workers, const at::Tensor& x, const RowExchange& way, Label label,
+                    StepWatch* watch = nullptr);
 // The rows of what exchange() gave, back and in the order they were sent: [sum of receive, D] ->
 // [M, D]
 at::Tensor send_back(Communicator& workers, const at::Tensor& y, const RowExchange& way,
-                     Label label);
+                     Label label, StepWatch* watch = nullptr);
 // And where they came from. [sum of receive, D] -> [N, D]. REQUIRES: each was sent at most once.
 at::Tensor exchange_back(Communicator& workers, const at::Tensor& y, const RowExchange& way,
-                         Label label);
+                         Label label, StepWatch* watch = nullptr);
 
 // Which worker of all holds which experts: as many each, in order.
 struct ExpertPlaces {

@@ -38,16 +38,16 @@ Attention::Attention(const ModelConfig& config, int64_t block, ParameterTable& t
       out_bias_(table.declare(
           vector(name_of(block) + ".out.bias", config.width, Initialization::zero()))) {}
 
-Tensor Attention::forward(const Tensor& x, int64_t rows) const {
-  const Tensor qkv = shard_linear(shards_, x, qkv_, qkv_bias_, label());
-  return sum_of_shard_linears(shards_, causal_attention(qkv, rows, heads_), out_, out_bias_,
-                              label());
+Tensor Attention::forward(const Tensor& x, int64_t rows, StepWatch* watch) const {
+  const ShardCall call{shards_, label(), watch};
+  const Tensor qkv = shard_linear(call, x, qkv_, qkv_bias_);
+  return sum_of_shard_linears(call, causal_attention(qkv, rows, heads_), out_, out_bias_);
 }
 
 Tensor Attention::forward(const Tensor& x, LayerCache& cache) const {
   const int64_t rows = cache.keys.size(0), count = x.size(0) / rows, capacity = cache.keys.size(2);
   const auto [queries, keys, values] =
-      split_heads(shard_linear(shards_, x, qkv_, qkv_bias_, label()), rows,
+      split_heads(shard_linear({shards_, label()}, x, qkv_, qkv_bias_), rows,
                   heads_);  // [B, H, N, D/H]
   const Tensor steps = at::arange(count, cache.cached.options());
   const Tensor positions = cache.cached.unsqueeze(1) + steps;  // [B, N]
@@ -59,8 +59,8 @@ Tensor Attention::forward(const Tensor& x, LayerCache& cache) const {
       at::arange(capacity, cache.cached.options()) <= positions.unsqueeze(-1);  // [B, N, S]
   const Tensor mixed =
       at::scaled_dot_product_attention(queries, cache.keys, cache.values, seen.unsqueeze(1));
-  return sum_of_shard_linears(shards_, mixed.transpose(1, 2).reshape({x.size(0), -1}), out_,
-                              out_bias_, label());
+  return sum_of_shard_linears({shards_, label()}, mixed.transpose(1, 2).reshape({x.size(0), -1}),
+                              out_, out_bias_);
 }
 
 }  // namespace ballast

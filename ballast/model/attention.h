@@ -5,6 +5,7 @@
 
 #include "ballast/comm/communicator.h"
 #include "ballast/config/config.h"
+#include "ballast/experts/step_watch.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/model/key_value_cache.h"
 #include "ballast/parameters/parameter_table.h"
@@ -19,7 +20,7 @@ class Attention {
   Attention(const ModelConfig& config, int64_t block, ParameterTable& table, Communicator& shards);
 
   // x [B * S, D] -> [B * S, D]
-  at::Tensor forward(const at::Tensor& x, int64_t rows) const;
+  at::Tensor forward(const at::Tensor& x, int64_t rows, StepWatch* watch = nullptr) const;
   // New tokens x [B * N, D] attend to the cache and to themselves; the cache takes them in.
   at::Tensor forward(const at::Tensor& x, LayerCache& cache) const;
 

@@ -50,9 +50,9 @@ FeedForward::FeedForward(const ModelConfig& config, int64_t block, ParameterTabl
       down_bias_(table.declare(vector(name_of(block) + ".feed_forward.down.bias", config.width,
                                       Initialization::zero()))) {}
 
-Tensor FeedForward::forward(const Tensor& x) const {
-  return sum_of_shard_feed_forwards(shards_, norm_(x), {up_, up_bias_, down_, down_bias_},
-                                    {"feed-forward", static_cast<int>(block_)});
+Tensor FeedForward::forward(const Tensor& x, StepWatch* watch) const {
+  const ShardCall call{shards_, {"feed-forward", static_cast<int>(block_)}, watch};
+  return sum_of_shard_feed_forwards(call, norm_(x), {up_, up_bias_, down_, down_bias_});
 }
 
 Block::Block(const ModelConfig& config, int64_t number, FeedForwardKind kind, ParameterTable& table,
@@ -109,7 +109,8 @@ LanguageModel::LanguageModel(const Config& config, ParameterTable& table, const 
 
 Tensor LanguageModel::expert_layers_after(int64_t blocks, Tensor x, const Routing& routing) const {
   for (const auto& layer : expert_layers_) {
-    if (layer->place() == blocks) x = through(*layer, x, routing);
+    if (layer->place() != blocks) continue;
+    x = through(*layer, pass_into(StepPart::kExperts, x, routing.watch), routing);
   }
   return x;
 }
@@ -142,17 +143,23 @@ Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
               "LanguageModel: want tokens [B, S] with S <= ", config_.context, ", got ",
               tokens.sizes());
   const int64_t rows = tokens.size(0);
+  StepWatch* const watch = routing.watch;
+  if (watch != nullptr) watch->switch_to(StepPart::kVocabulary);
   Tensor x = embed_at(
       tokens, at::arange(tokens.size(1), tokens.options()).expand_as(tokens));  // [B * S, D]
   x = expert_layers_after(0, x, routing);
   for (int64_t i = 0; i < config_.layers; ++i) {
     const Block& block = *blocks_[static_cast<size_t>(i)];
     if (progress != nullptr) x = ProgressMark::apply(x, progress, i);
-    x = x + block.attention.forward(block.attention_norm(x), rows);
-    if (block.feed_forward) x = x + block.feed_forward->forward(x);
+    x = pass_into(StepPart::kAttention, x, watch);
+    x = x + block.attention.forward(block.attention_norm(x), rows, watch);
+    if (block.feed_forward) {
+      x = pass_into(StepPart::kFeedForward, x, watch);
+      x = x + block.feed_forward->forward(x, watch);
+    }
     x = expert_layers_after(i + 1, x, routing);
   }
-  return output_norm_(x);
+  return output_norm_(pass_into(StepPart::kVocabulary, x, watch));
 }
 
 Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,

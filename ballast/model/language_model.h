@@ -33,7 +33,7 @@ class FeedForward {
   // Of block number `block`. REQUIRES: the shards divide F, and outlive this.
   FeedForward(const ModelConfig& config, int64_t block, ParameterTable& table,
               Communicator& shards);
-  at::Tensor forward(const at::Tensor& x) const;  // [T, D] -> [T, D]
+  at::Tensor forward(const at::Tensor& x, StepWatch* watch = nullptr) const;  // [T, D] -> [T, D]
 
  private:
   const int64_t block_;
@@ -74,7 +74,7 @@ class LanguageModel {
 
   // The replica's tokens [B, S'] int64, S' <= context -> the last representations [B * S', D],
   // alike on its shards. Collective where there are experts, or else among the shards; also
-  // backward.
+  // backward. routing.watch is told of all parts from the embedding to the output norm and back.
   at::Tensor forward(const at::Tensor& tokens, const Routing& routing,
                      BackwardProgress* progress = nullptr) const;
   // The same for new tokens [B, N] that follow what the cache holds.

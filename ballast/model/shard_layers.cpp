@@ -14,15 +14,40 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
+// A call as autograd keeps it for the way back.
+void save(const ShardCall& call, AutogradContext* context) {
+  Purpose{&call.shards, call.label}.save(context);
+  context->saved_data["watch"] = reinterpret_cast<int64_t>(call.watch);
+}
+ShardCall saved_call(AutogradContext* context) {
+  const Purpose purpose = Purpose::saved(context);
+  return {*purpose.group, purpose.label,
+          reinterpret_cast<StepWatch*>(context->saved_data["watch"].toInt())};
+}
+
 // Of parts by the shards, to wait for.
-Pending begin_sum(const Purpose& shards, const Tensor& parts) {
-  return shards.group->begin_all_reduce(parts, Reduction::kSum, shards.label);
+Pending begin_sum(const ShardCall& call, const Tensor& parts) {
+  return call.shards.begin_all_reduce(parts, Reduction::kSum, call.label);
+}
+
+void wait_for(Pending& sum, StepWatch* watch) {
+  if (watch == nullptr) return sum.wait();
+  const StepPart before = watch->part();
+  watch->switch_to(StepPart::kCommunication);
+  sum.wait();
+  watch->switch_to(before);
+}
+
+Tensor sum_of_all(const ShardCall& call, const Tensor& part) {
+  return communicate(part, call.watch, [&](const Tensor& given) {
+    return sum_over_shards(call.shards, given, call.label);
+  });
 }
 
 struct ShardLinear : torch::autograd::Function<ShardLinear> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Parameter& weight,
-                        const Parameter& bias, const Purpose& shards) {
-    shards.save(context);
+                        const Parameter& bias, const ShardCall& call) {
+    save(call, context);
     context->save_for_backward({x, weight.value});
     context->saved_data["sums"] = gradient_sums({weight, bias});
     return multiply_transposed(x, weight.value, bias.value);
@@ -32,9 +57,10 @@ struct ShardLinear : torch::autograd::Function<ShardLinear> {
     const auto saved = context->get_saved_variables();
     const auto sums = context->saved_data["sums"].toTensorList();
     const Tensor dx = multiply_weight(dy[0], saved[1]).contiguous();
-    Pending sum = begin_sum(Purpose::saved(context), dx);
+    const ShardCall call = saved_call(context);
+    Pending sum = begin_sum(call, dx);
     add_weight_gradients(sums[0], sums[1], dy[0], saved[0]);
-    sum.wait();
+    wait_for(sum, call.watch);
     return {dx, {}, {}, {}};
   }
 };
@@ -42,10 +68,10 @@ struct ShardLinear : torch::autograd::Function<ShardLinear> {
 // Gives this shard's part of the sum, without the last bias.
 struct ShardFeedForward : torch::autograd::Function<ShardFeedForward> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const FeedForwardWeights& w,
-                        const Purpose& shards) {
+                        const ShardCall& call) {
     const Tensor active =
         multiply_transposed(x, w.up.value, w.up_bias.value, Activation::kRelu);  // [T, F / M]
-    shards.save(context);
+    save(call, context);
     context->save_for_backward({x, active, w.up.value, w.down.value});
     context->saved_data["sums"] = gradient_sums({w.up, w.up_bias, w.down});
     return multiply_transposed(active, w.down.value, {});
@@ -58,33 +84,34 @@ struct ShardFeedForward : torch::autograd::Function<ShardFeedForward> {
     Tensor dactive = multiply_weight(dy[0], down);  // [T, F / M]
     at::threshold_backward_out(dactive, dactive, active, 0);
     const Tensor dx = multiply_weight(dactive, up).contiguous();
-    Pending sum = begin_sum(Purpose::saved(context), dx);
+    const ShardCall call = saved_call(context);
+    Pending sum = begin_sum(call, dx);
     add_weight_gradients(sums[2], {}, dy[0], active);
     add_weight_gradients(sums[0], sums[1], dactive, x);
-    sum.wait();
+    wait_for(sum, call.watch);
     return {dx, {}, {}};
   }
 };
 
 }  // namespace
 
-Tensor shard_linear(Communicator& shards, const Tensor& x, const Parameter& weight,
-                    const Parameter& bias, Label label) {
-  if (shards.size() == 1) return linear(x, weight, bias);
-  return ShardLinear::apply(x, weight, bias, Purpose{&shards, label});
+Tensor shard_linear(const ShardCall& call, const Tensor& x, const Parameter& weight,
+                    const Parameter& bias) {
+  if (call.shards.size() == 1) return linear(x, weight, bias);
+  return ShardLinear::apply(x, weight, bias, call);
 }
 
-Tensor sum_of_shard_linears(Communicator& shards, const Tensor& y, const Parameter& weight,
-                            const Parameter& bias, Label label) {
-  if (shards.size() == 1) return linear(y, weight, bias);
-  return add_bias(sum_over_shards(shards, linear(y, weight, {}), label), bias);
+Tensor sum_of_shard_linears(const ShardCall& call, const Tensor& y, const Parameter& weight,
+                            const Parameter& bias) {
+  if (call.shards.size() == 1) return linear(y, weight, bias);
+  return add_bias(sum_of_all(call, linear(y, weight, {})), bias);
 }
 
-Tensor sum_of_shard_feed_forwards(Communicator& shards, const Tensor& x,
-                                  const FeedForwardWeights& weights, Label label) {
-  if (shards.size() == 1) return feed_forward(x, weights);
-  const Tensor part = ShardFeedForward::apply(x, weights, Purpose{&shards, label});
-  return add_bias(sum_over_shards(shards, part, label), weights.down_bias);
+Tensor sum_of_shard_feed_forwards(const ShardCall& call, const Tensor& x,
+                                  const FeedForwardWeights& weights) {
+  if (call.shards.size() == 1) return feed_forward(x, weights);
+  const Tensor part = ShardFeedForward::apply(x, weights, call);
+  return add_bias(sum_of_all(call, part), weights.down_bias);
 }
 
 }  // namespace ballast

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "ballast/comm/communicator.h"
+#include "ballast/experts/step_watch.h"
 #include "ballast/kernels/linear.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/parameters/parameter_table.h"
@@ -15,22 +16,29 @@ inline Division division(const Communicator& shards, int64_t dim, int64_t blocks
   return {.dim = dim, .blocks = blocks, .shard = shards.rank(), .shards = shards.size()};
 }
 
+// Who exchange what a layer needs, what for, and who is told while they wait for it.
+struct ShardCall {
+  Communicator& shards;
+  Label label;
+  StepWatch* watch = nullptr;
+};
+
 // Layers whose weights are divided among the shards of a replica. x [T, D] is alike on all shards,
 // and so is the gradient by it, which is summed over them while those of the weights are computed.
 // With one shard they are the kernels of the same name. Collective among the shards.
 
 // x W^T + b by this shard's rows of the weight.  weight [O / M, D], bias [O / M] -> [T, O / M]
-at::Tensor shard_linear(Communicator& shards, const at::Tensor& x, const Parameter& weight,
-                        const Parameter& bias, Label label);
+at::Tensor shard_linear(const ShardCall& call, const at::Tensor& x, const Parameter& weight,
+                        const Parameter& bias);
 
 // y W^T + b by this shard's columns of the weight, summed over the shards: alike on all.
 // y [T, I / M], weight [D, I / M], bias [D], which all have -> [T, D]
-at::Tensor sum_of_shard_linears(Communicator& shards, const at::Tensor& y, const Parameter& weight,
-                                const Parameter& bias, Label label);
+at::Tensor sum_of_shard_linears(const ShardCall& call, const at::Tensor& y, const Parameter& weight,
+                                const Parameter& bias);
 
 // A feed-forward by this shard's F / M of the inner activations, summed over the shards: alike on
 // all. The last bias is whole.  -> [T, D]
-at::Tensor sum_of_shard_feed_forwards(Communicator& shards, const at::Tensor& x,
-                                      const FeedForwardWeights& weights, Label label);
+at::Tensor sum_of_shard_feed_forwards(const ShardCall& call, const at::Tensor& x,
+                                      const FeedForwardWeights& weights);
 
 }  // namespace ballast

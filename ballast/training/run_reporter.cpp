@@ -124,15 +124,15 @@ void RunReporter::step(const StepStats& stats) {
     record["expert_grad_norm"] = stats.expert_gradient_norm;
     record["layers"] = layers_json(stats.layers, trainer_.config().experts);
   }
+  for (const PartSeconds& part : stats.parts)
+    record["parts"][std::string(part_name(part.part))] = part.seconds;
   if (!stats.skipped.empty()) {
     record["skip_reason"] = stats.skipped;
     log_warning("step {} skipped: {} ({} so far)", stats.step, stats.skipped, state.guard.skipped);
   }
   metrics_.append(record);
   progress_.advance(1);
-  const int64_t every = trainer_.config().training.log_every;
-  if (stats.step % every != 0 && stats.step != 1 && stats.step != trainer_.config().training.steps)
-    return;
+  if (!is_logged(stats.step, trainer_.config().training)) return;
   const std::string line = step_line(stats);
   log_line(line);
   std::vector<Scalar> scalars = {
@@ -141,6 +141,8 @@ void RunReporter::step(const StepStats& stats) {
       {"train/learning_rate", stats.learning_rate},
       {"train/tokens_per_second", static_cast<double>(tokens_) / seconds_},
       {"train/skipped", static_cast<double>(state.guard.skipped)}};
+  for (const PartSeconds& part : stats.parts)
+    scalars.push_back({fmt::format("time/{}", part_name(part.part)), part.seconds});
   add_layer_scalars(stats, trainer_.config().experts, scalars);
   tensorboard_.scalars(static_cast<uint64_t>(stats.step), scalars);
   seconds_ = 0;

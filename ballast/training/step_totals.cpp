@@ -60,7 +60,7 @@ void take_maxima(std::vector<LayerStats>& layers, Communicator& workers) {
 
 }  // namespace
 
-StepTotals sum_over_workers(const WorkerTotals& own, const LanguageModel& model) {
+StepTotals sum_over_workers(const WorkerTotals& own, const LanguageModel& model, StepWatch* watch) {
   Communicator& workers = model.workers();
   StepTotals totals;
   const auto doubles = own.loss_sum.options().dtype(at::kDouble);
@@ -80,8 +80,11 @@ StepTotals sum_over_workers(const WorkerTotals& own, const LanguageModel& model)
     parts.push_back(counts_of(stats, layer->router().prices().size(0), doubles));
   }
   const Tensor sums = at::cat(parts).cpu();
+  const bool is_told = watch != nullptr && workers.size() > 1;
+  if (is_told) watch->switch_to(StepPart::kCommunication);
   workers.all_reduce(sums, Reduction::kSum, {"step totals"});
   take_maxima(totals.layers, workers);
+  if (is_told) watch->switch_to(StepPart::kOptimizer);
   const auto* values = sums.const_data_ptr<double>();
   totals.loss_sum = values[0];
   totals.shared_norm = std::hypot(std::sqrt(values[1]), values[2]);

@@ -43,6 +43,7 @@ struct StepTotals {
 
 // Sums it up over the model's workers, what shards have alike once, and takes the layers'
 // statistics. All workers get the same bits. Collective; waits for the device.
-StepTotals sum_over_workers(const WorkerTotals& own, const LanguageModel& model);
+StepTotals sum_over_workers(const WorkerTotals& own, const LanguageModel& model,
+                            StepWatch* watch = nullptr);
 
 }  // namespace ballast

@@ -15,6 +15,10 @@ namespace ballast {
 
 using at::Tensor;
 
+bool is_logged(int64_t step, const TrainingConfig& config) {
+  return step % config.log_every == 0 || step == 1 || step == config.steps;
+}
+
 Trainer::Trainer(const Config& config, const ComputePlace& place,
                  std::vector<WeightedSource> sources, const WorkerGrid& grid)
     : config_(config),
@@ -26,7 +30,8 @@ Trainer::Trainer(const Config& config, const ComputePlace& place,
                                     .global_batch = config.training.batch,
                                     .micro_steps = config.training.micro_steps,
                                     .seed = static_cast<uint64_t>(config.training.seed)}),
-      state_(config.training) {
+      state_(config.training),
+      clock_(place.device) {
   table_.allocate({.device = place.device, .working = place.working, .master = place.master});
   table_.initialize(static_cast<uint64_t>(config.training.seed));
   share_initial_weights();
@@ -72,7 +77,8 @@ Routing Trainer::routing(int64_t micro_step) const {
                                     .step = static_cast<uint64_t>(state_.step),
                                     .micro_step = static_cast<uint64_t>(micro_step),
                                     .micro_steps = config_.training.micro_steps},
-          .tape = tape_};
+          .tape = tape_,
+          .watch = watch_};
 }
 
 Tensor Trainer::add_gradients() {
@@ -89,6 +95,7 @@ Tensor Trainer::add_gradients() {
     const auto [losses, gradient] =
         model_.losses_and_gradient(hidden, tensors.targets, 1.0 / static_cast<double>(targets));
     torch::autograd::backward({hidden}, {gradient});
+    enter(StepPart::kOther);
     const Tensor part = losses.sum(at::kDouble);
     sum = sum.defined() ? sum.add_(part) : part;
   }
@@ -106,21 +113,21 @@ void Trainer::average_prices(const std::vector<LayerStats>& layers) {
   }
 }
 
-StepStats Trainer::step() {
-  const auto begin = std::chrono::steady_clock::now();
-  if (prefetcher_ == nullptr) start_reading();
-  for (const auto& layer : model_.expert_layers())  // what validation and samples took is not ours
-    workers().take_all_to_all_seconds(static_cast<int>(layer->place()));
-  StepStats stats;
-  optimizer_.clear_gradients();
-  const Tensor loss_sum = add_gradients();
+void Trainer::enter(StepPart part) const {
+  if (watch_ != nullptr) watch_->switch_to(part);
+}
+
+StepTotals Trainer::totals_of_step(const Tensor& loss_sum) {
+  if (workers().size() > 1) enter(StepPart::kCommunication);
   reducer_->finish();
-  StepTotals totals = sum_over_workers({loss_sum, optimizer_.gradient_norm(Owner::kShard),
-                                        optimizer_.gradient_norm(Owner::kShared, Owner::kRouter),
-                                        optimizer_.gradient_norm(Owner::kExpert)},
-                                       model_);
-  stats.tokens = config_.training.batch * config_.model.context;
-  stats.loss = totals.loss_sum / static_cast<double>(stats.tokens);
+  enter(StepPart::kOptimizer);
+  return sum_over_workers({loss_sum, optimizer_.gradient_norm(Owner::kShard),
+                           optimizer_.gradient_norm(Owner::kShared, Owner::kRouter),
+                           optimizer_.gradient_norm(Owner::kExpert)},
+                          model_, watch_);
+}
+
+void Trainer::update_weights(StepStats& stats, const StepTotals& totals) {
   stats.expert_gradient_norm = totals.expert_norm;
   stats.gradient_norm = config_.optimizer.clip_over == "all"
                             ? std::hypot(totals.shared_norm, totals.expert_norm)
@@ -129,10 +136,27 @@ StepStats Trainer::step() {
   // An expert's gradient that is not finite stops the step on all workers, not on its own alone.
   stats.skipped = state_.guard.judge(
       stats.loss, std::isfinite(totals.expert_norm) ? stats.gradient_norm : totals.expert_norm);
-  if (stats.skipped.empty()) {
-    optimizer_.update(++state_.updates, stats.learning_rate, stats.gradient_norm);
-    average_prices(totals.layers);
-  }
+  if (!stats.skipped.empty()) return;
+  optimizer_.update(++state_.updates, stats.learning_rate, stats.gradient_norm);
+  average_prices(totals.layers);
+}
+
+StepStats Trainer::step() {
+  const auto begin = std::chrono::steady_clock::now();
+  if (prefetcher_ == nullptr) start_reading();
+  for (const auto& layer : model_.expert_layers())  // what validation and samples took is not ours
+    workers().take_all_to_all_seconds(static_cast<int>(layer->place()));
+  StepStats stats;
+  watch_ = is_logged(state_.step + 1, config_.training) ? &clock_ : nullptr;
+  if (watch_ != nullptr) clock_.start();
+  enter(StepPart::kOptimizer);
+  optimizer_.clear_gradients();
+  enter(StepPart::kOther);
+  StepTotals totals = totals_of_step(add_gradients());
+  stats.tokens = config_.training.batch * config_.model.context;
+  stats.loss = totals.loss_sum / static_cast<double>(stats.tokens);
+  update_weights(stats, totals);
+  if (watch_ != nullptr) stats.parts = clock_.stop();
   stats.layers = std::move(totals.layers);
   state_.tokens += stats.tokens;
   stats.step = ++state_.step;

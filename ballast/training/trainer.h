@@ -13,6 +13,7 @@
 #include "ballast/config/config.h"
 #include "ballast/model/device.h"
 #include "ballast/model/language_model.h"
+#include "ballast/model/step_clock.h"
 #include "ballast/parameters/parameter_table.h"
 #include "ballast/training/gradient_reducer.h"
 #include "ballast/training/optimizer.h"
@@ -31,7 +32,13 @@ struct StepStats {
   int64_t tokens = 0;              // of this step
   std::string skipped;             // why the weights were not moved; empty: they were
   std::vector<LayerStats> layers;  // layers of experts, in their order
+  // Where this worker's time went, of a step that is logged; of others nothing. What is left of
+  // `seconds` is data and the host's own work.
+  std::vector<PartSeconds> parts = {};
 };
+
+// Whether a step, counted from 1, is one that people are told of.
+bool is_logged(int64_t step, const TrainingConfig& config);
 
 // A model being trained: what a step computes, and nothing of how it is watched or kept. All
 // workers make one each, of the same config, and call the same functions in the same order.
@@ -66,6 +73,9 @@ class Trainer {
 
  private:
   at::Tensor add_gradients();  // of the next step's batch; returns the sum of losses here
+  StepTotals totals_of_step(const at::Tensor& loss_sum);
+  void update_weights(StepStats& stats, const StepTotals& totals);
+  void enter(StepPart part) const;
   Routing routing(int64_t micro_step) const;
   void average_prices(const std::vector<LayerStats>& layers);
   void share_initial_weights();
@@ -82,6 +92,8 @@ class Trainer {
   TrainingState state_;
   std::unique_ptr<Prefetcher> prefetcher_;  // one batch for each micro-step
   RouteTape* tape_ = nullptr;
+  StepClock clock_;
+  StepWatch* watch_ = nullptr;  // the clock while it runs
 };
 
 }  // namespace ballast

@@ -12,6 +12,7 @@
 #include "ballast/comm/texts.h"
 #include "ballast/kernels/cross_entropy.h"
 #include "ballast/training/trainer.h"
+#include "tests/comm/divisions.h"
 #include "tests/comm/workers.h"
 #include "tests/experts/layer_setting.h"
 #include "tests/support/error_of.h"
@@ -102,6 +103,30 @@ TEST(TrainerOfWorkers, ComputesTheSameInFp32WithTheSameAssignments) {
   const auto got = losses(part);
   EXPECT_EQ(tape.replayed - before, 2 * kSteps);
   EXPECT_LE(largest_difference(got, expected), 0x1p-20);
+}
+
+TEST(TrainerOfWorkers, TellWhatTimeTheySpendOnCommunication) {
+  Config each_step = config_of();
+  each_step.model.heads = 4;
+  each_step.training.log_every = 1;
+  Config no_step = each_step;
+  no_step.training.log_every = 1000;
+  for (const WorkerGrid& grid : test::divisions()) {
+    SCOPED_TRACE(test::name_of(grid));
+    Trainer watched(each_step, kDouble, source(), grid), plain(no_step, kDouble, source(), grid);
+    for (int64_t step = 0; step < 5; ++step) {
+      const StepStats stats = watched.step();
+      EXPECT_EQ(plain.step().loss, stats.loss) << "to watch changes nothing";
+      double sum = 0, communication = -1;
+      for (const PartSeconds& part : stats.parts) {
+        sum += part.seconds;
+        if (part.part == StepPart::kCommunication) communication = part.seconds;
+      }
+      EXPECT_LE(sum, stats.seconds);
+      EXPECT_EQ(communication > 0, everyone().size() > 1);
+    }
+    EXPECT_TRUE(at::equal(watched.table().master(), plain.table().master()));
+  }
 }
 
 // Buckets of one byte: every block is sent as soon as the backward pass has left it.

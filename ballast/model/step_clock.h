@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+
+#include <functional>
+#include <vector>
+
+#include "ballast/experts/step_watch.h"
+
+namespace ballast {
+
+struct PartSeconds {
+  StepPart part = StepPart::kOther;
+  double seconds = 0;
+};
+
+// How long the parts of a step take where they are computed: on a GPU between events in its stream,
+// so that measuring makes nobody wait before the end.
+class StepClock : public StepWatch {
+ public:
+  using Seconds = std::function<double()>;  // since some moment
+
+  explicit StepClock(at::Device device);
+  // For work on the CPU, timed by another clock.
+  explicit StepClock(Seconds now);
+
+  // A step begins, in the part kOther.
+  void start();
+  // It ends: the parts it was in, kOther left out, in their order. Their sum is at most the time
+  // since start(). Waits for the device. REQUIRES: it was started.
+  std::vector<PartSeconds> stop();
+
+ private:
+  void switched(StepPart part) override;
+  void mark(StepPart begins);
+  double between(size_t mark) const;  // that one and the next
+
+  at::Device device_ = at::kCPU;
+  Seconds now_;
+  bool is_running_ = false;
+  // Since start(): when each part began, and the end. Events are kept from step to step.
+  std::vector<StepPart> parts_;
+  std::vector<double> times_;
+  std::vector<c10::Event> events_;
+};
+
+}  // namespace ballast
