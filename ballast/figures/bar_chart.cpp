@@ -69,8 +69,8 @@ void draw_bar(SvgDrawing& drawing, const BarChart& chart, const Bar& bar, const 
           (from + to) / 2, top + 15, Anchor::kMiddle, text,
           fmt::format(R"(font-size="11" pointer-events="none" fill="{}")", dark ? kInk : "#fff"));
   }
-  drawing.text(place.x_of(sum) + 6, top + 15, Anchor::kStart, number_text(total),
-               R"(font-weight="600")");
+  drawing.text(place.x_of(sum) + 6, top + 15, Anchor::kStart,
+               fmt::format("{:.{}f}", total, total < 10 ? 2 : 1), R"(font-weight="600")");
 }
 
 }  // namespace

@@ -13,15 +13,15 @@ namespace ballast {
 namespace {
 
 constexpr size_t kBuckets = 120;
-constexpr double kRounding = 1e-9;  // what the exact solver promises, docs/assignment.md
+constexpr size_t kNamedSystems = 3;
+constexpr double kRounding = 6e-8;  // that of scores in fp32: a relative gap below says nothing
 
 using Number = double LayerStep::*;
 
 // The mean over layers of a number in each step, averaged over steps one after another.
 Series series_of(const System& system, Number number, double factor) {
   Series series;
-  series.name = system.title;
-  series.style = system.style;
+  series.name = system.name;
   const std::vector<StepRecord>& steps = system.runs.front().steps;
   const size_t length = std::max<size_t>(1, (steps.size() + kBuckets - 1) / kBuckets);
   for (size_t start = 0; start < steps.size(); start += length) {
@@ -57,6 +57,7 @@ void add_chart(std::vector<LineChart>& charts, const std::vector<const System*>&
   chart.y = {.label = wanted.label};
   for (const System* system : systems) {
     Series series = series_of(*system, wanted.number, wanted.factor);
+    series.style = chart.series.size();
     if (series.points.size() > 1) chart.series.push_back(std::move(series));
   }
   if (chart.series.empty()) return;
@@ -95,45 +96,78 @@ double total_assign_share(const RunRecord& run) {
   return assign / run.seconds();
 }
 
-std::string base_in_words(const System& system) {
-  const RunRecord& run = system.runs.front();
-  const double gap = largest_gap(run), count = assignments_of(run);
-  const std::string optimal =
-      gap <= kRounding
-          ? fmt::format("all {:.0f} assignments are optimal{}", count,
-                        gap > 0 ? fmt::format(" (largest relative gap {:.0e}, rounding)", gap) : "")
-          : fmt::format(
-                "of {:.0f} assignments the worst is {:.2g} of its value below "
-                "the optimum",
-                count, gap);
-  return fmt::format(
-      "{}: {}, {} of training time goes into them, and at the end {} of tokens get the expert they "
-      "like best",
-      system.title, optimal, percent_text(total_assign_share(run)),
-      percent_text(last_of(series_of(system, &LayerStep::greedy_share, 1))));
+// Their names, or of many their number.
+std::string names_of(const std::vector<const System*>& systems, const std::string& kind) {
+  if (systems.size() > kNamedSystems) return fmt::format("The {} {}", systems.size(), kind);
+  std::vector<std::string> names;
+  for (const System* system : systems) names.push_back(system->name);
+  return in_words(names);
 }
 
-std::string gate_in_words(const System& system) {
+template <typename Get>
+std::vector<double> of_each(const std::vector<const System*>& systems, Get get) {
+  std::vector<double> values;
+  for (const System* system : systems) values.push_back(get(*system));
+  return values;
+}
+
+std::string base_in_words(const std::vector<const System*>& systems) {
+  double count = 0, gap = 0;
+  for (const System* system : systems) {
+    count += assignments_of(system->runs.front());
+    gap = std::fmax(gap, largest_gap(system->runs.front()));
+  }
+  const std::string rounding =
+                        gap > 0 ? fmt::format(" (largest relative gap {:.0e}, rounding)", gap) : "",
+                    optimal =
+                        gap <= kRounding
+                            ? fmt::format("all {:.0f} assignments are optimal{}", count, rounding)
+                            : fmt::format(
+                                  "of {:.0f} assignments the worst is {:.2g} of its "
+                                  "value below the optimum",
+                                  count, gap);
   return fmt::format(
-      "{}: at the end {} of choices find no place and the balance loss is {:.3f} (1: balanced)",
-      system.title, percent_text(last_of(series_of(system, &LayerStep::dropped_share, 1))),
-      last_of(series_of(system, &LayerStep::balance_loss, 1)));
+      "{}: {}, they take {} of training time, and at the end {} of tokens get the expert they like "
+      "best",
+      names_of(systems, "BASE systems"), optimal,
+      span_text(
+          of_each(systems, [](const System& one) { return total_assign_share(one.runs.front()); }),
+          percent_text),
+      span_text(of_each(systems,
+                        [](const System& one) {
+                          return last_of(series_of(one, &LayerStep::greedy_share, 1));
+                        }),
+                percent_text));
+}
+
+std::string gates_in_words(const std::vector<const System*>& systems) {
+  return fmt::format(
+      "{}: at the end {} of choices find no place, and the balance loss, 1 where experts are used "
+      "alike, is {}",
+      names_of(systems, "systems with gates"),
+      span_text(of_each(systems,
+                        [](const System& one) {
+                          return last_of(series_of(one, &LayerStep::dropped_share, 1));
+                        }),
+                percent_text),
+      span_text(of_each(systems,
+                        [](const System& one) {
+                          return last_of(series_of(one, &LayerStep::balance_loss, 1));
+                        }),
+                [](double loss) { return fmt::format("{:.3f}", loss); }));
 }
 
 }  // namespace
 
 void add_assignment(Page& page, const Comparison& comparison) {
   std::vector<const System*> base, gates;
-  std::vector<std::string> words;
   bool has_gap = false;
   for (const System& system : comparison.systems) {
     if (system.experts == 0 || !system.is_trained() || system.runs.front().steps.empty()) continue;
-    const bool is_base = system.kind == "base";
-    (is_base ? base : gates).push_back(&system);
-    words.push_back(is_base ? base_in_words(system) : gate_in_words(system));
-    has_gap |= is_base && largest_gap(system.runs.front()) > kRounding;
+    (system.kind == "base" ? base : gates).push_back(&system);
+    has_gap |= largest_gap(system.runs.front()) > kRounding;
   }
-  if (words.empty()) return;
+  if (base.empty() && gates.empty()) return;
   page.section("assignment", "Assignment", "Assignment of tokens to experts in training");
   std::vector<LineChart> charts;
   add_chart(charts, base,
@@ -146,8 +180,14 @@ void add_assignment(Page& page, const Comparison& comparison) {
   add_chart(charts, gates,
             {&LayerStep::dropped_share, "Choices without a place", "percent of choices", 100});
   add_chart(charts, gates, {&LayerStep::balance_loss, "Balance loss", "balance loss, 1: balanced"});
-  std::string sentence = fmt::format("{}.", fmt::join(words, "; "));
-  page.figure("assignment", charts, sentence);
+  std::vector<std::string> words;
+  if (!base.empty()) words.push_back(base_in_words(base));
+  if (!gates.empty()) words.push_back(gates_in_words(gates));
+  const std::string sentence = fmt::format("{}.", fmt::join(words, "; "));
+  if (charts.empty())
+    page.note(sentence);
+  else
+    page.figure("assignment", charts, sentence);
 }
 
 }  // namespace ballast

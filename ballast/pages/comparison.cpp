@@ -187,6 +187,19 @@ void choose_titles(Comparison& comparison, const std::vector<size_t>& runs) {
   }
 }
 
+void choose_names(Comparison& comparison) {
+  std::map<std::string, int> titles, words;
+  for (const System& system : comparison.systems) {
+    ++titles[system.title];
+    ++words[system.words];
+  }
+  for (System& system : comparison.systems) {
+    system.name = titles[system.title] == 1  ? system.title
+                  : words[system.words] == 1 ? system.words
+                                             : fmt::format("{} ({})", system.words, system.id);
+  }
+}
+
 void choose_styles(Comparison& comparison) {
   std::map<std::string, size_t> styles;
   for (System& system : comparison.systems)
@@ -220,6 +233,7 @@ Comparison read_comparison(const std::vector<fs::path>& paths, const CountModel&
 
   if (!runs.empty())
     comparison.panels.push_back({comparison.panels.empty() ? "" : "Single runs", runs});
+  choose_names(comparison);
   choose_styles(comparison);
   if (runs.size() == comparison.systems.size())
     comparison.title =

@@ -94,13 +94,13 @@ void add_maps(Page& page, const std::vector<SparseSystem>& sparse) {
     for (const LayerUse& layer : routing.layers) {
       if (layer.domain_loads.empty() || routing.domains.empty()) continue;
       HeatMap map = map_of(layer, routing.domains);
-      map.title = fmt::format("Domains of the experts of {}, {}", one.system->title, layer.name);
+      map.title = fmt::format("Domains of the experts of {}, {}", one.system->name, layer.name);
       map.description = sentence_of(map, layer);
       const bool folded = figures > 0;
       if (folded)
-        page.begin_folded(fmt::format("{}: {}", one.system->title, layer.name));
+        page.begin_folded(fmt::format("{}: {}", one.system->name, layer.name));
       else
-        page.subsection(sparse.size() > 1 ? fmt::format("{}: {}", one.system->title, layer.name)
+        page.subsection(sparse.size() > 1 ? fmt::format("{}: {}", one.system->name, layer.name)
                                           : layer.name);
       page.figure(++figures == 1 ? "domains" : fmt::format("domains_{}", figures), map,
                   map.description);

@@ -44,8 +44,9 @@ void Page::table(const Table& table) {
   body_ += markup + "</tbody></table></div>\n";
 }
 
-void Page::begin_folded(const std::string& summary) {
-  body_ += fmt::format("<details><summary>{}</summary>\n", markup_text(summary));
+void Page::begin_folded(const std::string& summary, InPrint in_print) {
+  body_ += fmt::format("<details{}><summary>{}</summary>\n",
+                       in_print == InPrint::kOpen ? "" : " class=\"bulk\"", markup_text(summary));
 }
 
 void Page::end_folded() { body_ += "</details>\n"; }

@@ -35,8 +35,9 @@ class Page {
   void note(const std::string& text);  // what is missing here
   void html(const std::string& markup) { body_ += markup; }
   void table(const Table& table);
-  // What is between is folded until a reader opens it; printed it is open.
-  void begin_folded(const std::string& summary);
+  // What is between is folded until a reader opens it. Printed it is open, or left out.
+  enum class InPrint { kOpen, kLeftOut };
+  void begin_folded(const std::string& summary, InPrint in_print = InPrint::kOpen);
   void end_folded();
 
   // A figure in the page, wide and for phones, and as a file; `sentence`: what is to be seen in it.

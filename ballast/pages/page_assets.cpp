@@ -29,8 +29,9 @@ figcaption { margin-top: 10px; max-width: 78ch; font-size: 15px; }
 .panels { display: grid; gap: 20px 24px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 290px), 1fr)); }
 .tiles { display: grid; gap: 20px 24px; margin: 8px 0 20px; padding: 0;
   grid-template-columns: repeat(auto-fill, minmax(132px, 1fr)); }
+.tiles div { display: flex; flex-direction: column-reverse; justify-content: flex-end; }
 .tiles dt { color: var(--muted); font-size: 13px; line-height: 1.3; }
-.tiles dd { margin: 2px 0 0; font-size: 22px; line-height: 1.25; font-variant-numeric: tabular-nums; }
+.tiles dd { margin: 0; font-size: 22px; line-height: 1.25; font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; margin: 12px 0 20px; }
 table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
 th, td { padding: 6px 14px 6px 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
@@ -39,7 +40,8 @@ th.number, td.number { text-align: right; padding: 6px 0 6px 12px; white-space: 
 td:first-child { min-width: 9ch; }
 td:first-child:has(+ .number) { min-width: 19ch; }
 
-tr.best td { background: var(--soft); }
+td:has(.token) { min-width: 230px; }
+
 small, .less { color: var(--muted); font-size: 0.86em; }
 .token { display: inline-block; margin: 0 8px 3px 0; white-space: nowrap; }
 .token code { background: var(--soft); border-radius: 3px; padding: 1px 4px; }
@@ -66,7 +68,7 @@ footer { margin-top: 40px; padding-top: 16px; padding-bottom: 40px; color: var(-
 @media print {
   body { font-size: 10.5pt; }
   header, main, footer { max-width: none; padding-left: 0; padding-right: 0; }
-  nav, .tooltip { display: none; }
+  nav, .tooltip, .bulk { display: none; }
   section { padding: 14pt 0 0; }
   figure, tr, h2, h3, .tiles { break-inside: avoid; }
   h2, h3, thead, summary { break-after: avoid; }

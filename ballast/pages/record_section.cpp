@@ -35,7 +35,7 @@ void add_configuration(Page& page, const RunRecord& run) {
     if (!table.rows.empty()) page.table(table);
   }
   if (run.config_text.empty()) return;
-  page.begin_folded("all of config.toml");
+  page.begin_folded("all of config.toml", Page::InPrint::kLeftOut);
   page.html(fmt::format("<pre>{}</pre>\n", markup_text(run.config_text)));
   page.end_folded();
 }
@@ -72,10 +72,10 @@ void add_sweep(Page& page, const Comparison& comparison) {
   Table table;
   table.head = {"system"};
   for (const double rate : rates) table.head.push_back(fmt::format("{:.2g}", rate));
-  std::vector<std::string> chosen;
+  std::vector<double> chosen;
   for (const System& system : comparison.systems) {
     if (system.sweep.empty()) continue;
-    std::vector<std::string> row = {markup_text(system.words)};
+    std::vector<std::string> row = {markup_text(system.name)};
     for (const double rate : rates) {
       std::string cell;
       for (const SweepPoint& point : system.sweep) {
@@ -86,11 +86,11 @@ void add_sweep(Page& page, const Comparison& comparison) {
       }
       row.push_back(cell);
     }
-    chosen.push_back(fmt::format("{} {:.2g}", system.words, system.learning_rate));
+    chosen.push_back(system.learning_rate);
     table.rows.push_back(std::move(row));
   }
-  page.paragraph(fmt::format("Loss at the end of a short run; the rate in bold was chosen: {}.",
-                             in_words(chosen)));
+  page.paragraph(fmt::format("Loss at the end of a short run; the rate in bold was chosen, {}.",
+                             span_text(chosen, [](double rate) { return number_text(rate); })));
   page.table(table);
 }
 
@@ -102,7 +102,7 @@ void add_records(Page& page, const Comparison& comparison) {
   }
   for (const System& system : comparison.systems) {
     for (const RunRecord& run : system.runs) {
-      page.begin_folded(fmt::format("{}: {}", system.words, run.path.string()));
+      page.begin_folded(fmt::format("{}: {}", system.name, run.path.string()));
       add_run(page, run);
       page.end_folded();
     }

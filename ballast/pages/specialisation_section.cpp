@@ -101,7 +101,7 @@ void add_specialisation(Page& page, const Comparison& comparison) {
   for (const SparseSystem& one : sparse) {
     for (const LayerUse& layer : one.validation->main()->layers) {
       const std::string heading =
-          sparse.size() > 1 ? fmt::format("{}: {}", one.system->title, layer.name) : layer.name;
+          sparse.size() > 1 ? fmt::format("{}: {}", one.system->name, layer.name) : layer.name;
       if (first)
         page.subsection(heading);
       else

@@ -13,6 +13,7 @@ namespace ballast {
 namespace {
 
 constexpr size_t kBuckets = 60;
+constexpr size_t kNamedSystems = 6;  // of more a sentence names the extremes alone
 
 struct Part {
   const char *key, *name;
@@ -61,15 +62,30 @@ Series rate_series(const System& system, double unit) {
 }
 
 std::string rates_in_words(const Comparison& comparison) {
-  std::vector<std::string> words;
+  struct Rate {
+    std::string name;
+    std::vector<double> sorted;
+  };
+  std::vector<Rate> rates;
   for (const System& system : comparison.systems) {
     if (!system.is_trained()) continue;
-    const std::vector<double> rates = sorted_rates(settled_steps(system.runs.front()));
-    if (rates.empty()) continue;
-    words.push_back(fmt::format("{} {} (80 % of its steps {} to {})", system.title,
-                                count_text(median_of(rates)), count_text(quantile(rates, 0.1)),
-                                count_text(quantile(rates, 0.9))));
+    std::vector<double> sorted = sorted_rates(settled_steps(system.runs.front()));
+    if (!sorted.empty()) rates.push_back({system.name, std::move(sorted)});
   }
+  const auto median = [](const Rate& rate) { return median_of(rate.sorted); };
+  if (rates.size() > kNamedSystems) {
+    const Rate &slow = *std::ranges::min_element(rates, {}, median),
+               &fast = *std::ranges::max_element(rates, {}, median);
+    return fmt::format(
+        "The fastest system is {} with a median of {} tokens a second, the slowest {} "
+        "with {}.",
+        fast.name, count_text(median(fast)), slow.name, count_text(median(slow)));
+  }
+  std::vector<std::string> words;
+  for (const Rate& rate : rates)
+    words.push_back(fmt::format("{} {} (80 % of its steps {} to {})", rate.name,
+                                count_text(median(rate)), count_text(quantile(rate.sorted, 0.1)),
+                                count_text(quantile(rate.sorted, 0.9))));
   return fmt::format("Median tokens a second: {}.", in_words(words));
 }
 
@@ -78,21 +94,25 @@ void add_rates(Page& page, const Comparison& comparison) {
   for (const System& system : comparison.systems)
     longest = std::fmax(longest, result_of(system).seconds);
   const TimeUnit time = time_unit(longest);
-  LineChart chart;
-  chart.title = "Tokens a second over the run";
-  chart.x = {.label = "training time, " + time.name, .low = 0};
-  chart.y = {.label = "tokens a second", .low = 0};
-  std::vector<std::string> shown;
-  for (const System& system : comparison.systems) {
-    Series series = rate_series(system, time.seconds);
-    if (series.points.size() > 1) chart.series.push_back(std::move(series));
+  const std::string sentence = rates_in_words(comparison);
+  std::vector<LineChart> charts;
+  for (const Panel& panel : comparison.panels) {
+    LineChart chart;
+    chart.title = "Tokens a second over the run";
+    chart.description = sentence;
+    chart.heading = comparison.panels.size() > 1 ? panel.title : "";
+    chart.x = {.label = "training time, " + time.name, .low = 0};
+    chart.y = {.label = "tokens a second", .low = 0};
+    for (const size_t i : panel.systems) {
+      Series series = rate_series(comparison.systems[i], time.seconds);
+      if (series.points.size() > 1) chart.series.push_back(std::move(series));
+    }
+    if (!chart.series.empty()) charts.push_back(std::move(chart));
   }
-  if (chart.series.empty()) {
+  if (charts.empty())
     page.note("Too few steps were done to tell how fast they are.");
-    return;
-  }
-  chart.description = rates_in_words(comparison);
-  page.figure("speed", chart, chart.description);
+  else
+    page.figure("speed", charts, sentence);
 }
 
 // Microseconds a token of each part, then of what is left; empty: no step told its parts.
@@ -140,22 +160,37 @@ std::vector<double> parts_of_layers(const RunRecord& run) {
   return sums;
 }
 
-std::string largest_in_words(const BarChart& chart) {
-  std::vector<std::string> words;
-  for (const Bar& bar : chart.bars) {
-    double total = 0;
-    for (const double value : bar.values) total += value;
-    const auto largest = std::ranges::max_element(bar.values.begin(), bar.values.end() - 1);
-    std::string text = fmt::format("{} {:.2f} µs", bar.name, total);
-    if (*largest > 0)
-      text += fmt::format(", {:.0f} % of it {}", 100 * *largest / total,
-                          chart.parts[static_cast<size_t>(largest - bar.values.begin())]);
+double total_of(const Bar& bar) {
+  double total = 0;
+  for (const double value : bar.values) total += value;
+  return total;
+}
 
-    if (bar.values[kAssignment] > 0 &&
-        static_cast<size_t>(largest - bar.values.begin()) != kAssignment)
-      text += fmt::format(" and {:.1f} % assignment", 100 * bar.values[kAssignment] / total);
-    words.push_back(std::move(text));
+std::string bar_in_words(const BarChart& chart, const Bar& bar) {
+  const double total = total_of(bar);
+  const auto largest = std::ranges::max_element(bar.values.begin(), bar.values.end() - 1);
+  const auto part = static_cast<size_t>(largest - bar.values.begin());
+  std::string text = fmt::format("{} {:.2f} µs", bar.name, total);
+  if (*largest > 0)
+    text += fmt::format(", {:.0f} % of it {}", 100 * *largest / total, chart.parts[part]);
+  if (bar.values[kAssignment] > 0 && part != kAssignment)
+    text += fmt::format(" and {:.1f} % assignment", 100 * bar.values[kAssignment] / total);
+  return text;
+}
+
+std::string bars_in_words(const BarChart& chart) {
+  if (chart.bars.size() > kNamedSystems) {
+    const auto share = [](const Bar& bar) { return bar.values[kAssignment] / total_of(bar); };
+    const Bar &least = *std::ranges::min_element(chart.bars, {}, total_of),
+              &most = *std::ranges::max_element(chart.bars, {}, total_of),
+              &assigns = *std::ranges::max_element(chart.bars, {}, share);
+    return fmt::format(
+        "A token takes from {:.2f} µs ({}) to {:.2f} µs ({}); assignment takes most of {}, {:.1f} "
+        "%.",
+        total_of(least), least.name, total_of(most), most.name, assigns.name, 100 * share(assigns));
   }
+  std::vector<std::string> words;
+  for (const Bar& bar : chart.bars) words.push_back(bar_in_words(chart, bar));
   return fmt::format("Time a token takes: {}.", in_words(words));
 }
 
@@ -172,9 +207,9 @@ void add_parts(Page& page, const Comparison& comparison) {
     if (parts.empty()) {
       parts = parts_of_layers(system.runs.front());
       if (parts.empty()) continue;
-      without.push_back(system.title);
+      without.push_back(system.name);
     }
-    chart.bars.push_back({system.title, std::move(parts)});
+    chart.bars.push_back({system.name, std::move(parts)});
   }
   if (chart.bars.empty()) return;
   if (!without.empty())
@@ -182,7 +217,7 @@ void add_parts(Page& page, const Comparison& comparison) {
         "{}: written before steps recorded the time of their parts; of those only assignment and "
         "communication are told apart.",
         in_words(without)));
-  chart.description = largest_in_words(chart);
+  chart.description = bars_in_words(chart);
   page.figure("time_parts", chart, chart.description);
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 
@@ -44,6 +45,15 @@ std::string plural(double count, const std::string& word) {
 std::string in_words(const std::vector<std::string>& list) {
   if (list.size() < 2) return list.empty() ? "" : list.front();
   return fmt::format("{} and {}", fmt::join(list.begin(), list.end() - 1, ", "), list.back());
+}
+
+std::string span_text(const std::vector<double>& values, std::string (*text)(double)) {
+  std::vector<double> known = values;
+  std::erase_if(known, [](double value) { return !std::isfinite(value); });
+  if (known.empty()) return text(kUnknown);
+  const auto [least, most] = std::ranges::minmax_element(known);
+  return text(*least) == text(*most) ? text(*least)
+                                     : fmt::format("{} to {}", text(*least), text(*most));
 }
 
 TimeUnit time_unit(double longest_seconds) {

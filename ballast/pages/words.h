@@ -18,6 +18,8 @@ std::string count_text(double count);                        // "4.56M"
 std::string time_text(double seconds);                       // "3m05s"
 std::string plural(double count, const std::string& word);   // "1 layer", "2 layers"
 std::string in_words(const std::vector<std::string>& list);  // "a, b and c"
+// "79 % to 81 %" of the least and the most as `text` writes them; one alone if they look the same.
+std::string span_text(const std::vector<double>& values, std::string (*text)(double));
 
 // Training time as an axis shows it.
 struct TimeUnit {
