@@ -10,6 +10,7 @@
 
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/world.h"
+#include "ballast/experiments/systems.h"
 #include "ballast/model/model_size.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"

@@ -2,17 +2,13 @@
 #include "cli/bench_systems.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
 #include <memory>
-#include <sstream>
 
 #include "ballast/comm/worker_grid.h"
 #include "ballast/config/system_words.h"
 #include "ballast/model/model_size.h"
-#include "ballast/system/error.h"
 #include "ballast/system/progress.h"
 #include "cli/bench_trainer.h"
 #include "cli/median.h"
@@ -22,77 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct System {
-  const char* name;
-  std::function<void(Config&, const SystemExperts&, int64_t workers)> configure;
-};
-
-void put_base_layers(Config& config, const SystemExperts& experts, int64_t layers) {
-  if (experts.sublayers % layers != 0)
-    fail("--experts: {} BASE layers do not divide {} sublayers", layers, experts.sublayers);
-  config.experts.layers = layers;
-  config.experts.sublayers = experts.sublayers / layers;
-}
-
-void put_gates(Config& config, const char* router) {
-  set_knob(config, "experts.router", router);
-  set_knob(config, "experts.placement", "replace");
-  config.experts.layers = std::max<int64_t>(1, config.model.layers / 2);
-}
-
-const std::vector<System>& all_systems() {
-  static const std::vector<System> systems{
-      {"dense", [](Config&, const SystemExperts&, int64_t) {}},
-      {"model_parallel",
-       [](Config& config, const SystemExperts&, int64_t workers) {
-         if (workers == 1) fail("--systems: model_parallel wants several workers (--workers)");
-         config.training.model_parallel = workers;
-       }},
-      {"base", [](Config& c, const SystemExperts& e, int64_t) { put_base_layers(c, e, 1); }},
-      {"base_x3", [](Config& c, const SystemExperts& e, int64_t) { put_base_layers(c, e, 3); }},
-      {"sparsely_gated",
-       [](Config& c, const SystemExperts&, int64_t) { put_gates(c, "sparsely_gated"); }},
-      {"switch", [](Config& c, const SystemExperts&, int64_t) { put_gates(c, "switch"); }}};
-  return systems;
-}
-
-const System& find_system(const std::string& name) {
-  std::vector<std::string> names;
-  for (const System& system : all_systems()) {
-    if (system.name == name) return system;
-    names.emplace_back(system.name);
-  }
-  fail("--systems: there is no \"{}\"; want all, or some of {}", name, fmt::join(names, ", "));
-}
-
 }  // namespace
-
-std::vector<std::string> parse_systems(const std::string& text, int64_t workers) {
-  std::vector<std::string> names;
-  if (text == "all") {
-    for (const System& system : all_systems()) {
-      if (workers > 1 || std::string(system.name) != "model_parallel")
-        names.emplace_back(system.name);
-    }
-    return names;
-  }
-  std::istringstream words(text);
-  for (std::string name; std::getline(words, name, ',');)
-    names.emplace_back(find_system(name).name);
-  if (names.empty()) find_system("");
-  return names;
-}
-
-Config config_of_system(const std::string& name, const Config& dense, const SystemExperts& experts,
-                        int64_t workers) {
-  Config config = dense;
-  set_knob(config, "experts.count", std::to_string(experts.count));
-  config.experts.groups = experts.groups > 0 ? experts.groups : workers;
-  find_system(name).configure(config, experts, workers);
-  check_config(config);
-  check_workers(config, workers);
-  return config;
-}
 
 Json measure_systems(const std::vector<std::string>& names, const std::vector<Config>& configs,
                      const SystemTurns& turns, const ComputePlace& place, Communicator& workers) {

@@ -14,19 +14,6 @@ namespace ballast::cli {
 
 // The systems the paper compares, of the same blocks, trained in turns.
 
-// "all": those that this many workers can run; else names with commas between. UserError lists
-// them.
-std::vector<std::string> parse_systems(const std::string& text, int64_t workers);
-
-struct SystemExperts {
-  int64_t count = 8;
-  int64_t sublayers = 3;  // of all BASE layers of a model together
-  int64_t groups = 0;     // 0: as many as workers
-};
-// That system, of the dense model's blocks, checked for these workers.
-Config config_of_system(const std::string& name, const Config& dense, const SystemExperts& experts,
-                        int64_t workers);
-
 struct SystemTurns {
   int64_t rounds = 1, steps = 1;
 };

@@ -23,6 +23,7 @@ void add_report(CLI::App& app, Action& chosen);
 void add_plan(CLI::App& app, Action& chosen);
 void add_assign(CLI::App& app, Action& chosen);
 void add_bench(CLI::App& app, Action& chosen);
+void add_experiment(CLI::App& app, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);
 
 // Parts of `bench`.

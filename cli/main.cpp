@@ -79,6 +79,7 @@ int run(int argc, char** argv) {
   add_plan(app, chosen);
   add_assign(app, chosen);
   add_bench(app, chosen);
+  add_experiment(app, chosen);
   add_doctor(app, chosen);
   try {
     app.parse(argc, argv);

@@ -10,6 +10,7 @@
 
 #include "ballast/config/knobs.h"
 #include "ballast/config/system_words.h"
+#include "ballast/experiments/cluster_estimate.h"
 #include "ballast/experiments/systems.h"
 #include "ballast/model/model_size.h"
 #include "ballast/system/error.h"
@@ -49,7 +50,8 @@ ComparedSystem model_parallel(const Setting& s, const Config& dense, int64_t sha
   const bool is_divided = s.workers % shards == 0;
   if (is_divided) config.training.model_parallel = shards;
   return {fmt::format("dense-x{}", shards),
-          fmt::format("Model parallel x{}{}", shards, is_divided ? "" : " (undivided)"), config};
+          fmt::format("Model parallel x{}{}", shards, is_divided ? "" : " (undivided)"), config,
+          shards};
 }
 
 Systems dense_systems(const Setting& s) {
@@ -99,7 +101,9 @@ Systems overview(const Setting& s) {
   const ComparedSystem base = base_xn(s, 1);
   Systems systems = {dense(s, dense_system(s.blocks, s.layers()), "Dense"),
                      dense(s, dense_of_equal_flops(s.blocks, base.config), "Dense, equal FLOPs"),
-                     base};
+                     base,
+                     {s.with_experts("base-in-place"), "BASE in place",
+                      gated_system(s.blocks, "base", s.experts)}};
   for (ComparedSystem& system : sparse_systems(s)) systems.push_back(std::move(system));
   return systems;
 }
@@ -186,9 +190,9 @@ std::vector<std::string> comparison_names() {
   return names;
 }
 
-Comparison describe_comparison(const ComparisonRequest& request) {
+PlannedComparison describe_comparison(const ComparisonRequest& request) {
   const std::vector<Figure> figures = figures_of(request.name);
-  Comparison out;
+  PlannedComparison out;
   out.title = figures.size() == 1 ? figures.front().title : "All comparisons of the paper";
   std::set<std::string> all, taken;
   for (const Figure& figure : figures) {
@@ -200,7 +204,7 @@ Comparison describe_comparison(const ComparisonRequest& request) {
       const Setting setting = setting_of(figure, request, experts);
       Systems systems = figure.systems(setting);
       tell_apart(systems, setting, request);
-      Panel panel{fmt::format("{} experts", experts), {}};
+      PanelRecord panel{fmt::format("{} experts", experts), {}};
       if (figures.size() > 1) panel.title = fmt::format("{}, {}", figure.title, panel.title);
       for (ComparedSystem& system : systems) {
         all.insert(system.id);
@@ -216,25 +220,24 @@ Comparison describe_comparison(const ComparisonRequest& request) {
   return out;
 }
 
-namespace {
-
-// The experiment decides these for each run.
-const std::set<std::string>& decided_knobs() {
-  static const std::set<std::string> keys = {"training.steps",
-                                             "training.seed",
-                                             "training.log_every",
-                                             "training.validate_every",
-                                             "training.validate_batches",
-                                             "training.last_validate_batches",
-                                             "training.max_time",
-                                             "training.sample_every",
-                                             "training.sample_tokens",
-                                             "optimizer.learning_rate",
-                                             "optimizer.warmup_steps",
-                                             "checkpoint.every",
-                                             "checkpoint.keep_last"};
-  return keys;
+bool is_decided_for_each_run(const std::string& knob) {
+  static const std::set<std::string> knobs = {"training.steps",
+                                              "training.seed",
+                                              "training.log_every",
+                                              "training.validate_every",
+                                              "training.validate_batches",
+                                              "training.last_validate_batches",
+                                              "training.max_time",
+                                              "training.sample_every",
+                                              "training.sample_tokens",
+                                              "optimizer.learning_rate",
+                                              "optimizer.warmup_steps",
+                                              "checkpoint.every",
+                                              "checkpoint.keep_last"};
+  return knobs.contains(knob);
 }
+
+namespace {
 
 // As set_knob reads it back.
 std::string text_of(const Knob& knob, const std::string& shown) {
@@ -249,7 +252,7 @@ std::map<std::string, std::string> knobs_to_give(const Config& config) {
   std::map<std::string, std::string> given;
   for (size_t i = 0; i < all.size(); ++i) {
     const auto& [name, value] = values[i];
-    if (value != defaults[i].second && !decided_knobs().contains(name))
+    if (value != defaults[i].second && !is_decided_for_each_run(name))
       given[name] = text_of(all[i], value);
   }
   return given;
@@ -257,7 +260,7 @@ std::map<std::string, std::string> knobs_to_give(const Config& config) {
 
 }  // namespace
 
-std::vector<SystemRecord> records_of(const Comparison& comparison) {
+std::vector<SystemRecord> records_of(const PlannedComparison& comparison) {
   std::vector<SystemRecord> records;
   for (const ComparedSystem& system : comparison.systems) {
     const ModelSize size = model_size(system.config);
@@ -272,6 +275,7 @@ std::vector<SystemRecord> records_of(const Comparison& comparison) {
     record.parameters = size.total;
     record.active = size.active;
     record.flops_per_token = size.flops_per_token;
+    record.plan = estimate_on_cluster(system);
     records.push_back(std::move(record));
   }
   return records;

@@ -31,20 +31,23 @@ struct ComparisonRequest {
 struct ComparedSystem {
   std::string id, title;
   Config config;
+  int64_t shards = 1;  // workers among whom the paper divides it
 };
 
-struct Comparison {
+struct PlannedComparison {
   std::string title;
-  std::vector<Panel> panels;
+  std::vector<PanelRecord> panels;
   std::vector<ComparedSystem> systems;  // each once, in the order they are met in panels
 };
 
 // Systems of several panels that are the same model are one. Every config is checked for the
 // workers. UserError names the experiment, the knob, or what of `only` there is not.
-Comparison describe_comparison(const ComparisonRequest& request);
+PlannedComparison describe_comparison(const ComparisonRequest& request);
 
 // The records an experiment starts with: nothing of them is measured. Knobs are those that differ
-// from the defaults.
-std::vector<SystemRecord> records_of(const Comparison& comparison);
+// from the defaults, but for the ones that the experiment decides for each run.
+std::vector<SystemRecord> records_of(const PlannedComparison& comparison);
+// Whether the length of a run, its purpose or its place in the experiment decides that knob.
+bool is_decided_for_each_run(const std::string& knob);
 
 }  // namespace ballast

@@ -191,7 +191,7 @@ void save_experiment(const std::filesystem::path& file, const Experiment& experi
               {"hardware", Json::parse(experiment.hardware)},
               {"panels", Json::array()},
               {"systems", Json::array()}};
-  for (const Panel& panel : experiment.panels)
+  for (const PanelRecord& panel : experiment.panels)
     out["panels"].push_back({{"title", panel.title}, {"systems", panel.systems}});
   for (const SystemRecord& system : experiment.systems)
     out["systems"].push_back(json_of(system, experiment.tokens_per_step));

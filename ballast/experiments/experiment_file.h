@@ -51,7 +51,7 @@ struct SystemRecord {
 };
 
 // The systems that one chart compares, by id.
-struct Panel {
+struct PanelRecord {
   std::string title;
   std::vector<std::string> systems;
 };
@@ -68,7 +68,7 @@ struct Experiment {
   std::string data;
   std::string program_version;
   std::string hardware = "{}";  // a JSON object
-  std::vector<Panel> panels;
+  std::vector<PanelRecord> panels;
   std::vector<SystemRecord> systems;
 };
 

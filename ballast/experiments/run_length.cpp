@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kFewestSteps = 20;
 constexpr double kWarmupShare = 0.05;
-constexpr int64_t kValidations = 20, kStepLines = 100;
+constexpr int64_t kUsualSteps = 400, kValidations = 20, kStepLines = 100;
 constexpr double kSecondsBetweenCheckpoints = 180;
 // Of a run's time, for all validations along the way; a step costs three times its forward pass.
 constexpr double kValidationShare = 0.1, kForwardShare = 1.0 / 3;
@@ -55,14 +55,15 @@ int64_t validate_batches_of(const Experiment& experiment) {
 }
 
 std::map<std::string, std::string> knobs_of(const RunLength& length) {
-  const bool is_training = length.purpose == Purpose::kTrain;
-  const int64_t steps = length.steps;
+  const bool is_training = length.purpose == RunPurpose::kTrain;
+  // Measured are steps as they come often: soon at the full learning rate.
+  const int64_t steps = length.purpose == RunPurpose::kMeasure ? kUsualSteps : length.steps;
   const auto checkpoint_every =
       length.step_seconds > 0
           ? static_cast<int64_t>(kSecondsBetweenCheckpoints / length.step_seconds) + 1
           : 0;
   std::map<std::string, std::string> knobs = {
-      {"training.steps", std::to_string(steps)},
+      {"training.steps", std::to_string(length.steps)},
       {"training.seed", std::to_string(length.seed)},
       {"training.log_every", std::to_string(share_of(1.0 / kStepLines, steps))},
       {"training.sample_tokens", "0"},

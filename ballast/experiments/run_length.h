@@ -22,10 +22,10 @@ constexpr double kSweepShare = 0.15;
 int64_t sweep_steps(int64_t steps);
 
 // What a run is for.
-enum class Purpose { kMeasure, kSweep, kTrain };
+enum class RunPurpose { kMeasure, kSweep, kTrain };
 
 struct RunLength {
-  Purpose purpose = Purpose::kTrain;
+  RunPurpose purpose = RunPurpose::kTrain;
   int64_t steps = 0, seed = 1;
   double learning_rate = 0, step_seconds = 0;
   int64_t validate_batches = 1;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kSecondsToStart = 4;      // of a run, before and after its steps
 constexpr double kWithValidations = 1.15;  // a run's time by that of its steps
-constexpr int64_t kSystemsWithSeeds = 2;
+constexpr int64_t kSystemsWithSeeds = 2, kMoreThanTimeAllows = 1'000'000;
 
 double seconds_of(const SystemRecord& system, int64_t steps) {
   return kSecondsToStart +
@@ -24,17 +24,17 @@ double budget_of(const Experiment& experiment) {
 }
 
 Stage measure_stage(const SystemRecord& system, const Experiment& experiment) {
-  return {Purpose::kMeasure,
+  return {RunPurpose::kMeasure,
           system.id,
           experiment.middle_rate,
-          0,
+          kMoreThanTimeAllows,
           1,
           "measured/" + system.id,
           kSecondsToStart + seconds_to_measure(experiment)};
 }
 
 Stage training_stage(const SystemRecord& system, int64_t seed) {
-  return {Purpose::kTrain,
+  return {RunPurpose::kTrain,
           system.id,
           system.learning_rate.value(),
           system.steps.value(),
@@ -48,7 +48,7 @@ void add_sweep(std::vector<Stage>& stages, const SystemRecord& system,
   const int64_t steps = sweep_steps(system.steps.value());
   for (const double rate :
        rates_to_try(system.sweep, experiment.middle_rate, static_cast<size_t>(experiment.rates))) {
-    stages.push_back({Purpose::kSweep, system.id, rate, steps, 1,
+    stages.push_back({RunPurpose::kSweep, system.id, rate, steps, 1,
                       fmt::format("sweeps/{}/{:.3g}", system.id, rate), seconds_of(system, steps)});
   }
 }
@@ -60,7 +60,7 @@ bool is_trained_with(const SystemRecord& system, int64_t seed) {
 }  // namespace
 
 double seconds_to_measure(const Experiment& experiment) {
-  return std::clamp(experiment.budget_seconds / 20, 1.0, 15.0);
+  return std::clamp(experiment.budget_seconds / 20, 0.5, 15.0);
 }
 
 std::vector<Stage> next_stages(const Experiment& experiment, const std::set<std::string>& failed,

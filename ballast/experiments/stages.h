@@ -13,10 +13,10 @@ namespace ballast {
 
 // One run that an experiment makes.
 struct Stage {
-  Purpose purpose = Purpose::kMeasure;
+  RunPurpose purpose = RunPurpose::kMeasure;
   std::string system;  // its id
   double learning_rate = 0;
-  int64_t steps = 0, seed = 1;  // steps 0: as many as the time to measure allows
+  int64_t steps = 0, seed = 1;  // of measuring: more steps than the time for it allows
   std::string run;              // its folder, as seen from the experiment's
   double seconds = 0;           // expected
 };

@@ -27,7 +27,8 @@ Config larger_dense(const Config& dense, int64_t factor);
 Config base_system(const Config& blocks, int64_t count, int64_t layers, int64_t sublayers_each);
 // BASE Top: one layer after the last block.
 Config base_top_system(const Config& blocks, int64_t count, int64_t sublayers);
-// "sparsely_gated" or "switch" in place of every other feed-forward.
+// A router ("sparsely_gated", "switch", or "base" to compare like with like) with experts in place
+// of every other feed-forward.
 Config gated_system(const Config& blocks, const std::string& router, int64_t count);
 // The same as one layer of deep experts after block L / 2, where BASE x1 has its own.
 Config deep_gated_system(const Config& blocks, const std::string& router, int64_t count,

@@ -21,13 +21,13 @@ ComparisonRequest request_of(const std::string& name) {
   return request;
 }
 
-std::vector<std::string> ids_of(const Comparison& comparison) {
+std::vector<std::string> ids_of(const PlannedComparison& comparison) {
   std::vector<std::string> ids;
   for (const ComparedSystem& system : comparison.systems) ids.push_back(system.id);
   return ids;
 }
 
-const ComparedSystem& find(const Comparison& comparison, const std::string& id) {
+const ComparedSystem& find(const PlannedComparison& comparison, const std::string& id) {
   for (const ComparedSystem& system : comparison.systems) {
     if (system.id == id) return system;
   }
@@ -44,7 +44,7 @@ std::string refusal_of(const ComparisonRequest& request) {
 }
 
 TEST(Comparisons, DenseModelsAreTheSameInEachPanel) {
-  const Comparison dense = describe_comparison(request_of("dense"));
+  const PlannedComparison dense = describe_comparison(request_of("dense"));
   ASSERT_EQ(dense.panels.size(), 3);
   EXPECT_THAT(dense.panels[0].systems, ElementsAre("base-x1-e8", "dense-l5", "dense-x2"));
   EXPECT_THAT(dense.panels[1].systems, ElementsAre("base-x1-e32", "dense-l5", "dense-x2"));
@@ -59,7 +59,7 @@ TEST(Comparisons, LargerModelsAreDividedWhereThereAreWorkersForIt) {
   ComparisonRequest request = request_of("dense");
   EXPECT_EQ(find(describe_comparison(request), "dense-x2").title, "Model parallel x2 (undivided)");
   request.workers = 2;
-  const Comparison two = describe_comparison(request);
+  const PlannedComparison two = describe_comparison(request);
   EXPECT_EQ(find(two, "dense-x2").title, "Model parallel x2");
   EXPECT_EQ(find(two, "dense-x2").config.training.model_parallel, 2);
   EXPECT_EQ(find(two, "dense-x4").config.training.model_parallel, 1);
@@ -80,14 +80,14 @@ TEST(Comparisons, OthersHaveThePapersSystems) {
   request.name = "overview";
   request.experts = {8};
   EXPECT_THAT(ids_of(describe_comparison(request)),
-              ElementsAre("dense", "dense-l6", "base-x1-e8", "base-x3-e8", "sparsely-gated-e8",
-                          "switch-e8"));
+              ElementsAre("dense", "dense-l6", "base-x1-e8", "base-in-place-e8", "base-x3-e8",
+                          "sparsely-gated-e8", "switch-e8"));
 }
 
 TEST(Comparisons, FiveLayersOfExpertsGetTheBlocksTheyNeed) {
   ComparisonRequest request = request_of("placement");
   request.usual_experts = 8;
-  const Comparison placement = describe_comparison(request);
+  const PlannedComparison placement = describe_comparison(request);
   EXPECT_THAT(ids_of(placement), ElementsAre("base-top-l6-s6-e8", "base-x1-l6-s6-e8",
                                              "base-x3-l6-s6-e8", "base-x5-l6-s6-e8"));
   EXPECT_EQ(find(placement, "base-x1-l6-s6-e8").config.experts.sublayers, 6);
@@ -100,7 +100,7 @@ TEST(Comparisons, FiveLayersOfExpertsGetTheBlocksTheyNeed) {
 }
 
 TEST(Comparisons, AllHasThePanelsOfEachAndTrainsNoModelTwice) {
-  const Comparison all = describe_comparison(request_of("all"));
+  const PlannedComparison all = describe_comparison(request_of("all"));
   EXPECT_EQ(all.panels.size(), 3 + 1 + 1 + 1 + 1 + 3);
   std::vector<std::string> ids = ids_of(all);
   std::ranges::sort(ids);
@@ -112,7 +112,7 @@ TEST(Comparisons, AllHasThePanelsOfEachAndTrainsNoModelTwice) {
 TEST(Comparisons, SomeSystemsAreChosenByIdWithOrWithoutExperts) {
   ComparisonRequest request = request_of("dense");
   request.only = {"base-x1", "dense-x4"};
-  const Comparison some = describe_comparison(request);
+  const PlannedComparison some = describe_comparison(request);
   EXPECT_THAT(ids_of(some), ElementsAre("base-x1-e8", "base-x1-e32", "base-x1-e128", "dense-x4"));
   EXPECT_THAT(some.panels[0].systems, ElementsAre("base-x1-e8"));
   request.only = {"dense"};
@@ -133,7 +133,7 @@ TEST(Comparisons, RecordsHoldTheKnobsThatMakeTheSameModelAgain) {
   request.blocks.data.train = {"a", "b:2"};
   request.blocks.optimizer.beta2 = 0.95;
   request.blocks.training.steps = 77;
-  const Comparison overview = describe_comparison(request);
+  const PlannedComparison overview = describe_comparison(request);
   const std::vector<SystemRecord> records = records_of(overview);
   ASSERT_EQ(records.size(), overview.systems.size());
   for (size_t i = 0; i < records.size(); ++i) {
@@ -147,8 +147,8 @@ TEST(Comparisons, RecordsHoldTheKnobsThatMakeTheSameModelAgain) {
   }
   EXPECT_EQ(records[0].kind, "dense");
   EXPECT_EQ(records[0].experts, std::nullopt);
-  EXPECT_EQ(records[4].kind, "sparsely_gated");
-  EXPECT_EQ(records[4].experts, 8);
+  EXPECT_EQ(records[5].kind, "sparsely_gated");
+  EXPECT_EQ(records[5].experts, 8);
   EXPECT_THAT(records[0].knobs, Not(Contains(testing::Key("experts.count"))));
 }
 

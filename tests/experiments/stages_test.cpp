@@ -83,7 +83,7 @@ TEST(Steps, NothingIsFixedBeforeAnythingIsMeasured) {
 }
 
 TEST(Knobs, ATrainingRunDecaysValidatesAndSavesByItsLength) {
-  const auto knobs = knobs_of({Purpose::kTrain, 1000, 2, 5e-3, 0.1, 7});
+  const auto knobs = knobs_of({RunPurpose::kTrain, 1000, 2, 5e-3, 0.1, 7});
   EXPECT_EQ(knobs.at("training.steps"), "1000");
   EXPECT_EQ(knobs.at("training.seed"), "2");
   EXPECT_EQ(knobs.at("optimizer.learning_rate"), "0.005");
@@ -92,7 +92,7 @@ TEST(Knobs, ATrainingRunDecaysValidatesAndSavesByItsLength) {
   EXPECT_EQ(knobs.at("training.validate_batches"), "7");
   EXPECT_EQ(knobs.at("training.last_validate_batches"), "0");
   EXPECT_EQ(knobs.at("checkpoint.every"), "1801");
-  const auto swept = knobs_of({Purpose::kSweep, 100, 1, 5e-3, 0.1, 7});
+  const auto swept = knobs_of({RunPurpose::kSweep, 100, 1, 5e-3, 0.1, 7});
   EXPECT_EQ(swept.at("training.validate_every"), "0");
   EXPECT_EQ(swept.count("training.last_validate_batches"), 0);
 }

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "ballast/experiments/comparison.h"
+#include "ballast/system/error.h"
+#include "ballast/system/file.h"
+#include "ballast/system/log.h"
+#include "ballast/system/progress.h"
+#include "cli/at_least.h"
+#include "cli/commands.h"
+#include "cli/complaint.h"
+#include "cli/experiment_children.h"
+#include "cli/experiment_run.h"
+#include "cli/experiment_setup.h"
+#include "cli/experiment_table.h"
+
+namespace ballast::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kStopped = 130;  // as a shell reports Ctrl-C
+
+constexpr const char* kExamples = R"(
+Every system of a comparison trains for the same time on the same data in the same order:
+  dense        BASE x1, data parallel, model parallel x2 and x4, beside 8, 32 and 128 experts
+  sparse       BASE x3, Sparsely Gated MoE, Switch
+  expert-size  BASE x1 with small, standard and large experts
+  placement    BASE Top, x1, x3, x5
+  routing      BASE, Sparsely Gated MoE, Switch: one layer of deep experts each
+  overview     dense, dense of equal FLOPs, BASE x1 and x3, Sparsely Gated MoE, Switch
+  all          all of these, each model once
+First the steps of each are measured, alone; that fixes how many make the budget. Then learning rates are
+tried, each for a part of the steps, and each system trains with its best. docs/experiments.md tells more.
+Stopped by Ctrl-C or killed, the same command goes on. A system that fails does not hold up the others;
+the same command tries it again.
+
+Examples
+  ballast experiment overview --experts 8 --budget 2m           on two cores: about 25 minutes
+  ballast experiment overview --experts 8 --budget 2m --dry-run what it would train, and how long
+  ballast experiment dense --data data/mine --budget 1h --seeds 3
+  ballast experiment sparse --model.width 512 --model.layers 8 --model.heads 8 --sublayers 6
+  ballast experiment routing --config configs/paper_base_44b.toml --scale laptop --rates 1
+  ballast experiment overview --systems dense,base-x1,switch --experts 8,32 --out experiments/mine
+
+JSON keys (--json): folder, finished, failed (ids), report (null: not written), equal_tokens (those that all
+  have seen), systems [{id, title, experts, words, parameters, active, flops_per_token, learning_rate, steps,
+  tokens, tokens_per_second (measured alone), greedy_perplexity (also that of dense models),
+  priced_perplexity, perplexity_at_equal_tokens, busiest (x its share), seeds [{seed, perplexity}], plan
+  (tokens/s the cost model expects of a cluster)}]; null where there is none. With --dry-run: what
+  experiment.json would hold of systems [{id, title, experts, parameters, active, flops_per_token}], and
+  seconds.
+)";
+
+struct Options {
+  ExperimentRequest request;
+  bool dry_run = false, json = false;
+};
+
+int show_plan(const Options& options) {
+  const Experiment planned = set_up(options.request, Preparing::kNothing).experiment;
+  if (!options.json) {
+    fmt::print("{}", planned_table(planned));
+    return 0;
+  }
+  fmt::print("{}\n", planned_json(planned).dump(2));
+  return 0;
+}
+
+// What was there is gone on with, if it is what is asked for.
+void go_on_with(Experiment& experiment, const fs::path& file) {
+  Experiment stored = load_experiment(file);
+  const std::vector<std::string> changes = differences(stored, experiment);
+  if (!changes.empty()) {
+    fail(
+        "{} holds an experiment that was started otherwise: {}. Choose another --out for it, or "
+        "leave these as they were",
+        file.parent_path().string(), fmt::join(changes, "; "));
+  }
+  stored.seeds = experiment.seeds;
+  stored.at_once = std::max(stored.at_once, experiment.at_once);
+  experiment = std::move(stored);
+}
+
+void check_folder(const fs::path& folder) {
+  if (fs::exists(folder) && !fs::is_directory(folder))
+    fail("{} is a file, not the folder of an experiment: choose another --out", folder.string());
+  if (!fs::exists(folder / "experiment.json") && fs::exists(folder / "run.json"))
+    fail("{} is the folder of a run: choose another --out", folder.string());
+}
+
+// The page of `ballast report`; empty: it could not be written, which is told.
+fs::path write_page(const fs::path& folder) {
+  const fs::path log = folder / "logs" / "report.log";
+  int code = 0;
+  ChildWatch watch;
+  watch.started = [](size_t) {};
+  watch.has_ended = [&](size_t, int its) { code = its; };
+  run_children({{{"report", folder.string()}, log}}, watch, StopSignal());
+  if (code == 0) return folder / "report" / "index.html";
+  log_warning("no report was written; the last lines of {}:\n{}", log.string(), last_lines(log, 5));
+  return {};
+}
+
+void print_end(const Options& options, const ExperimentEnd& end, const Experiment& experiment,
+               const fs::path& folder) {
+  const Json results = results_json(experiment, folder);
+  const fs::path page =
+      results["systems"].empty() || end.was_stopped ? fs::path() : write_page(folder);
+  if (!options.json) {
+    if (!results["systems"].empty()) fmt::print("\n{}", results_table(results));
+    fmt::print("\nfolder  {}\n", folder.string());
+    if (!page.empty()) fmt::print("report  {}\n", page.string());
+    return;
+  }
+  Json out = {{"folder", folder.string()},
+              {"finished", !end.was_stopped && end.failed.empty()},
+              {"failed", end.failed},
+              {"report", page.empty() ? Json() : Json(page.string())}};
+  out.update(results);
+  fmt::print("{}\n", out.dump(2));
+}
+
+int run(const Options& options) {
+  const ExperimentRequest& request = options.request;
+  if (request.rates % 2 == 0) fail("--rates: want an odd number, the middle one is the default's");
+  if (options.dry_run) return show_plan(options);
+  const fs::path folder = experiment_folder(request);
+  check_folder(folder);
+  set_up(request, Preparing::kNothing);  // what is wrong is told before anything is made
+  make_folder(folder);
+  const FileLock lock(folder / "lock", "experiment folder " + folder.string());
+  ExperimentSetup setup = set_up(request, Preparing::kData);
+  const fs::path file = folder / "experiment.json";
+  if (fs::exists(file)) go_on_with(setup.experiment, file);
+  save_experiment(file, setup.experiment);
+  log_info("{}: {} systems, {} of training each; {}", setup.experiment.title,
+           setup.experiment.systems.size(), format_duration(setup.experiment.budget_seconds),
+           folder.string());
+  const ExperimentEnd end = run_experiment(setup.experiment, setup.place);
+  print_end(options, end, setup.experiment, folder);
+  if (end.was_stopped) {
+    log_info("stopped; the same command goes on");
+    return kStopped;
+  }
+  if (end.failed.empty()) return 0;
+  return complain(
+      fmt::format("not trained: {}; the same command tries again", fmt::join(end.failed, ", ")),
+      kOurFault);
+}
+
+void add_numbers(CLI::App& command, ExperimentRequest& request) {
+  const auto add = [&](const char* name, int64_t& value, const char* help) {
+    command.add_option(name, value, help)
+        ->check(at_least(1))
+        ->capture_default_str()
+        ->type_name("N");
+  };
+  add("--workers", request.workers, "workers that train each system, on this machine");
+  add("--rates", request.rates,
+      "learning rates each sweep starts with, odd; 1, or --optimizer.learning_rate: no sweep");
+  add("--seeds", request.seeds, "seeds of the two best systems; the others have one");
+  add("--at-once", request.at_once, "runs that train side by side, after each was measured alone");
+  command
+      .add_option("--sublayers", request.sublayers,
+                  "of all BASE layers of a system together; default: 3, of placement 6, with a "
+                  "config file its own")
+      ->check(at_least(1))
+      ->type_name("N");
+  command
+      .add_option("--max-epochs", request.max_epochs,
+                  "most times a system may see its data; more would shorten the budget of all")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->type_name("X");
+}
+
+}  // namespace
+
+void add_experiment(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<Options>();
+  ExperimentRequest& request = options->request;
+  CLI::App* command =
+      app.add_subcommand("experiment", "Compare systems as the paper does, at equal time");
+  command->footer(kExamples);
+  command
+      ->add_option("NAME", request.name,
+                   "dense, sparse, expert-size, placement, routing, overview or all")
+      ->required();
+  command->add_option("--budget", request.budget, "training time of each system")
+      ->capture_default_str()
+      ->type_name("TIME");
+  command->add_option("--data", request.data, "short for --data.train")
+      ->type_name("PATH[:WEIGHT]")
+      ->delimiter(',');
+  command
+      ->add_option("--out", request.out,
+                   "the experiment's folder; default: experiments/NAME-BUDGET")
+      ->type_name("DIR");
+  command->add_option("--experts", request.experts, "numbers of experts, a panel for each")
+      ->check(at_least(2))
+      ->type_name("E,...")
+      ->delimiter(',');
+  command->add_option("--systems", request.systems, "only these, by id (--dry-run lists them)")
+      ->type_name("ID,...")
+      ->delimiter(',');
+  add_numbers(*command, request);
+  command->add_flag("--dry-run", options->dry_run, "print what would be trained, and stop");
+  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  add_config_options(*command, request.config, "TOML file with knobs of the shared model");
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/experiment_table.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "ballast/experiments/run_outcome.h"
+#include "ballast/experiments/stages.h"
+#include "ballast/system/progress.h"
+
+namespace ballast::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+using Row = std::vector<std::string>;
+
+// Columns as wide as they need; the first is text, the others are numbers.
+std::string aligned(const std::vector<Row>& rows) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    text += fmt::format("{:<{}}", row[0], widths[0]);
+    for (size_t i = 1; i < row.size(); ++i) text += fmt::format("  {:>{}}", row[i], widths[i]);
+    text += "\n";
+  }
+  return text;
+}
+
+Json perplexity(const std::optional<double>& loss) { return loss ? Json(std::exp(*loss)) : Json(); }
+
+std::optional<double> loss_of(const std::optional<RunOutcome::Routed>& routed) {
+  return routed ? std::optional(routed->loss) : std::nullopt;
+}
+
+Json cluster_rate(const SystemRecord& system) {
+  return system.plan ? Json(system.plan->tokens_per_second) : Json();
+}
+
+Json seeds_of(const SystemRecord& system, const std::filesystem::path& folder) {
+  Json seeds = Json::array();
+  for (const TrainedRun& run : system.runs) {
+    seeds.push_back({{"seed", run.seed},
+                     {"perplexity", perplexity(loss_of(read_outcome(folder / run.run).best()))}});
+  }
+  return seeds;
+}
+
+Json result_of(const SystemRecord& system, const RunOutcome& outcome, const Experiment& experiment,
+               int64_t equal_tokens) {
+  const bool is_base = system.kind == "base";
+  const auto best = outcome.best();
+  return {{"id", system.id},
+          {"title", system.title},
+          {"experts", system.experts ? Json(*system.experts) : Json()},
+          {"words", system.words},
+          {"parameters", system.parameters},
+          {"active", system.active},
+          {"flops_per_token", system.flops_per_token},
+          {"learning_rate", system.learning_rate.value()},
+          {"steps", system.steps.value()},
+          {"tokens", outcome.tokens},
+          {"tokens_per_second",
+           static_cast<double>(experiment.tokens_per_step) / system.step_seconds.value()},
+          {"greedy_perplexity", perplexity(loss_of(outcome.greedy))},
+          {"priced_perplexity", is_base ? perplexity(loss_of(outcome.priced)) : Json()},
+          {"perplexity_at_equal_tokens", perplexity(outcome.loss_at(equal_tokens))},
+          {"busiest", best && system.experts ? Json(best->busiest) : Json()},
+          {"seeds", Json::array()},
+          {"plan", cluster_rate(system)}};
+}
+
+std::string number(const Json& value, int digits) {
+  return value.is_null() ? "" : fmt::format("{:.{}f}", value.get<double>(), digits);
+}
+
+std::string spread(const Json& system) {
+  std::vector<double> values;
+  for (const Json& seed : system["seeds"]) {
+    if (!seed["perplexity"].is_null()) values.push_back(seed["perplexity"].get<double>());
+  }
+  if (values.size() < 2) return "";
+  const auto count = static_cast<double>(values.size());
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return fmt::format("{}{}: {:.3f} +- {:.3f} over {} seeds\n", system["title"].get<std::string>(),
+                     system["experts"].is_null()
+                         ? ""
+                         : fmt::format(", {} experts", system["experts"].get<int64_t>()),
+                     mean, std::sqrt(squares / (count - 1)), values.size());
+}
+
+}  // namespace
+
+std::string planned_table(const Experiment& experiment) {
+  std::vector<Row> rows = {
+      {"system", "id", "experts", "parameters", "active", "FLOPs/token", "128 V100: tokens/s"}};
+  for (const SystemRecord& system : experiment.systems) {
+    const auto count = [](auto value) { return format_count(static_cast<double>(value)); };
+    std::string plan;
+    if (system.plan) {
+      plan = count(system.plan->tokens_per_second);
+      if (system.plan->workers != 128) plan += fmt::format(" (of {})", system.plan->workers);
+    }
+    rows.push_back({system.title, system.id, system.experts ? std::to_string(*system.experts) : "",
+                    count(system.parameters), count(system.active), count(system.flops_per_token),
+                    plan});
+  }
+  std::string text = aligned(rows);
+  for (const PanelRecord& panel : experiment.panels)
+    text += fmt::format("{}: {}\n", panel.title, fmt::join(panel.systems, ", "));
+  return text + fmt::format("{} systems, {} of training each, {}; about {} in all\n",
+                            experiment.systems.size(), format_duration(experiment.budget_seconds),
+                            experiment.rates > 1
+                                ? fmt::format("after sweeps of {} learning rates", experiment.rates)
+                                : fmt::format("at learning rate {:.3g}", experiment.middle_rate),
+                            format_duration(seconds_left(experiment)));
+}
+
+Json planned_json(const Experiment& experiment) {
+  Json out = {{"name", experiment.name},
+              {"title", experiment.title},
+              {"panels", Json::array()},
+              {"systems", Json::array()},
+              {"seconds", seconds_left(experiment)}};
+  for (const PanelRecord& panel : experiment.panels)
+    out["panels"].push_back({{"title", panel.title}, {"systems", panel.systems}});
+  for (const SystemRecord& system : experiment.systems) {
+    out["systems"].push_back({{"id", system.id},
+                              {"title", system.title},
+                              {"words", system.words},
+                              {"experts", system.experts ? Json(*system.experts) : Json()},
+                              {"parameters", system.parameters},
+                              {"active", system.active},
+                              {"flops_per_token", system.flops_per_token},
+                              {"plan", cluster_rate(system)}});
+  }
+  return out;
+}
+
+Json results_json(const Experiment& experiment, const std::filesystem::path& folder) {
+  std::vector<std::pair<const SystemRecord*, RunOutcome>> trained;
+  int64_t equal_tokens = 0;
+  for (const SystemRecord& system : experiment.systems) {
+    if (system.runs.empty()) continue;
+    trained.emplace_back(&system, read_outcome(folder / system.runs.front().run));
+    const int64_t tokens = trained.back().second.tokens;
+    equal_tokens = equal_tokens == 0 ? tokens : std::min(equal_tokens, tokens);
+  }
+  Json systems = Json::array();
+  for (const auto& [system, outcome] : trained) {
+    systems.push_back(result_of(*system, outcome, experiment, equal_tokens));
+    systems.back()["seeds"] = seeds_of(*system, folder);
+  }
+  return {{"equal_tokens", equal_tokens}, {"systems", systems}};
+}
+
+std::string results_table(const Json& results) {
+  const double equal = results["equal_tokens"].get<double>();
+  std::vector<Row> rows = {{"system", "experts", "perplexity", "priced",
+                            fmt::format("at {} tokens", format_count(equal)), "tokens/s",
+                            "busiest expert"}};
+  std::string seeds;
+  for (const Json& system : results["systems"]) {
+    rows.push_back(
+        {system["title"].get<std::string>(),
+         system["experts"].is_null() ? "" : std::to_string(system["experts"].get<int64_t>()),
+         number(system["greedy_perplexity"], 3), number(system["priced_perplexity"], 3),
+         number(system["perplexity_at_equal_tokens"], 3),
+         format_count(system["tokens_per_second"].get<double>()), number(system["busiest"], 2)});
+    seeds += spread(system);
+  }
+  return aligned(rows) + seeds;
+}
+
+}  // namespace ballast::cli
