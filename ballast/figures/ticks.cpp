@@ -59,7 +59,10 @@ std::vector<double> log_values(const Range& range, std::initializer_list<double>
 std::vector<Tick> log_ticks(const Range& range, int wanted) {
   const auto most = static_cast<int64_t>(wanted) + 2;
   std::vector<double> named = log_values(range, {1, 2, 5});
+
   if (std::ssize(named) > most) named = log_values(range, {1});
+  if (std::ssize(named) < 3) named = log_values(range, {1, 1.5, 2, 3, 4, 5, 7});
+
   if (std::ssize(named) < 3 && std::log10(range.high / range.low) < 1.3) {
     Range plain = range;
     plain.scale = Scale::kLinear;

@@ -29,8 +29,9 @@ struct Range {
 Range range_of(const std::vector<double>& values, Scale scale);
 
 // Round numbers within a range, about `wanted` of them with a text (at least two wherever two round
-// numbers lie within). On a logarithmic scale: 1, 2 and 5 times powers of ten, or powers alone, or,
-// where the range is within one of these, those of the linear scale.
+// numbers lie within). On a logarithmic scale: 1, 2 and 5 times powers of ten, or powers alone; in
+// a short range 1, 1.5, 2, 3, 4, 5 and 7 times; in one that holds few of these, those of the linear
+// scale.
 std::vector<Tick> ticks_of(const Range& range, int wanted);
 
 // A number for people: "0.05", "12.5", "3200", "12k", "4.5M"; not finite: "-". `step` is the

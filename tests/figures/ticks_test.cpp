@@ -37,7 +37,11 @@ TEST(Ticks, OfLogarithmicAxesAreRoundAndEvenlySpread) {
   EXPECT_THAT(texts({1, 1e4, Scale::kLog}, 5), ElementsAre("1", "10", "100", "1000", "10k"));
 }
 
-TEST(Ticks, OfAShortLogarithmicAxisAreThoseOfALinearOne) {
+TEST(Ticks, OfAShortLogarithmicAxisAreCloser) {
+  EXPECT_THAT(texts({35, 190, Scale::kLog}, 6), ElementsAre("40", "50", "70", "100", "150"));
+}
+
+TEST(Ticks, OfAVeryShortLogarithmicAxisAreThoseOfALinearOne) {
   EXPECT_THAT(texts({21, 29, Scale::kLog}, 4), ElementsAre("22", "24", "26", "28"));
 }
 
