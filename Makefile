@@ -2,7 +2,7 @@
 PRESET ?= release
 BUILD := build/$(PRESET)
 JOBS ?= $(shell nproc)
-MAIN_JOB := ./$(BUILD)/ballast train --config configs/first_run.toml --workers 2
+MAIN_JOB := ./$(BUILD)/ballast train --config configs/first_run.toml --workers 2 --report
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build train test dist format tidy twin clean

@@ -11,10 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "ballast/model/model_size.h"
 #include "ballast/pages/results.h"
-#include "ballast/system/log.h"
 #include "cli/commands.h"
+#include "cli/report_page.h"
 
 namespace ballast::cli {
 namespace {
@@ -45,14 +44,9 @@ struct Options {
   bool json = false;
 };
 
-ModelCounts count_model(const Config& config) {
-  const ModelSize size = model_size(config);
-  return {static_cast<double>(size.total), static_cast<double>(size.active), size.flops_per_token};
-}
-
 fs::path report_folder(const Options& options) {
   if (!options.out.empty()) return options.out;
-  return options.paths.size() == 1 ? fs::path(options.paths.front()) / "report" : "report";
+  return options.paths.size() == 1 ? report_folder_of(options.paths.front()) : "report";
 }
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
@@ -108,13 +102,8 @@ void print_json(const Comparison& comparison, const WrittenReport& written) {
 }
 
 int report(const Options& options) {
-  const Comparison comparison =
-      read_comparison({options.paths.begin(), options.paths.end()}, count_model);
-  const WrittenReport written = write_report(comparison, report_folder(options));
-  if (!written.has_png)
-    log_warning(
-        "figures were written as SVG alone: PNG takes the program rsvg-convert (Debian: apt-get "
-        "install librsvg2-bin)");
+  const auto [comparison, written] =
+      write_report_of({options.paths.begin(), options.paths.end()}, report_folder(options));
   if (options.json)
     print_json(comparison, written);
   else

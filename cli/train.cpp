@@ -19,6 +19,7 @@
 #include "cli/commands.h"
 #include "cli/expert_table.h"
 #include "cli/knob_options.h"
+#include "cli/report_page.h"
 #include "cli/workers.h"
 
 namespace ballast::cli {
@@ -47,7 +48,7 @@ Examples
 
 JSON keys (--json): run, checkpoint, finished, step, tokens, seconds, parameters, skipped, loss,
   valid_loss, valid_perplexity, valid_tokens, greedy_perplexity, priced_perplexity (of BASE models),
-  floor_per_token, floor_per_byte (nats), sample; null where there is none.
+  floor_per_token, floor_per_byte (nats), sample, report (its page); null where there is none.
 The run directory: config.toml, run.json, metrics.jsonl, samples.txt, tensorboard/, checkpoints/,
   tokenizer/. docs/file_formats.md describes each.
 )";
@@ -57,7 +58,7 @@ struct Options {
   std::string run, resume = "never", max_time, initial_weights;
   WorkerOptions workers;
   std::vector<std::string> data;
-  bool print_config = false, json = false;
+  bool print_config = false, json = false, report = false;
 };
 
 // runs/NAME, or runs/NAME-2 and so on: the first that is not there yet. NAME is the config file's,
@@ -105,7 +106,18 @@ const Evaluation* evaluation_of(const TrainSummary& s, RoutingMode mode) {
   return s.validation->other ? &*s.validation->other : nullptr;
 }
 
-void print_json(const TrainSummary& s) {
+// The page of `ballast report`; empty: there is none. A run that is trained is not failed by it.
+std::filesystem::path page_of(const TrainSummary& summary) {
+  if (!summary.finished) return {};
+  try {
+    return write_report_of({summary.run}, report_folder_of(summary.run)).written.page;
+  } catch (const std::exception& error) {
+    log_warning("no report was written: {}", error.what());
+    return {};
+  }
+}
+
+void print_json(const TrainSummary& s, const std::filesystem::path& page) {
   nlohmann::ordered_json out = {
       {"run", s.run.string()},
       {"checkpoint", s.checkpoint.string()},
@@ -131,10 +143,11 @@ void print_json(const TrainSummary& s) {
   out["floor_per_token"] = optional(s.floor_per_token);
   out["floor_per_byte"] = optional(s.floor_per_byte);
   out["sample"] = s.sample;
+  out["report"] = page.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(page.string());
   fmt::print("{}\n", out.dump(2));
 }
 
-void print_summary(const TrainSummary& s) {
+void print_summary(const TrainSummary& s, const std::filesystem::path& page) {
   fmt::print("\n{} after {} steps, {} tokens, {}\n", s.finished ? "Done" : "Stopped", s.step,
              format_count(static_cast<double>(s.tokens)), format_duration(s.seconds));
   if (s.validation)
@@ -158,6 +171,7 @@ void print_summary(const TrainSummary& s) {
   if (s.skipped > 0) fmt::print("  skipped steps          {}\n", s.skipped);
   fmt::print("  run directory          {}\n  newest checkpoint      {}\n", s.run.string(),
              s.checkpoint.string());
+  if (!page.empty()) fmt::print("  report                 {}\n", page.string());
   if (s.validation && !s.validation->result.experts.empty()) {
     const std::filesystem::path tokenizer = tokenizer_folder_of(s.run);
     fmt::print(
@@ -170,6 +184,7 @@ void print_summary(const TrainSummary& s) {
     fmt::print("  ballast train --run {} --resume auto{}\n", s.run.string(),
                s.workers > 1 ? fmt::format(" --workers {}", s.workers) : "");
   }
+  if (page.empty()) fmt::print("  ballast report {}\n", s.run.string());
   fmt::print("  ballast generate {0}\n  ballast eval {0}\n  tensorboard --logdir {0}/tensorboard\n",
              s.run.string());
 }
@@ -191,7 +206,9 @@ int run(const Options& options) {
     check_agreement(workers, given, {"start"});
     request.run = gather_texts(workers, request.run.string(), {"run directory"}).front();
     const TrainSummary summary = train(request, world);
-    if (workers.rank() == 0) options.json ? print_json(summary) : print_summary(summary);
+    if (workers.rank() != 0) return 0;
+    const std::filesystem::path page = options.report ? page_of(summary) : "";
+    options.json ? print_json(summary, page) : print_summary(summary, page);
     return 0;
   });
 }
@@ -223,6 +240,9 @@ void add_train(CLI::App& app, Action& chosen) {
   add_worker_options(*command, options->workers);
   command->add_option("--max-time", options->max_time, "short for --training.max_time")
       ->type_name("TIME");
+  command->add_flag(
+      "--report", options->report,
+      "when training is finished, write a page with figures, as `ballast report` does");
   command->add_flag("--print-config", options->print_config,
                     "print the resolved configuration as TOML and stop");
   command->add_flag("--json", options->json, "print the result as one JSON object on stdout");

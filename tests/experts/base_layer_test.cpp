@@ -69,6 +69,13 @@ TEST(BaseLayer, PricedRoutingSubtractsThePrices) {
   EXPECT_LE((y - plain_layer(l, h, expert, embeddings_of(l))).abs().max().item<double>(), 1e-12);
 }
 
+TEST(BaseLayer, ShufflesWhatIsCutIntoGroups) {
+  const Layer one({.groups = 1}, lone_worker()), two({.groups = 2}, lone_worker());
+  EXPECT_FALSE(one.layer.router().shuffles(one.routing()));
+  EXPECT_TRUE(two.layer.router().shuffles(two.routing()));
+  EXPECT_FALSE(two.layer.router().shuffles({.mode = RoutingMode::kGreedy}));
+}
+
 // Whatever the shuffle and the groups, the result is the formula with the assignment that was made.
 TEST(BaseLayer, BalancedRoutingIsThePapersFormula) {
   for (const test::LayerShape& shape : {test::LayerShape{},
