@@ -102,12 +102,12 @@ System system_of_record(const json& record) {
   system.flops_per_token = number_in(record, "flops_per_token");
   system.learning_rate = number_in(record, "learning_rate");
   system.status = text_in(record, "status");
-  system.planned = planned_rate(record.value("plan", json()));
+  system.planned = planned_rate(field_in(record, "plan"));
   for (const json& point : list_in(record, "sweep"))
     system.sweep.push_back(
         {number_in(point, "learning_rate"), number_in(point, "steps"), number_in(point, "loss")});
-  if (const auto knobs = record.find("knobs"); knobs != record.end() && knobs->is_object()) {
-    for (const auto& [name, value] : knobs->items())
+  if (const json& knobs = field_in(record, "knobs"); knobs.is_object()) {
+    for (const auto& [name, value] : knobs.items())
       system.knobs.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
   }
   return system;
@@ -130,7 +130,7 @@ void add_facts(Comparison& comparison, const json& file) {
   if (const int64_t workers = count_in(file, "workers"); workers > 0)
     fact("workers", fmt::format("{}", workers));
   fact("data", text_in(file, "data"));
-  fact("machine", machine_in_words(file.value("hardware", json::object())));
+  fact("machine", machine_in_words(field_in(file, "hardware")));
   fact("program", text_in(file, "program_version"));
 }
 

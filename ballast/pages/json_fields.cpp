@@ -32,6 +32,12 @@ std::string text_in(const nlohmann::json& record, const char* key) {
   return value != nullptr && value->is_string() ? value->get<std::string>() : "";
 }
 
+const nlohmann::json& field_in(const nlohmann::json& record, const char* key) {
+  static const nlohmann::json kNull;
+  const nlohmann::json* value = find(record, key);
+  return value != nullptr ? *value : kNull;
+}
+
 const nlohmann::json& list_in(const nlohmann::json& record, const char* key) {
   static const nlohmann::json kEmpty = nlohmann::json::array();
   const nlohmann::json* value = find(record, key);

@@ -14,6 +14,8 @@ namespace ballast {
 double number_in(const nlohmann::json& record, const char* key);     // NaN
 int64_t count_in(const nlohmann::json& record, const char* key);     // 0
 std::string text_in(const nlohmann::json& record, const char* key);  // empty
+// The value, or null.
+const nlohmann::json& field_in(const nlohmann::json& record, const char* key);
 // The list, or an empty one.
 const nlohmann::json& list_in(const nlohmann::json& record, const char* key);
 std::vector<double> numbers_in(const nlohmann::json& record, const char* key);

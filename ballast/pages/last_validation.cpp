@@ -98,7 +98,7 @@ LastValidation read_validation(const std::filesystem::path& path) {
   record.step = count_in(file, "step");
   record.tokens = number_in(file, "tokens");
   record.floor = number_in(file, "floor_per_token");
-  record.whole_split = file.value("whole_split", json()) == true;
+  record.whole_split = field_in(file, "whole_split") == true;
   for (const json& routing : list_in(file, "routings"))
     record.routings.push_back(read_routing(routing));
   return record;
@@ -114,11 +114,11 @@ LastValidation validation_of_metrics(const json& record, const std::string& rout
   main.loss = number_in(record, "valid_loss");
   main.domains = read_domains(list_in(record, "domains"));
   main.layers = layers_of_metrics(record);
-  if (const auto other = record.find("other_routing"); other != record.end()) {
+  if (const json& other = field_in(record, "other_routing"); other.is_object()) {
     RoutingUse& second = validation.routings.emplace_back();
-    second.routing = text_in(*other, "routing");
-    second.loss = number_in(*other, "loss");
-    second.layers = layers_of_metrics(*other);
+    second.routing = text_in(other, "routing");
+    second.loss = number_in(other, "loss");
+    second.layers = layers_of_metrics(other);
   }
   return validation;
 }

@@ -6,7 +6,6 @@
 #include "ballast/system/file.h"
 
 namespace ballast {
-namespace {
 
 Page make_page(const Comparison& comparison) {
   Page page(comparison.title);
@@ -21,8 +20,6 @@ Page make_page(const Comparison& comparison) {
   add_records(page, comparison);
   return page;
 }
-
-}  // namespace
 
 WrittenReport write_report(const Comparison& comparison, const fs::path& folder) {
   const Page page = make_page(comparison);

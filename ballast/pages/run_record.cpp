@@ -51,10 +51,9 @@ void read_starts(RunRecord& run) {
     std::vector<std::string> words;
     for (const json& word : list_in(start, "command_line"))
       words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
-    run.starts.push_back({count_in(start, "step"), text_in(start, "time"),
-                          text_in(start, "program_version"),
-                          fmt::format("{}", fmt::join(words, " ")),
-                          machine_in_words(start.value("hardware", json::object()))});
+    run.starts.push_back(
+        {count_in(start, "step"), text_in(start, "time"), text_in(start, "program_version"),
+         fmt::format("{}", fmt::join(words, " ")), machine_in_words(field_in(start, "hardware"))});
   }
 }
 
@@ -75,8 +74,8 @@ StepRecord step_of(const json& record) {
                            .dropped_share = number_in(layer, "dropped_share"),
                            .passed_share = number_in(layer, "passed_share"),
                            .balance_loss = number_in(layer, "balance_loss")});
-  if (const auto parts = record.find("parts"); parts != record.end() && parts->is_object()) {
-    for (const auto& [name, seconds] : parts->items()) {
+  if (const json& parts = field_in(record, "parts"); parts.is_object()) {
+    for (const auto& [name, seconds] : parts.items()) {
       if (seconds.is_number()) step.parts[name] = seconds.get<double>();
     }
   }

@@ -6,7 +6,10 @@
 
 namespace ballast {
 
-// The sections of a report, in their order. Each says so in place of its figure if what it needs is
+// The page of a report: all sections in their order.
+Page make_page(const Comparison& comparison);
+
+// The sections. Each says so in place of its figure if what it needs is
 // not there; those that a comparison has no use for (experts of dense models, sweeps of single
 // runs) add nothing.
 
