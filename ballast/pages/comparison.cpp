@@ -113,6 +113,21 @@ System system_of_record(const json& record) {
   return system;
 }
 
+// Of runs that shared their hardware with others the clock tells nothing: a step took what it took
+// when it was measured alone, by part too where that is known.
+void retime(RunRecord& run, double step_seconds, const std::map<std::string, double>& parts) {
+  double before = 0;
+  for (StepRecord& step : run.steps) {
+    step.seconds = static_cast<double>(step.step) * step_seconds;
+    step.tokens_per_second = (step.tokens - before) / step_seconds;
+    before = step.tokens;
+    if (!step.parts.empty()) step.parts = parts;
+    for (LayerStep& layer : step.layers) layer.assign_seconds = layer.exchange_seconds = kUnknown;
+  }
+  for (ValidationPoint& point : run.validations)
+    point.seconds = static_cast<double>(point.step) * step_seconds;
+}
+
 // The runs that are there: of an experiment that goes on, later ones are not.
 void add_runs(System& system, const json& record, const fs::path& folder) {
   for (const json& one : list_in(record, "runs")) {
@@ -129,6 +144,10 @@ void add_facts(Comparison& comparison, const json& file) {
     fact("training time of each system", format_duration(budget));
   if (const int64_t workers = count_in(file, "workers"); workers > 0)
     fact("workers", fmt::format("{}", workers));
+  if (const int64_t at_once = count_in(file, "at_once"); at_once > 1)
+    fact("trained side by side", fmt::format("{}; times are steps times the time of a step, "
+                                             "measured alone before",
+                                             at_once));
   fact("data", text_in(file, "data"));
   fact("machine", machine_in_words(field_in(file, "hardware")));
   fact("program", text_in(file, "program_version"));
@@ -140,6 +159,11 @@ void add_experiment(Comparison& comparison, const fs::path& folder) {
   for (const json& record : list_in(file, "systems")) {
     System system = system_of_record(record);
     add_runs(system, record, folder);
+    const double step_seconds = number_in(record, "step_seconds");
+    if (count_in(file, "at_once") > 1 && step_seconds > 0) {
+      for (RunRecord& run : system.runs)
+        retime(run, step_seconds, named_numbers_in(record, "step_parts"));
+    }
     if (!system.is_trained())
       comparison.notes.push_back(fmt::format("{}: {} so far, not trained", system.words,
                                              system.status.empty() ? "planned" : system.status));

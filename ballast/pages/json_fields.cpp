@@ -51,4 +51,14 @@ std::vector<double> numbers_in(const nlohmann::json& record, const char* key) {
   return numbers;
 }
 
+std::map<std::string, double> named_numbers_in(const nlohmann::json& record, const char* key) {
+  std::map<std::string, double> numbers;
+  const nlohmann::json& object = field_in(record, key);
+  if (!object.is_object()) return numbers;
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_number()) numbers[name] = value.get<double>();
+  }
+  return numbers;
+}
+
 }  // namespace ballast

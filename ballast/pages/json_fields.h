@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -19,5 +20,7 @@ const nlohmann::json& field_in(const nlohmann::json& record, const char* key);
 // The list, or an empty one.
 const nlohmann::json& list_in(const nlohmann::json& record, const char* key);
 std::vector<double> numbers_in(const nlohmann::json& record, const char* key);
+// The numbers of an object by their names; others are left out.
+std::map<std::string, double> named_numbers_in(const nlohmann::json& record, const char* key);
 
 }  // namespace ballast

@@ -109,6 +109,9 @@ std::string first_to_last(const System& system) {
   const Series series = perplexity_series(system, Against::kTokens, 1);
   if (series.points.empty()) return "";
   const Point &first = series.points.front(), &last = series.points.back();
+  if (series.points.size() == 1)
+    return fmt::format("Validation perplexity is {} after {} tokens", perplexity_text(last.y),
+                       count_text(last.x));
   return fmt::format("Validation perplexity goes from {} after {} tokens to {} after {}",
                      perplexity_text(first.y), count_text(first.x), perplexity_text(last.y),
                      count_text(last.x));

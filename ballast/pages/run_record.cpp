@@ -74,11 +74,7 @@ StepRecord step_of(const json& record) {
                            .dropped_share = number_in(layer, "dropped_share"),
                            .passed_share = number_in(layer, "passed_share"),
                            .balance_loss = number_in(layer, "balance_loss")});
-  if (const json& parts = field_in(record, "parts"); parts.is_object()) {
-    for (const auto& [name, seconds] : parts.items()) {
-      if (seconds.is_number()) step.parts[name] = seconds.get<double>();
-    }
-  }
+  step.parts = named_numbers_in(record, "parts");
   return step;
 }
 

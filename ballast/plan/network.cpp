@@ -21,11 +21,11 @@ std::vector<Network> all_networks() {
           {"ethernet", 8, 2.5e9, 50e-6, kMachineLatency}};
 }
 
-double steps_of_ring(const WorkerGroup& group) {
+double steps_of_ring(const GroupOnNetwork& group) {
   return 2 * static_cast<double>(group.size - 1) / static_cast<double>(group.size);
 }
 
-bool leaves_machine(const WorkerGroup& group) { return group.size > group.in_machine; }
+bool leaves_machine(const GroupOnNetwork& group) { return group.size > group.in_machine; }
 
 }  // namespace
 
@@ -42,11 +42,11 @@ Network find_network(const std::string& name) {
   fail("--network: there is no \"{}\"; want one of {}", name, fmt::join(network_names(), ", "));
 }
 
-double Wires::link(const WorkerGroup& group) const {
+double Wires::link(const GroupOnNetwork& group) const {
   return std::min(link_bandwidth, static_cast<double>(group.in_machine - 1) * pair_bandwidth);
 }
 
-double Wires::all_reduce(double bytes, const WorkerGroup& group) const {
+double Wires::all_reduce(double bytes, const GroupOnNetwork& group) const {
   if (group.size == 1) return 0;
   const double hops = 2 * std::log2(static_cast<double>(group.size));
   const double sent = steps_of_ring(group) * bytes;
@@ -56,7 +56,7 @@ double Wires::all_reduce(double bytes, const WorkerGroup& group) const {
          hops * network.latency;
 }
 
-double Wires::all_to_all(double bytes, const WorkerGroup& group) const {
+double Wires::all_to_all(double bytes, const GroupOnNetwork& group) const {
   const auto size = static_cast<double>(group.size), here = static_cast<double>(group.in_machine);
   const double within =
       here > 1 ? bytes * (here - 1) / size / link(group) + (here - 1) * network.machine_latency : 0;
@@ -65,7 +65,7 @@ double Wires::all_to_all(double bytes, const WorkerGroup& group) const {
   return within + out / network.bandwidth + (size - here) * network.latency;
 }
 
-double Wires::all_gather(double bytes, const WorkerGroup& group) const {
+double Wires::all_gather(double bytes, const GroupOnNetwork& group) const {
   if (group.size == 1) return 0;
   const auto others = static_cast<double>(group.size - 1);
   if (!leaves_machine(group))

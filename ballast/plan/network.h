@@ -25,7 +25,7 @@ std::vector<std::string> network_names();
 Network find_network(const std::string& name);  // UserError lists the names
 
 // Some of all workers that act together.
-struct WorkerGroup {
+struct GroupOnNetwork {
   int64_t size = 1;
   int64_t in_machine = 1;    // of them, in each machine
   int64_t side_by_side = 1;  // such groups that send through one machine's adapter at once
@@ -38,15 +38,15 @@ struct Wires {
   double pair_bandwidth = 0;  // to one of them
 
   // A ring: 2 (n - 1) / n of the bytes through each worker's slowest way.
-  double all_reduce(double bytes, const WorkerGroup& group) const;
+  double all_reduce(double bytes, const GroupOnNetwork& group) const;
   // (n - 1) / n of them; those to other machines share the adapter.
-  double all_to_all(double bytes, const WorkerGroup& group) const;
+  double all_to_all(double bytes, const GroupOnNetwork& group) const;
   // Each worker gets the others' `bytes`.
-  double all_gather(double bytes, const WorkerGroup& group) const;
+  double all_gather(double bytes, const GroupOnNetwork& group) const;
 
  private:
   // Of a worker to those of its group in its machine.
-  double link(const WorkerGroup& group) const;
+  double link(const GroupOnNetwork& group) const;
 };
 
 }  // namespace ballast

@@ -16,7 +16,7 @@ namespace {
 double as_double(int64_t value) { return static_cast<double>(value); }
 
 struct Groups {
-  WorkerGroup everyone, shards, replicas;
+  GroupOnNetwork everyone, shards, replicas;
 };
 
 Groups groups_of(const LayoutShape& shape, const Network& network) {
@@ -40,7 +40,7 @@ double assignment_seconds(const LayoutShape& shape, const Cluster& cluster) {
   return shape.expert_layers * cluster.assignment_seconds.value_or(solver);
 }
 
-double all_to_all_seconds(const LayoutShape& shape, const Wires& wires, const WorkerGroup& all) {
+double all_to_all_seconds(const LayoutShape& shape, const Wires& wires, const GroupOnNetwork& all) {
   const ExpertsConfig& experts = shape.config.experts;
   if (experts.layers == 0 || shape.workers == 1) return 0;
   // To the experts and back, forward and backward; BASE layers shuffle before and after.
@@ -51,7 +51,8 @@ double all_to_all_seconds(const LayoutShape& shape, const Wires& wires, const Wo
   return shape.expert_layers * (exchange + shuffle);
 }
 
-double shard_sum_seconds(const LayoutShape& shape, const Wires& wires, const WorkerGroup& shards) {
+double shard_sum_seconds(const LayoutShape& shape, const Wires& wires,
+                         const GroupOnNetwork& shards) {
   if (shape.shards == 1) return 0;
   const double row = shape.width * shape.number;
   // Each attention and feed-forward has one forward and one backward; embedding and loss one each.
@@ -61,7 +62,7 @@ double shard_sum_seconds(const LayoutShape& shape, const Wires& wires, const Wor
 }
 
 double gradient_sum_seconds(const LayoutShape& shape, const Wires& wires,
-                            const WorkerGroup& replicas) {
+                            const GroupOnNetwork& replicas) {
   const double buckets = shape.blocks + 1;
   const double bytes = (shape.parameters - shape.expert_parameters) * shape.number;
   return buckets * wires.all_reduce(bytes / buckets, replicas);

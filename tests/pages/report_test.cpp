@@ -133,6 +133,38 @@ TEST(Report, AnExperimentThatGoesOnShowsWhatIsThere) {
   EXPECT_THAT(page, HasSubstr("diverged"));
 }
 
+// Their own clocks told 1 s a step, as they shared the hardware; alone a step took 0.25 s.
+TEST(Report, SystemsTrainedSideBySideHaveTheTimesMeasuredAlone) {
+  const TemporaryFolder folder;
+  write_short_run(folder / "runs/dense-s1", 2);
+  const auto read = [&](int at_once) {
+    write_text_atomically(folder / "experiment.json",
+                          fmt::format(R"({{"format": "ballast-experiment", "version": 1,
+      "at_once": {}, "panels": [{{"title": "", "systems": ["dense"]}}],
+      "systems": [{{"id": "dense", "step_seconds": 0.25, "step_parts": {{"attention": 0.125}},
+                   "runs": [{{"seed": 1, "run": "runs/dense-s1"}}], "status": "trained"}}]}})",
+                                      at_once));
+    return read_comparison({folder.path()}, no_counts);
+  };
+  const Comparison alone = read(1), shared = read(3);
+  const RunRecord &own = alone.systems[0].runs[0], &timed = shared.systems[0].runs[0];
+  EXPECT_EQ(own.seconds(), 4);
+  EXPECT_EQ(own.steps[3].tokens_per_second, 100);
+  EXPECT_EQ(timed.seconds(), 1);
+  EXPECT_EQ(timed.validations[1].seconds, 0.5);
+  EXPECT_EQ(timed.steps[3].tokens_per_second, 400);
+  EXPECT_THAT(shared.facts, Contains(HasSubstr("side by side: 3")));
+  EXPECT_THAT(alone.facts, Not(Contains(HasSubstr("side by side"))));
+}
+
+TEST(Report, OneValidationIsNoCourse) {
+  const TemporaryFolder folder;
+  write_run(folder / "run", "[model]\nvocabulary = 300\n[training]\nsteps = 1\n");
+  write_text_atomically(folder / "run/metrics.jsonl", step_line(1, 3) + validation_line(1, 3));
+  EXPECT_THAT(page_of(folder, {folder / "run"}),
+              HasSubstr("Validation perplexity is 20.09 after 100 tokens."));
+}
+
 TEST(Report, FiguresLieBesideThePage) {
   const TemporaryFolder folder;
   write_short_run(folder / "run", 2);

@@ -19,45 +19,45 @@ const Wires kWires{.network = {.name = "slow",
                    .pair_bandwidth = 400};
 
 TEST(Wires, ALoneWorkerSendsNothing) {
-  const WorkerGroup alone{.size = 1, .in_machine = 1};
+  const GroupOnNetwork alone{.size = 1, .in_machine = 1};
   EXPECT_EQ(kWires.all_reduce(1e9, alone), 0);
   EXPECT_EQ(kWires.all_to_all(1e9, alone), 0);
   EXPECT_EQ(kWires.all_gather(1e9, alone), 0);
 }
 
 TEST(Wires, ARingWithinAMachineUsesItsLinks) {
-  const WorkerGroup group{.size = 4, .in_machine = 4};
+  const GroupOnNetwork group{.size = 4, .in_machine = 4};
   EXPECT_DOUBLE_EQ(kWires.all_reduce(2000, group), 2 * 0.75 * 2000 / 1000 + 2 * 2 * 0.1);
 }
 
 TEST(Wires, TwoNeighboursHaveOnlyTheLinksBetweenThem) {
-  const WorkerGroup pair{.size = 2, .in_machine = 2};
+  const GroupOnNetwork pair{.size = 2, .in_machine = 2};
   EXPECT_DOUBLE_EQ(kWires.all_reduce(2000, pair), 2000.0 / 400 + 2 * 0.1);
   EXPECT_DOUBLE_EQ(kWires.all_gather(2000, pair), 2000.0 / 400 + 0.1);
 }
 
 TEST(Wires, ARingCrossesTheAdapterOnceHoweverManyOfAMachineAreInIt) {
-  const WorkerGroup one{.size = 8, .in_machine = 1}, four{.size = 8, .in_machine = 4};
+  const GroupOnNetwork one{.size = 8, .in_machine = 1}, four{.size = 8, .in_machine = 4};
   EXPECT_DOUBLE_EQ(kWires.all_reduce(400, four), 2 * 7.0 / 8 * 400 / 100 + 2 * 3 * 1);
   EXPECT_DOUBLE_EQ(kWires.all_reduce(400, one), kWires.all_reduce(400, four));
 }
 
 TEST(Wires, RingsSideBySideShareTheAdapter) {
-  const WorkerGroup one{.size = 8, .in_machine = 4, .side_by_side = 1};
-  const WorkerGroup two{.size = 8, .in_machine = 4, .side_by_side = 2};
+  const GroupOnNetwork one{.size = 8, .in_machine = 4, .side_by_side = 1};
+  const GroupOnNetwork two{.size = 8, .in_machine = 4, .side_by_side = 2};
   const double latency = 2 * 3 * 1;
   EXPECT_DOUBLE_EQ(kWires.all_reduce(400, two) - latency,
                    2 * (kWires.all_reduce(400, one) - latency));
 }
 
 TEST(Wires, AllToAllSharesTheAdapterAmongTheWorkersOfAMachine) {
-  const WorkerGroup group{.size = 8, .in_machine = 4};
+  const GroupOnNetwork group{.size = 8, .in_machine = 4};
   // 3/8 to neighbours, and of each of 4 workers 4/8 to other machines.
   EXPECT_DOUBLE_EQ(kWires.all_to_all(800, group), 300.0 / 1000 + 3 * 0.1 + 4 * 400.0 / 100 + 4 * 1);
 }
 
 TEST(Wires, MoreBandwidthAndLessLatencyAreNeverSlower) {
-  for (const WorkerGroup& group : {WorkerGroup{2, 2}, WorkerGroup{8, 4}, WorkerGroup{16, 1, 4}}) {
+  for (const GroupOnNetwork& group : {GroupOnNetwork{2, 2}, GroupOnNetwork{8, 4}, GroupOnNetwork{16, 1, 4}}) {
     for (const auto& change : {+[](Wires& wires) { wires.network.bandwidth *= 2; },
                                +[](Wires& wires) { wires.network.latency /= 2; },
                                +[](Wires& wires) { wires.link_bandwidth *= 2; },
