@@ -33,7 +33,8 @@ Every system of a comparison trains for the same time on the same data in the sa
   expert-size  BASE x1 with small, standard and large experts
   placement    BASE Top, x1, x3, x5
   routing      BASE, Sparsely Gated MoE, Switch: one layer of deep experts each
-  overview     dense, dense of equal FLOPs, BASE x1 and x3, Sparsely Gated MoE, Switch
+  overview     dense, dense of equal FLOPs, BASE x1, x3 and in place of feed-forwards, Sparsely Gated
+               MoE, Switch
   all          all of these, each model once
 First the steps of each are measured, alone; that fixes how many make the budget. Then learning rates are
 tried, each for a part of the steps, and each system trains with its best. docs/experiments.md tells more.
@@ -41,7 +42,7 @@ Stopped by Ctrl-C or killed, the same command goes on. A system that fails does 
 the same command tries it again.
 
 Examples
-  ballast experiment overview --experts 8 --budget 2m           on two cores: about 25 minutes
+  ballast experiment overview --experts 8 --budget 2m           on two cores: half an hour
   ballast experiment overview --experts 8 --budget 2m --dry-run what it would train, and how long
   ballast experiment dense --data data/mine --budget 1h --seeds 3
   ballast experiment sparse --model.width 512 --model.layers 8 --model.heads 8 --sublayers 6

@@ -105,7 +105,7 @@ class Conductor {
                            stage.seed,
                            stage.learning_rate,
                            system.step_seconds.value_or(0),
-                           validate_batches_of(experiment_)};
+                           validations_of(experiment_, place_.split_batches)};
     for (const auto& [key, value] : knobs_of(length)) knobs[key] = value;
     for (const auto& [key, value] : place_.given) knobs[key] = value;
     if (stage.purpose == RunPurpose::kMeasure)
@@ -151,6 +151,20 @@ class Conductor {
     save();
     log_info("    {}: perplexity {:.3f} after {} of training", stage.system,
              std::exp(outcome.best()->loss), format_duration(outcome.seconds));
+    warn_of_drift(stage, outcome);
+  }
+
+  // The budget is equal by the times that were measured; where they did not hold, that is told.
+  void warn_of_drift(const Stage& stage, const RunOutcome& outcome) {
+    constexpr double kMuch = 1.25;
+    const double expected =
+        static_cast<double>(stage.steps) * record_of(stage).step_seconds.value();
+    const double ratio = outcome.seconds / expected;
+    if (experiment_.at_once > 1 || (ratio < kMuch && ratio > 1 / kMuch)) return;
+    log_warning(
+        "the steps of {} took {:.2f} times as long as when they were measured: was "
+        "anything else running, then or now?",
+        stage.system, ratio);
   }
 
   void take_measured(const Stage& stage, int code) {

@@ -15,6 +15,7 @@ struct ExperimentPlace {
   // Knobs of the command line that each run gets in place of what its length would give it.
   std::map<std::string, std::string> given;
   double epochs_of_step = 0;  // what a step takes of the data
+  int64_t split_batches = 0;  // what its validation split has
 };
 
 struct ExperimentEnd {

@@ -127,6 +127,9 @@ void open_data(Config& config, ExperimentPlace& place, Preparing preparing) {
     }
     fit_vocabulary(config.model, data);
     place.epochs_of_step = epochs_of_step(data, config);
+    const int64_t rows = config.training.batch / config.training.micro_steps;
+    place.split_batches =
+        static_cast<int64_t>(data.valid->size()) / (rows * config.model.context) + 1;
   }
   make_findable(config.data.train, prepared);
   make_findable(config.data.valid, prepared);

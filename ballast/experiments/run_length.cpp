@@ -11,10 +11,12 @@ namespace {
 
 constexpr int64_t kFewestSteps = 20;
 constexpr double kWarmupShare = 0.05;
-constexpr int64_t kUsualSteps = 400, kValidations = 20, kStepLines = 100;
+constexpr int64_t kUsualSteps = 400, kStepLines = 100;
+constexpr int64_t kMostValidations = 20, kFewestValidations = 8;
 constexpr double kSecondsBetweenCheckpoints = 180;
-// Of a run's time, for all validations along the way; a step costs three times its forward pass.
-constexpr double kValidationShare = 0.1, kForwardShare = 1.0 / 3;
+// Of the steps of a run, for its validations: as far as there can be fewer, and at most.
+constexpr double kValidationShare = 0.3, kMostValidationShare = 1;
+constexpr double kForwardShare = 1.0 / 3;  // a step costs three times its forward pass
 
 int64_t share_of(double share, int64_t steps) {
   return std::max<int64_t>(1, std::llround(share * static_cast<double>(steps)));
@@ -46,12 +48,18 @@ void fix_steps(Experiment& experiment, double epochs_of_step) {
 
 int64_t sweep_steps(int64_t steps) { return std::max(kFewestSteps, share_of(kSweepShare, steps)); }
 
-int64_t validate_batches_of(const Experiment& experiment) {
+Validations validations_of(const Experiment& experiment, int64_t split_batches) {
   int64_t fewest = 0;
   for (const SystemRecord& system : experiment.systems) {
     if (system.steps) fewest = fewest == 0 ? *system.steps : std::min(fewest, *system.steps);
   }
-  return share_of(kValidationShare / kForwardShare / kValidations, fewest);
+  const auto steps = static_cast<double>(fewest);
+  const double one = kForwardShare * static_cast<double>(std::max<int64_t>(1, split_batches));
+  const int64_t times = std::clamp(static_cast<int64_t>(kValidationShare * steps / one),
+                                   kFewestValidations, kMostValidations);
+  if (static_cast<double>(times) * one <= kMostValidationShare * steps) return {times, 0};
+  return {times,
+          share_of(kMostValidationShare / kForwardShare / static_cast<double>(times), fewest)};
 }
 
 std::map<std::string, std::string> knobs_of(const RunLength& length) {
@@ -69,9 +77,10 @@ std::map<std::string, std::string> knobs_of(const RunLength& length) {
       {"training.sample_tokens", "0"},
       {"optimizer.learning_rate", fmt::format("{}", length.learning_rate)},
       {"optimizer.warmup_steps", std::to_string(share_of(kWarmupShare, steps))},
-      {"training.validate_batches", std::to_string(length.validate_batches)},
+      {"training.validate_batches", std::to_string(length.validations.batches)},
       {"training.validate_every",
-       std::to_string(is_training ? share_of(1.0 / kValidations, steps) : 0)},
+       std::to_string(
+           is_training ? share_of(1.0 / static_cast<double>(length.validations.times), steps) : 0)},
       {"checkpoint.every", std::to_string(checkpoint_every)},
       {"checkpoint.keep_last", "1"}};
   if (is_training) knobs.emplace("training.last_validate_batches", std::to_string(0));

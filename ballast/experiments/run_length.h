@@ -24,18 +24,22 @@ int64_t sweep_steps(int64_t steps);
 // What a run is for.
 enum class RunPurpose { kMeasure, kSweep, kTrain };
 
+// Validations along the way, and the batches of each; 0: the whole split.
+struct Validations {
+  int64_t times = 20, batches = 0;
+};
+// The same for all systems, on the whole split where that takes no longer than the shortest run's
+// steps; less often where it takes a good part of them. `split_batches`: the whole split's.
+Validations validations_of(const Experiment& experiment, int64_t split_batches);
+
 struct RunLength {
   RunPurpose purpose = RunPurpose::kTrain;
   int64_t steps = 0, seed = 1;
   double learning_rate = 0, step_seconds = 0;
-  int64_t validate_batches = 1;
+  Validations validations = {};
 };
-// The knobs that depend on how long a run is: warm-up, validations (about 20, and the whole split
-// at the end), step lines, checkpoints (every few minutes).
+// The knobs that depend on how long a run is: warm-up, validations (of a sweep one at its end, of
+// training the last on the whole split), step lines, checkpoints (every few minutes).
 std::map<std::string, std::string> knobs_of(const RunLength& length);
-
-// Batches of the validations along the way, the same windows for all systems: few enough that
-// even the slowest spends little time on them.
-int64_t validate_batches_of(const Experiment& experiment);
 
 }  // namespace ballast

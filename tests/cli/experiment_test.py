@@ -75,8 +75,8 @@ class WholeExperiments(ExperimentTest):
         self.assertAlmostEqual(max(rates), system["learning_rate"], delta=0.1 * system["learning_rate"])
         self.assertLess(rates[-1], 0.1 * max(rates), "the decay ends with the run")
         validations = [line for line in self.records(run) if "valid_loss" in line]
-        self.assertIn(len(validations), range(15, 32))
-        self.assertGreater(validations[-1]["valid_tokens"], validations[0]["valid_tokens"], "the last one is of the whole split")
+        self.assertIn(len(validations), range(8, 32))
+        self.assertEqual(len({line["valid_tokens"] for line in validations}), 1, "all are of the whole split")
 
     def test_two_workers_train_the_larger_model_divided(self):
         self.run_well("experiment", "dense", *TINY, "--systems", "dense-x2", "--budget", "1s", "--rates", 1, "--workers", 2, "--out", "x")
@@ -177,7 +177,7 @@ class Failures(ExperimentTest):
 class DryRuns(ExperimentTest):
     def test_it_lists_systems_and_time_and_makes_nothing(self):
         result = self.run_well("experiment", "overview", "--experts", 8, "--dry-run", "--budget", "2m")
-        for words in ["Dense, equal FLOPs", "base-x3-e8", "FLOPs/token", "6 systems, 2m00s of training each"]:
+        for words in ["Dense, equal FLOPs", "base-x3-e8", "FLOPs/token", "7 systems, 2m00s of training each"]:
             self.assertIn(words, result.stdout)
         planned = json.loads(self.run_well("experiment", "overview", "--experts", 8, "--dry-run", "--json").stdout)
         flops = {system["id"]: system["flops_per_token"] for system in planned["systems"]}

@@ -83,7 +83,7 @@ TEST(Steps, NothingIsFixedBeforeAnythingIsMeasured) {
 }
 
 TEST(Knobs, ATrainingRunDecaysValidatesAndSavesByItsLength) {
-  const auto knobs = knobs_of({RunPurpose::kTrain, 1000, 2, 5e-3, 0.1, 7});
+  const auto knobs = knobs_of({RunPurpose::kTrain, 1000, 2, 5e-3, 0.1, {20, 7}});
   EXPECT_EQ(knobs.at("training.steps"), "1000");
   EXPECT_EQ(knobs.at("training.seed"), "2");
   EXPECT_EQ(knobs.at("optimizer.learning_rate"), "0.005");
@@ -92,14 +92,20 @@ TEST(Knobs, ATrainingRunDecaysValidatesAndSavesByItsLength) {
   EXPECT_EQ(knobs.at("training.validate_batches"), "7");
   EXPECT_EQ(knobs.at("training.last_validate_batches"), "0");
   EXPECT_EQ(knobs.at("checkpoint.every"), "1801");
-  const auto swept = knobs_of({RunPurpose::kSweep, 100, 1, 5e-3, 0.1, 7});
+  const auto swept = knobs_of({RunPurpose::kSweep, 100, 1, 5e-3, 0.1, {20, 7}});
   EXPECT_EQ(swept.at("training.validate_every"), "0");
   EXPECT_EQ(swept.count("training.last_validate_batches"), 0);
 }
 
-TEST(Knobs, AllSystemsValidateOnTheSameBatches) {
-  // A tenth of the 500 steps' time, 20 times, at a third of a step's cost.
-  EXPECT_EQ(validate_batches_of(measured()), 8);
+TEST(Knobs, AllSystemsValidateAsOftenAsTheShortestRunCanBear) {
+  const auto of = [](int64_t batches) {  // the shortest run has 500 steps, a batch costs a third
+    const Validations found = validations_of(measured(), batches);
+    return std::pair(found.times, found.batches);
+  };
+  EXPECT_THAT(of(3), testing::Pair(20, 0));
+  EXPECT_THAT(of(30), testing::Pair(15, 0));
+  EXPECT_THAT(of(150), testing::Pair(8, 0));
+  EXPECT_THAT(of(1500), testing::Pair(8, 188)) << "not the whole split";
 }
 
 TEST(Sweep, TriesRatesAroundTheMiddleThenBeyondAnEdge) {
