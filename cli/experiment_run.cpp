@@ -103,6 +103,7 @@ class Conductor {
     const RunLength length{stage.purpose,
                            stage.steps,
                            stage.seed,
+                           system.steps.value_or(0),
                            stage.learning_rate,
                            system.step_seconds.value_or(0),
                            validations_of(experiment_, place_.split_batches)};
@@ -174,11 +175,12 @@ class Conductor {
     if (!is_over || stop_.requested()) return fail_or_stop(stage, code);
     if (!seconds && code == 0) return measure_few(stage);
     if (!seconds) return fail_or_stop(stage, code);
-    keep_measured(stage, *seconds);
+    keep_measured(stage, outcome);
   }
 
-  void keep_measured(const Stage& stage, double seconds) {
-    record_step_time(record_of(stage), seconds);
+  void keep_measured(const Stage& stage, const RunOutcome& outcome) {
+    const double seconds = outcome.usual_step_seconds().value();
+    record_step_time(record_of(stage), seconds, outcome.usual_step_parts());
     save();
     fs::remove_all(place_.folder / "measured");  // one is measured at a time
     log_info("    {}: {:.2f} ms a step, {} tokens/s", stage.system, 1e3 * seconds,
@@ -197,7 +199,7 @@ class Conductor {
     run_children({command}, watch, stop_);
     const RunOutcome outcome = read_outcome(place_.folder / stage.run);
     if (code != 0 || !outcome.usual_step_seconds()) return fail_or_stop(stage, code);
-    keep_measured(stage, *outcome.usual_step_seconds());
+    keep_measured(stage, outcome);
   }
 
   void take_swept(const Stage& stage, int code, const RunOutcome& outcome, bool is_done) {

@@ -45,6 +45,7 @@ Json json_of(const SystemRecord& system, int64_t tokens_per_step) {
               {"active", system.active},
               {"flops_per_token", system.flops_per_token},
               {"step_seconds", or_null(system.step_seconds)},
+              {"step_parts", system.step_parts},
               {"steps", or_null(system.steps)},
               {"tokens", system.steps ? Json(*system.steps * tokens_per_step) : Json()},
               {"sweep", Json::array()},
@@ -80,6 +81,7 @@ SystemRecord system_of(const Json& in) {
   system.active = in.at("active");
   system.flops_per_token = in.at("flops_per_token");
   system.step_seconds = optional_of<double>(in.at("step_seconds"));
+  system.step_parts = in.at("step_parts").get<std::map<std::string, double>>();
   system.steps = optional_of<int64_t>(in.at("steps"));
   for (const Json& rate : in.at("sweep")) {
     system.sweep.push_back(

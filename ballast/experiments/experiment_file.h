@@ -41,9 +41,10 @@ struct SystemRecord {
   std::map<std::string, std::string> knobs;  // what its runs are started with
   int64_t parameters = 0, active = 0;
   double flops_per_token = 0;
-  std::optional<double> step_seconds;  // measured, with nothing else running
-  std::optional<int64_t> steps;        // fixed once all are measured
-  std::vector<SweptRate> sweep;        // as far as it is done
+  std::optional<double> step_seconds;        // measured, with nothing else running
+  std::map<std::string, double> step_parts;  // of it, as metrics.jsonl names parts
+  std::optional<int64_t> steps;              // fixed once all are measured
+  std::vector<SweptRate> sweep;              // as far as it is done
   std::optional<double> learning_rate;
   std::vector<TrainedRun> runs;
   Progression status = Progression::kPlanned;

@@ -10,7 +10,6 @@ namespace ballast {
 namespace {
 
 constexpr int64_t kFewestSteps = 20;
-constexpr double kWarmupShare = 0.05;
 constexpr int64_t kUsualSteps = 400, kStepLines = 100;
 constexpr int64_t kMostValidations = 20, kFewestValidations = 8;
 constexpr double kSecondsBetweenCheckpoints = 180;
@@ -76,7 +75,8 @@ std::map<std::string, std::string> knobs_of(const RunLength& length) {
       {"training.log_every", std::to_string(share_of(1.0 / kStepLines, steps))},
       {"training.sample_tokens", "0"},
       {"optimizer.learning_rate", fmt::format("{}", length.learning_rate)},
-      {"optimizer.warmup_steps", std::to_string(share_of(kWarmupShare, steps))},
+      {"optimizer.warmup_steps",
+       std::to_string(share_of(kWarmupShare, std::max(steps, length.full_steps)))},
       {"training.validate_batches", std::to_string(length.validations.batches)},
       {"training.validate_every",
        std::to_string(

@@ -17,8 +17,9 @@ int64_t steps_within(double seconds, double step_seconds);
 // more than max_epochs times. `epochs_of_step`: what a step takes of the data.
 void fix_steps(Experiment& experiment, double epochs_of_step);
 
-// A sweep tries each learning rate with this share of a run's steps.
-constexpr double kSweepShare = 0.15;
+// A sweep tries each learning rate with this share of a run's steps, half of which is the run's own
+// warm-up: what a rate does early is what decides whether it diverges.
+constexpr double kSweepShare = 0.2, kWarmupShare = 0.1;
 int64_t sweep_steps(int64_t steps);
 
 // What a run is for.
@@ -35,6 +36,7 @@ Validations validations_of(const Experiment& experiment, int64_t split_batches);
 struct RunLength {
   RunPurpose purpose = RunPurpose::kTrain;
   int64_t steps = 0, seed = 1;
+  int64_t full_steps = 0;  // of the run that a sweep is for; 0: these are
   double learning_rate = 0, step_seconds = 0;
   Validations validations = {};
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <sstream>
 #include <string>
 
@@ -35,6 +36,7 @@ void add_step(RunOutcome& outcome, const json& record) {
   const int64_t tokens = record.value("tokens", int64_t{0});
   const double rate = record.value("tokens_per_second", 0.0);
   if (rate > 0) outcome.step_seconds.push_back(static_cast<double>(tokens - outcome.tokens) / rate);
+  if (record.contains("parts")) outcome.step_parts.push_back(record.at("parts"));
   outcome.tokens = tokens;
   outcome.was_skipped = record.contains("skip_reason");
 }
@@ -67,6 +69,16 @@ std::optional<double> RunOutcome::loss_at(int64_t at) const {
   const double share =
       static_cast<double>(at - before.tokens) / static_cast<double>(after->tokens - before.tokens);
   return before.loss + share * (after->loss - before.loss);
+}
+
+std::map<std::string, double> RunOutcome::usual_step_parts() const {
+  std::map<std::string, double> means;
+  const std::span usual = std::span(step_parts).subspan(step_parts.size() / 3);
+  for (const auto& parts : usual) {
+    for (const auto& [name, seconds] : parts)
+      means[name] += seconds / static_cast<double>(usual.size());
+  }
+  return means;
 }
 
 std::optional<double> RunOutcome::usual_step_seconds() const {

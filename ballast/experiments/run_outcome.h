@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace ballast {
@@ -22,8 +24,10 @@ struct RunOutcome {
   int64_t step = 0;  // the last one
   double seconds = 0;
   int64_t tokens = 0;
-  bool was_skipped = false;              // the last step did not move the weights
-  std::vector<double> step_seconds;      // of each step
+  bool was_skipped = false;          // the last step did not move the weights
+  std::vector<double> step_seconds;  // of each step
+  // Of steps that told them: seconds by part.
+  std::vector<std::map<std::string, double>> step_parts;
   std::vector<Point> validations;        // finite ones, in their order
   std::optional<Routed> greedy, priced;  // of the last validation; a dense model's is `greedy`
 
@@ -33,6 +37,8 @@ struct RunOutcome {
   std::optional<double> loss_at(int64_t tokens) const;
   // A step's time once it runs as it will: the median, without the first steps. None: too few.
   std::optional<double> usual_step_seconds() const;
+  // Seconds of its parts: means, without the first steps that told them. Empty: none did.
+  std::map<std::string, double> usual_step_parts() const;
 };
 
 // A folder without metrics.jsonl gives an outcome of 0 steps.

@@ -86,8 +86,10 @@ std::vector<Stage> next_stages(const Experiment& experiment, const std::set<std:
   return stages;
 }
 
-void record_step_time(SystemRecord& system, double step_seconds) {
+void record_step_time(SystemRecord& system, double step_seconds,
+                      const std::map<std::string, double>& step_parts) {
   system.step_seconds = step_seconds;
+  system.step_parts = step_parts;
   system.status = Progression::kMeasured;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,7 +32,8 @@ std::vector<Stage> next_stages(const Experiment& experiment, const std::set<std:
                                const std::vector<std::string>& best);
 
 // What a stage has brought, put into the record of its system.
-void record_step_time(SystemRecord& system, double step_seconds);
+void record_step_time(SystemRecord& system, double step_seconds,
+                      const std::map<std::string, double>& step_parts);
 void record_swept(SystemRecord& system, const SweptRate& rate, const Experiment& experiment);
 void record_trained(SystemRecord& system, const TrainedRun& run);
 // Where no sweep is asked for, the middle rate is every measured system's.

@@ -29,6 +29,7 @@ SystemRecord base_record() {
   system.active = 300;
   system.flops_per_token = 1800.5;
   system.step_seconds = 0.0125;
+  system.step_parts = {{"experts", 0.005}};
   system.steps = 800;
   system.sweep = {{1e-3, 80, 3.5}, {2e-3, 80, std::nullopt}};
   system.learning_rate = 1e-3;
@@ -99,6 +100,7 @@ TEST_F(ExperimentFile, ReadBackItIsTheSame) {
   EXPECT_THAT(differences(saved, read), IsEmpty());
   const SystemRecord& base = read.systems.at(0);
   EXPECT_EQ(base.step_seconds, 0.0125);
+  EXPECT_EQ(base.step_parts.at("experts"), 0.005);
   EXPECT_EQ(base.steps, 800);
   EXPECT_EQ(base.sweep.at(0).loss, 3.5);
   EXPECT_EQ(base.sweep.at(1).loss, std::nullopt);

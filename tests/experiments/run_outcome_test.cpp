@@ -3,27 +3,21 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include "ballast/system/file.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ballast {
 namespace {
 
 class Outcome : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "ballast-outcome-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    run_ = name;
-  }
-  void TearDown() override { fs::remove_all(run_); }
   RunOutcome of(const std::string& metrics) const {
     write_text_atomically(run_ / "metrics.jsonl", metrics);
-    return read_outcome(run_);
+    return read_outcome(run_.path());
   }
 
-  fs::path run_;
+  const test::TemporaryFolder run_;
 };
 
 constexpr const char* kTwoSteps =
@@ -32,7 +26,7 @@ constexpr const char* kTwoSteps =
 )";
 
 TEST_F(Outcome, OfNothingIsNothing) {
-  const RunOutcome outcome = read_outcome(run_);
+  const RunOutcome outcome = read_outcome(run_.path());
   EXPECT_EQ(outcome.step, 0);
   EXPECT_FALSE(outcome.best());
   EXPECT_FALSE(outcome.usual_step_seconds());
@@ -45,6 +39,14 @@ TEST_F(Outcome, HasStepsAndTimes) {
   EXPECT_EQ(outcome.seconds, 0.75);
   EXPECT_THAT(outcome.step_seconds, testing::ElementsAre(0.5, 0.25));
   EXPECT_FALSE(outcome.usual_step_seconds()) << "two are too few";
+}
+
+TEST_F(Outcome, TheUsualPartsAreMeansWithoutTheFirst) {
+  std::string text;
+  for (const double seconds : {9.0, 1.0, 3.0})
+    text += fmt::format("{{\"step\":1,\"loss\":1,\"parts\":{{\"experts\":{}}}}}\n", seconds);
+  EXPECT_THAT(of(text).usual_step_parts(), testing::ElementsAre(testing::Pair("experts", 2.0)));
+  EXPECT_THAT(of(kTwoSteps).usual_step_parts(), testing::IsEmpty());
 }
 
 TEST_F(Outcome, ATornLastLineIsPassedOver) {

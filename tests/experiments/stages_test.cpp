@@ -26,8 +26,8 @@ Experiment two_systems() {
 
 Experiment measured() {
   Experiment experiment = two_systems();
-  record_step_time(experiment.systems[0], 0.1);
-  record_step_time(experiment.systems[1], 0.2);
+  record_step_time(experiment.systems[0], 0.1, {});
+  record_step_time(experiment.systems[1], 0.2, {});
   fix_steps(experiment, 1e-6);
   return experiment;
 }
@@ -52,13 +52,13 @@ TEST(Steps, FillTheBudgetOfEachSystem) {
   EXPECT_EQ(experiment.training_seconds, 100);
   EXPECT_EQ(experiment.systems[0].steps, 1000);
   EXPECT_EQ(experiment.systems[1].steps, 500);
-  EXPECT_EQ(sweep_steps(1000), 150);
+  EXPECT_EQ(sweep_steps(1000), 200);
 }
 
 TEST(Steps, RepeatedDataShortensTheBudgetOfAllAlike) {
   Experiment experiment = two_systems();
-  record_step_time(experiment.systems[0], 0.1);
-  record_step_time(experiment.systems[1], 0.2);
+  record_step_time(experiment.systems[0], 0.1, {});
+  record_step_time(experiment.systems[1], 0.2, {});
   fix_steps(experiment, 0.008);  // the fast one would see its data 8 times
   EXPECT_EQ(experiment.training_seconds, 50);
   EXPECT_EQ(experiment.systems[0].steps, 500);
@@ -67,9 +67,9 @@ TEST(Steps, RepeatedDataShortensTheBudgetOfAllAlike) {
 
 TEST(Steps, OnceFixedStayAndALaterSystemGetsTheSameTime) {
   Experiment experiment = two_systems();
-  record_step_time(experiment.systems[0], 0.1);
+  record_step_time(experiment.systems[0], 0.1, {});
   fix_steps(experiment, 0.008);
-  record_step_time(experiment.systems[1], 0.05);
+  record_step_time(experiment.systems[1], 0.05, {});
   fix_steps(experiment, 0.008);
   EXPECT_EQ(experiment.training_seconds, 50);
   EXPECT_EQ(experiment.systems[0].steps, 500);
@@ -83,16 +83,17 @@ TEST(Steps, NothingIsFixedBeforeAnythingIsMeasured) {
 }
 
 TEST(Knobs, ATrainingRunDecaysValidatesAndSavesByItsLength) {
-  const auto knobs = knobs_of({RunPurpose::kTrain, 1000, 2, 5e-3, 0.1, {20, 7}});
+  const auto knobs = knobs_of({RunPurpose::kTrain, 1000, 2, 1000, 5e-3, 0.1, {20, 7}});
   EXPECT_EQ(knobs.at("training.steps"), "1000");
   EXPECT_EQ(knobs.at("training.seed"), "2");
   EXPECT_EQ(knobs.at("optimizer.learning_rate"), "0.005");
-  EXPECT_EQ(knobs.at("optimizer.warmup_steps"), "50");
+  EXPECT_EQ(knobs.at("optimizer.warmup_steps"), "100");
   EXPECT_EQ(knobs.at("training.validate_every"), "50");
   EXPECT_EQ(knobs.at("training.validate_batches"), "7");
   EXPECT_EQ(knobs.at("training.last_validate_batches"), "0");
   EXPECT_EQ(knobs.at("checkpoint.every"), "1801");
-  const auto swept = knobs_of({RunPurpose::kSweep, 100, 1, 5e-3, 0.1, {20, 7}});
+  const auto swept = knobs_of({RunPurpose::kSweep, 200, 1, 1000, 5e-3, 0.1, {20, 7}});
+  EXPECT_EQ(swept.at("optimizer.warmup_steps"), "100") << "that of the whole run";
   EXPECT_EQ(swept.at("training.validate_every"), "0");
   EXPECT_EQ(swept.count("training.last_validate_batches"), 0);
 }
@@ -140,7 +141,7 @@ TEST(Stages, AllAreMeasuredBeforeAnyIsSwept) {
   Experiment experiment = two_systems();
   EXPECT_THAT(runs_of(next_stages(experiment, {}, {})),
               ElementsAre("measured/fast", "measured/slow"));
-  record_step_time(experiment.systems[0], 0.1);
+  record_step_time(experiment.systems[0], 0.1, {});
   EXPECT_THAT(runs_of(next_stages(experiment, {}, {})), ElementsAre("measured/slow"));
 }
 
@@ -153,7 +154,7 @@ TEST(Stages, ASweepGoesOnWhereItWasStopped) {
   const std::vector<Stage> left = next_stages(experiment, {}, {});
   EXPECT_EQ(left.size(), 5);
   EXPECT_EQ(left.front().learning_rate, 2e-3);
-  EXPECT_EQ(left.front().steps, 150);
+  EXPECT_EQ(left.front().steps, 200);
   EXPECT_EQ(left.front().run, "sweeps/fast/0.002");
   record_swept(fast, {rates[1], 150, 3.0}, experiment);
   EXPECT_EQ(fast.status, Progression::kMeasured);
@@ -164,7 +165,7 @@ TEST(Stages, ASweepGoesOnWhereItWasStopped) {
 
 TEST(Stages, AFailedSystemDoesNotHoldUpTheOthers) {
   Experiment experiment = two_systems();
-  record_step_time(experiment.systems[0], 0.1);
+  record_step_time(experiment.systems[0], 0.1, {});
   fix_steps(experiment, 1e-6);
   experiment.rates = 1;
   skip_sweeps(experiment);
