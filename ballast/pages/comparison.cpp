@@ -165,7 +165,7 @@ void add_experiment(Comparison& comparison, const fs::path& folder) {
         retime(run, step_seconds, named_numbers_in(record, "step_parts"));
     }
     if (!system.is_trained())
-      comparison.notes.push_back(fmt::format("{}: {} so far, not trained", system.words,
+      comparison.notes.push_back(fmt::format("{}: {} so far, not trained", system.id,
                                              system.status.empty() ? "planned" : system.status));
 
     places[system.id] = comparison.systems.size();
@@ -212,15 +212,20 @@ void choose_titles(Comparison& comparison, const std::vector<size_t>& runs) {
 }
 
 void choose_names(Comparison& comparison) {
-  std::map<std::string, int> titles, words;
+  const auto with_experts = [](const System& system) {
+    return system.experts > 0 ? fmt::format("{}, {} experts", system.title, system.experts)
+                              : system.title;
+  };
+  std::map<std::string, int> titles, longer;
   for (const System& system : comparison.systems) {
     ++titles[system.title];
-    ++words[system.words];
+    ++longer[with_experts(system)];
   }
   for (System& system : comparison.systems) {
-    system.name = titles[system.title] == 1  ? system.title
-                  : words[system.words] == 1 ? system.words
-                                             : fmt::format("{} ({})", system.words, system.id);
+    system.name = titles[system.title] == 1 ? system.title
+                  : longer[with_experts(system)] == 1
+                      ? with_experts(system)
+                      : fmt::format("{} ({})", system.title, system.id);
   }
 }
 

@@ -26,7 +26,7 @@ struct PlannedRate {
 // One system with its runs, which differ in their seeds.
 struct System {
   std::string id, title, words;  // title: what its lines are called within a panel; words: in full
-  std::string name = {};         // told apart from all others: the title, the words, or with the id
+  std::string name = {};         // told apart from all others: the title, or with its experts or id
   std::string kind;              // base, dense, switch, sparsely_gated
   int64_t experts = 0;           // 0: dense
   double parameters = kUnknown, active = kUnknown, flops_per_token = kUnknown;

@@ -12,8 +12,8 @@
 namespace ballast {
 namespace {
 
-constexpr double kEarly = 0.25;  // of the x axis: what lies higher before may be cut off
-constexpr double kLogFrom = 4;   // ratio of highest and lowest from which a scale is logarithmic
+constexpr double kEarly = 0.4;  // of the x axis: what lies higher before may be cut off
+constexpr double kLogFrom = 4;  // ratio of highest and lowest from which a scale is logarithmic
 constexpr size_t kSmoothPoints = 200;
 
 // Training perplexity of a run, smoothed, behind its validations.

@@ -155,7 +155,7 @@ std::vector<double> parts_of_layers(const RunRecord& run) {
     sums.back() += std::max(0.0, rest);
     ++steps;
   }
-  if (steps == 0) return {};
+  if (sums[kAssignment] + sums[kCommunication] == 0) return {};  // they tell nothing
   for (double& sum : sums) sum *= 1e6 / steps;
   return sums;
 }
@@ -211,7 +211,10 @@ void add_parts(Page& page, const Comparison& comparison) {
     }
     chart.bars.push_back({system.name, std::move(parts)});
   }
-  if (chart.bars.empty()) return;
+  if (chart.bars.empty()) {
+    page.note("How long the parts of a step took was not recorded.");
+    return;
+  }
   if (!without.empty())
     page.note(fmt::format(
         "{}: written before steps recorded the time of their parts; of those only assignment and "

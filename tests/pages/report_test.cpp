@@ -126,7 +126,7 @@ TEST(Report, AnExperimentThatGoesOnShowsWhatIsThere) {
   EXPECT_EQ(comparison.title, "Dense and BASE");
   ASSERT_EQ(comparison.panels.size(), 1);
   EXPECT_THAT(comparison.panels[0].systems, testing::ElementsAre(0, 1));
-  EXPECT_THAT(comparison.notes, Contains(HasSubstr("BASE x1, 8 experts: measured so far")));
+  EXPECT_THAT(comparison.notes, Contains(HasSubstr("base: measured so far")));
   const std::string page = page_of(folder, {folder.path()});
   EXPECT_THAT(page, HasSubstr("not trained yet"));
   EXPECT_THAT(page, HasSubstr("<b>3.2500</b>"));
