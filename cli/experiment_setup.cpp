@@ -42,7 +42,7 @@ Config cpu_defaults() {
   Config config;
   config.model = {.width = 64, .layers = 4, .heads = 4, .context = 128};
   config.data.builtin_vocabulary = 1024;
-  config.optimizer.learning_rate = 6e-3;
+  config.optimizer.learning_rate = 4e-3;
   config.optimizer.weight_decay = 0.01;
   config.training.batch = 16;
   return config;

@@ -9,7 +9,7 @@
 namespace ballast {
 namespace {
 
-constexpr int64_t kFewestSteps = 20;
+constexpr int64_t kFewestSteps = 20, kFewestSweepSteps = 200;
 constexpr int64_t kUsualSteps = 400, kStepLines = 100;
 constexpr int64_t kMostValidations = 20, kFewestValidations = 8;
 constexpr double kSecondsBetweenCheckpoints = 180;
@@ -45,7 +45,9 @@ void fix_steps(Experiment& experiment, double epochs_of_step) {
   }
 }
 
-int64_t sweep_steps(int64_t steps) { return std::max(kFewestSteps, share_of(kSweepShare, steps)); }
+int64_t sweep_steps(int64_t steps) {
+  return std::max(std::min(kFewestSweepSteps, steps), share_of(kSweepShare, steps));
+}
 
 Validations validations_of(const Experiment& experiment, int64_t split_batches) {
   int64_t fewest = 0;

@@ -20,6 +20,7 @@ void fix_steps(Experiment& experiment, double epochs_of_step);
 // A sweep tries each learning rate with this share of a run's steps, half of which is the run's own
 // warm-up: what a rate does early is what decides whether it diverges.
 constexpr double kSweepShare = 0.2, kWarmupShare = 0.1;
+// Of short runs more, 200 or all: fewer do not tell rates apart.
 int64_t sweep_steps(int64_t steps);
 
 // What a run is for.

@@ -143,7 +143,8 @@ double seconds_left(const Experiment& experiment) {
     if (!system.step_seconds) left += kSecondsToStart + seconds_to_measure(experiment);
     if (system.status < Progression::kSwept && experiment.rates > 1) {
       const auto rates = experiment.rates - static_cast<int64_t>(system.sweep.size());
-      const double one = kSecondsToStart + kSweepShare * budget_of(experiment);
+      const double one = system.steps ? seconds_of(system, sweep_steps(*system.steps))
+                                      : kSecondsToStart + kSweepShare * budget_of(experiment);
       left += one * static_cast<double>(std::max<int64_t>(1, rates));
     }
     if (system.runs.empty()) left += training;
