@@ -35,7 +35,7 @@ JSON keys (--json): page, figures (paths of all files), title, panels [{title, s
   equal_tokens}], systems [{id, title, words, kind, experts, seeds, perplexity, perplexity_spread
   (standard deviation over seeds), priced_perplexity, equal_tokens_perplexity {PANEL: perplexity},
   floor_perplexity, tokens, seconds, tokens_per_second (median), active, parameters,
-  planned_tokens_per_second}], notes (what is missing or damaged); null where something is not known.
+  planned_tokens_per_second, planned_cluster}], notes (what is missing or damaged); null where something is not known.
 )";
 
 struct Options {
@@ -61,23 +61,25 @@ Json system_json(const Comparison& comparison, const System& system) {
             number(perplexity_at(system, tokens_of_all(comparison, panel)));
     }
   }
-  return {{"id", system.id},
-          {"title", system.title},
-          {"words", system.words},
-          {"kind", system.kind},
-          {"experts", system.experts > 0 ? Json(system.experts) : Json()},
-          {"seeds", system.runs.size()},
-          {"perplexity", number(result.greedy.mean)},
-          {"perplexity_spread", number(result.greedy.deviation)},
-          {"priced_perplexity", number(result.priced.mean)},
-          {"equal_tokens_perplexity", at_equal_tokens},
-          {"floor_perplexity", number(result.floor)},
-          {"tokens", number(result.tokens)},
-          {"seconds", number(result.seconds)},
-          {"tokens_per_second", number(result.tokens_per_second)},
-          {"active", number(system.active)},
-          {"parameters", number(system.parameters)},
-          {"planned_tokens_per_second", number(system.planned.tokens_per_second)}};
+  return {
+      {"id", system.id},
+      {"title", system.title},
+      {"words", system.words},
+      {"kind", system.kind},
+      {"experts", system.experts > 0 ? Json(system.experts) : Json()},
+      {"seeds", result.greedy.count},
+      {"perplexity", number(result.greedy.mean)},
+      {"perplexity_spread", number(result.greedy.deviation)},
+      {"priced_perplexity", number(result.priced.mean)},
+      {"equal_tokens_perplexity", at_equal_tokens},
+      {"floor_perplexity", number(result.floor)},
+      {"tokens", number(result.tokens)},
+      {"seconds", number(result.seconds)},
+      {"tokens_per_second", number(result.tokens_per_second)},
+      {"active", number(system.active)},
+      {"parameters", number(system.parameters)},
+      {"planned_tokens_per_second", number(system.planned.tokens_per_second)},
+      {"planned_cluster", system.planned.cluster.empty() ? Json() : Json(system.planned.cluster)}};
 }
 
 void print_json(const Comparison& comparison, const WrittenReport& written) {

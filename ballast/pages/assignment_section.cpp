@@ -88,10 +88,18 @@ double largest_gap(const RunRecord& run) {
   return gap;
 }
 
-double total_assign_share(const RunRecord& run) {
-  double assign = 0;
+// The part of training time that assignments take; NaN: not known.
+double assign_share(const System& system) {
+  if (system.alone) {
+    const auto part = system.alone->parts.find("assignment");
+    return part == system.alone->parts.end() ? kUnknown : part->second / system.alone->seconds;
+  }
+  const RunRecord& run = system.runs.front();
+  double assign = kUnknown;
   for (const StepRecord& step : run.steps) {
-    for (const LayerStep& layer : step.layers) assign += std::fmax(0, layer.assign_seconds);
+    for (const LayerStep& layer : step.layers) {
+      if (layer.assign_seconds >= 0) assign = std::fmax(0, assign) + layer.assign_seconds;
+    }
   }
   return assign / run.seconds();
 }
@@ -126,13 +134,13 @@ std::string base_in_words(const std::vector<const System*>& systems) {
                                   "of {:.0f} assignments the worst is {:.2g} of its "
                                   "value below the optimum",
                                   count, gap);
+  const std::vector<double> shares = of_each(systems, assign_share);
+  const bool is_known = std::ranges::any_of(shares, [](double x) { return std::isfinite(x); });
   return fmt::format(
-      "{}: {}, they take {} of training time, and at the end {} of tokens get the expert they like "
-      "best",
+      "{}: {}{}, and at the end {} of tokens get the expert they like best",
       names_of(systems, "BASE systems"), optimal,
-      span_text(
-          of_each(systems, [](const System& one) { return total_assign_share(one.runs.front()); }),
-          percent_text),
+      is_known ? fmt::format(", they take {} of training time", span_text(shares, percent_text))
+               : "",
       span_text(of_each(systems,
                         [](const System& one) {
                           return last_of(series_of(one, &LayerStep::greedy_share, 1));

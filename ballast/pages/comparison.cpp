@@ -84,8 +84,9 @@ System system_of_run(const fs::path& folder, const CountModel& count_model) {
 
 PlannedRate planned_rate(const json& plan) {
   if (!plan.is_object()) return {};
-  return {fmt::format("{} x {}, {}", count_in(plan, "workers"), text_in(plan, "device"),
-                      text_in(plan, "network")),
+  const int64_t workers = count_in(plan, "workers");
+  return {workers,
+          fmt::format("{} x {}, {}", workers, text_in(plan, "device"), text_in(plan, "network")),
           number_in(plan, "tokens_per_second")};
 }
 
@@ -115,13 +116,14 @@ System system_of_record(const json& record) {
 
 // Of runs that shared their hardware with others the clock tells nothing: a step took what it took
 // when it was measured alone, by part too where that is known.
-void retime(RunRecord& run, double step_seconds, const std::map<std::string, double>& parts) {
+void retime(RunRecord& run, const StepAlone& alone) {
+  const double step_seconds = alone.seconds;
   double before = 0;
   for (StepRecord& step : run.steps) {
     step.seconds = static_cast<double>(step.step) * step_seconds;
     step.tokens_per_second = (step.tokens - before) / step_seconds;
     before = step.tokens;
-    if (!step.parts.empty()) step.parts = parts;
+    if (!step.parts.empty()) step.parts = alone.parts;
     for (LayerStep& layer : step.layers) layer.assign_seconds = layer.exchange_seconds = kUnknown;
   }
   for (ValidationPoint& point : run.validations)
@@ -161,8 +163,8 @@ void add_experiment(Comparison& comparison, const fs::path& folder) {
     add_runs(system, record, folder);
     const double step_seconds = number_in(record, "step_seconds");
     if (count_in(file, "at_once") > 1 && step_seconds > 0) {
-      for (RunRecord& run : system.runs)
-        retime(run, step_seconds, named_numbers_in(record, "step_parts"));
+      system.alone = {step_seconds, named_numbers_in(record, "step_parts")};
+      for (RunRecord& run : system.runs) retime(run, *system.alone);
     }
     if (!system.is_trained())
       comparison.notes.push_back(fmt::format("{}: {} so far, not trained", system.id,

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,8 +21,15 @@ struct SweepPoint {
 
 // What the cost model says of a system on a cluster.
 struct PlannedRate {
+  int64_t workers = 0;
   std::string cluster;  // "128 x v100, infiniband"
   double tokens_per_second = kUnknown;
+};
+
+// A step measured while nothing else ran, of systems whose runs shared their hardware.
+struct StepAlone {
+  double seconds = kUnknown;
+  std::map<std::string, double> parts = {};  // seconds by part; empty: not measured
 };
 
 // One system with its runs, which differ in their seeds.
@@ -34,6 +43,7 @@ struct System {
   std::vector<SweepPoint> sweep = {};
   std::vector<std::pair<std::string, std::string>> knobs = {};
   PlannedRate planned = {};
+  std::optional<StepAlone> alone = {};  // there: times of its runs are steps times this
   std::string status = {};
   std::vector<RunRecord> runs = {};
   size_t style = 0;  // of its lines; systems of one title have the same

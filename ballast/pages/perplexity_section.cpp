@@ -81,28 +81,47 @@ double longest_time(const Comparison& comparison) {
   return longest;
 }
 
-// "dense 24.61 and BASE x1 23.41 (-4.9 %)": of a panel all systems that have a perplexity, of
-// several panels the reference and the lowest.
-template <typename PerplexityOf>
-std::string ends_in_words(const Comparison& comparison, const Panel& panel, PerplexityOf of) {
-  const System* reference = reference_of(comparison, panel);
+// Of a panel all systems that can be compared, of several panels the reference, the lowest, and the
+// lowest of sparse ones.
+std::vector<const System*> systems_to_name(const Comparison& comparison, const Panel& panel) {
+  const bool is_one_of_many = comparison.panels.size() > 1;
+  const System* named[] = {
+      reference_of(comparison, panel),
+      lowest_of(comparison, panel, [](const System&) { return true; }),
+      lowest_of(comparison, panel, [](const System& system) { return system.experts > 0; })};
   std::vector<const System*> systems;
   for (const size_t i : panel.systems) {
-    if (std::isfinite(of(comparison.systems[i]))) systems.push_back(&comparison.systems[i]);
+    const System& system = comparison.systems[i];
+    if (!std::isfinite(final_perplexity(system))) continue;
+    if (!is_one_of_many || std::ranges::find(named, &system) != std::end(named))
+      systems.push_back(&system);
   }
-  if (systems.empty()) return "no validation yet";
-  if (comparison.panels.size() > 1) {
-    const System* lowest =
-        *std::ranges::min_element(systems, {}, [&](const System* system) { return of(*system); });
-    std::erase_if(systems, [&](const System* one) { return one != reference && one != lowest; });
-  }
+  return systems;
+}
+
+// "dense 24.61 and BASE x1 23.41 (-4.9 %)".
+std::string ends_in_words(const Comparison& comparison, const Panel& panel) {
+  const System* reference = reference_of(comparison, panel);
+  const double usual = reference == nullptr ? kUnknown : final_perplexity(*reference);
   std::vector<std::string> words;
-  for (const System* system : systems) {
-    words.push_back(fmt::format("{} {}", system->title, perplexity_text(of(*system))));
-    if (system != reference && std::isfinite(of(*reference)))
-      words.back() += fmt::format(" ({})", change_text(of(*system), of(*reference)));
+  for (const System* system : systems_to_name(comparison, panel)) {
+    const double perplexity = final_perplexity(*system);
+    words.push_back(fmt::format("{} {}", system->title, perplexity_text(perplexity)));
+    if (system != reference && std::isfinite(usual))
+      words.back() += fmt::format(" ({})", change_text(perplexity, usual));
   }
-  return in_words(words);
+  return words.empty() ? "not known yet" : in_words(words);
+}
+
+// Without differences in percent: systems are at different places of their schedules there.
+std::string at_tokens_in_words(const Comparison& comparison, const Panel& panel, double tokens) {
+  std::vector<std::string> words;
+  for (const System* system : systems_to_name(comparison, panel)) {
+    const double perplexity = perplexity_at(*system, tokens);
+    if (std::isfinite(perplexity))
+      words.push_back(fmt::format("{} {}", system->title, perplexity_text(perplexity)));
+  }
+  return words.empty() ? "not known yet" : in_words(words);
 }
 
 std::string first_to_last(const System& system) {
@@ -137,18 +156,20 @@ std::string sentence_of(const Comparison& comparison, Against against) {
     const std::string when =
         by_time ? "at the end" : fmt::format("after {} tokens", count_text(tokens));
     const std::string ends =
-        by_time ? ends_in_words(comparison, panel,
-                                [](const System& system) { return result_of(system).greedy.mean; })
-                : ends_in_words(comparison, panel, [&](const System& system) {
-                    return perplexity_at(system, tokens);
-                  });
+        by_time ? ends_in_words(comparison, panel) : at_tokens_in_words(comparison, panel, tokens);
     parts.push_back(comparison.panels.size() > 1
                         ? fmt::format("with {} {} it is {}", panel.title, when, ends)
                         : fmt::format("{} it is {}", when, ends));
   }
-  return fmt::format("Perplexity{}: {}.",
-                     comparison.panels.size() > 1 ? ", the lowest beside the reference" : "",
-                     fmt::join(parts, "; "));
+  return fmt::format(
+      "Perplexity{}: {}.{}",
+      comparison.panels.size() > 1 ? ", the lowest and the lowest of sparse systems beside the "
+                                     "reference"
+                                   : "",
+      fmt::join(parts, "; "),
+      by_time ? ""
+              : " Systems that train on more tokens are still in the middle of their decay of "
+                "the learning rate there.");
 }
 
 void add_charts(Page& page, const Comparison& comparison, Against against) {

@@ -2,6 +2,7 @@
 #include "ballast/pages/results.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 #include <set>
@@ -18,8 +19,11 @@ double last_perplexity(const RunRecord& run, const std::string& routing) {
 
 template <typename Get>
 Spread over_seeds(const System& system, Get get) {
+  const bool has_finished = std::ranges::any_of(system.runs, &RunRecord::is_finished);
   std::vector<double> values;
-  for (const RunRecord& run : system.runs) values.push_back(get(run));
+  for (const RunRecord& run : system.runs) {
+    if (run.is_finished() || !has_finished) values.push_back(get(run));
+  }
   return spread_of(values);
 }
 
@@ -83,6 +87,31 @@ SystemResult result_of(const System& system) {
         return run.validation && run.validation->whole_split;
       });
   return result;
+}
+
+const RunRecord* half_trained_run(const System& system) {
+  const RunRecord* farthest = nullptr;
+  for (const RunRecord& run : system.runs) {
+    if (run.is_finished()) return nullptr;
+    if (run.steps_done() > (farthest == nullptr ? 0 : farthest->steps_done())) farthest = &run;
+  }
+  return farthest;
+}
+
+double final_perplexity(const System& system) {
+  return half_trained_run(system) == nullptr ? result_of(system).greedy.mean : kUnknown;
+}
+
+const System* lowest_of(const Comparison& comparison, const Panel& panel,
+                        const std::function<bool(const System&)>& is_meant) {
+  const System* lowest = nullptr;
+  for (const size_t i : panel.systems) {
+    const System& system = comparison.systems[i];
+    const double perplexity = final_perplexity(system);
+    if (!is_meant(system) || !std::isfinite(perplexity)) continue;
+    if (lowest == nullptr || perplexity < final_perplexity(*lowest)) lowest = &system;
+  }
+  return lowest;
 }
 
 std::vector<const StepRecord*> settled_steps(const RunRecord& run) {
@@ -154,14 +183,19 @@ Series perplexity_series(const System& system, Against against, double unit) {
 }
 
 const System* reference_of(const Comparison& comparison, const Panel& panel) {
-  const System* first = nullptr;
+  const auto rank = [](const System& system) {
+    std::string title = system.title;
+    std::ranges::transform(title, title.begin(),
+                           [](unsigned char letter) { return std::tolower(letter); });
+    return system.kind != "dense" ? 2 : title == "dense, equal flops" ? 0 : 1;
+  };
+  const System* reference = nullptr;
   for (const size_t i : panel.systems) {
     const System& system = comparison.systems[i];
     if (!system.is_trained()) continue;
-    if (system.kind == "dense") return &system;
-    if (first == nullptr) first = &system;
+    if (reference == nullptr || rank(system) < rank(*reference)) reference = &system;
   }
-  return first;
+  return reference;
 }
 
 }  // namespace ballast

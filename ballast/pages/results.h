@@ -24,7 +24,16 @@ struct SystemResult {
   double tokens = kUnknown, seconds = kUnknown, tokens_per_second = kUnknown;  // means over seeds
   bool whole_split = false;
 };
+// Of the runs that came to their end; where none did, of all.
 SystemResult result_of(const System& system);
+
+// No run came to its end: the one that came farthest, else null (also where no run has a step).
+const RunRecord* half_trained_run(const System& system);
+// Perplexity of a system that may be compared: NaN of one that is half trained.
+double final_perplexity(const System& system);
+// The lowest by that number of those of a panel that `is_meant`; null: none has one.
+const System* lowest_of(const Comparison& comparison, const Panel& panel,
+                        const std::function<bool(const System&)>& is_meant);
 
 // Steps but the first of a start, in which memory is allocated and files are read.
 std::vector<const StepRecord*> settled_steps(const RunRecord& run);
@@ -43,8 +52,8 @@ enum class Against { kSeconds, kTokens };
 // lowest to the highest seed where there are several. x is as `against` says, divided by `unit`.
 Series perplexity_series(const System& system, Against against, double unit);
 
-// The system others are compared with: the first dense one of a panel, else its first; only those
-// that are trained. Null where none is.
+// The system others are compared with: of a panel the one titled "Dense, equal FLOPs", else the
+// first dense one, else the first; only those that have a step. Null where none has.
 const System* reference_of(const Comparison& comparison, const Panel& panel);
 
 }  // namespace ballast

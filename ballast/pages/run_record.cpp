@@ -99,7 +99,7 @@ void read_metrics(RunRecord& run) {
     } else if (record.contains("valid_loss")) {
       run.validations.push_back(
           {.step = count_in(record, "step"), .loss = number_in(record, "valid_loss")});
-      last_validation = record;
+      if (count_in(record, "step") >= count_in(last_validation, "step")) last_validation = record;
     } else if (record.contains("loss")) {
       run.steps.push_back(step_of(record));
     }
@@ -131,7 +131,14 @@ void read_last_validation(RunRecord& run) {
     return;
   }
   try {
-    run.validation = read_validation(path);
+    LastValidation validation = read_validation(path);
+    if (run.validation && run.validation->step != validation.step) {
+      run.notes.push_back(fmt::format(
+          "validation.json is of step {}, the last validation of step {}: it is left aside",
+          validation.step, run.validation->step));
+      return;
+    }
+    run.validation = std::move(validation);
     run.has_validation_file = true;
   } catch (const UserError& error) {
     run.notes.emplace_back(error.what());
@@ -153,12 +160,18 @@ void read_sample(RunRecord& run) {
 }
 
 void note_progress(RunRecord& run) {
-  if (!run.steps.empty() && run.steps_done() < run.planned_steps())
+  if (!run.steps.empty() && !run.is_finished())
     run.notes.push_back(fmt::format("interrupted at step {} of {}, or still going on",
                                     run.steps_done(), run.planned_steps()));
 }
 
 }  // namespace
+
+bool RunRecord::is_finished() const {
+  if (steps.empty()) return false;
+  const double limit = config ? config->training.max_time : 0;
+  return steps_done() >= planned_steps() || (limit > 0 && seconds() >= limit);
+}
 
 RunRecord read_run(const fs::path& folder) {
   if (!RunDirectory::is_run(folder))
@@ -176,9 +189,13 @@ RunRecord read_run(const fs::path& folder) {
 
 std::string machine_in_words(const json& hardware) {
   std::vector<std::string> words;
-  for (const char* key : {"gpu", "device", "cpu"}) {
-    if (const std::string text = text_in(hardware, key); !text.empty()) words.push_back(text);
+  std::map<std::string, int> gpus;
+  for (const json& gpu : list_in(hardware, "gpus")) {
+    if (gpu.is_string()) ++gpus[gpu.get<std::string>()];
   }
+  for (const auto& [name, count] : gpus)
+    words.push_back(count > 1 ? fmt::format("{} x {}", count, name) : name);
+  if (const std::string cpu = text_in(hardware, "cpu"); !cpu.empty()) words.push_back(cpu);
   if (const int64_t cores = count_in(hardware, "cores"); cores > 0)
     words.push_back(fmt::format("{} core{}", cores, cores > 1 ? "s" : ""));
   if (const double memory = number_in(hardware, "memory_bytes"); memory > 0)

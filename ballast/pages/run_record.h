@@ -57,6 +57,8 @@ struct RunRecord {
   std::vector<std::string> notes;  // what is missing or damaged, in words
 
   int64_t planned_steps() const { return config ? config->training.steps : 0; }
+  // Came to the end of its schedule, as far as its config tells.
+  bool is_finished() const;
   int64_t steps_done() const { return steps.empty() ? 0 : steps.back().step; }
   double tokens() const { return steps.empty() ? kUnknown : steps.back().tokens; }
   double seconds() const { return steps.empty() ? kUnknown : steps.back().seconds; }
@@ -65,7 +67,8 @@ struct RunRecord {
 // Throws UserError if `folder` is not the folder of a run. What is damaged in it is noted.
 RunRecord read_run(const std::filesystem::path& folder);
 
-// "AMD EPYC, 2 cores, 25 GB, Debian GNU/Linux 12": what run.json or experiment.json calls hardware.
+// "2 x NVIDIA H200, AMD EPYC, 2 cores, 25 GB, Debian GNU/Linux 12": what run.json or
+// experiment.json calls hardware.
 std::string machine_in_words(const nlohmann::json& hardware);
 
 }  // namespace ballast

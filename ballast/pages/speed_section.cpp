@@ -65,13 +65,16 @@ std::string rates_in_words(const Comparison& comparison) {
   struct Rate {
     std::string name;
     std::vector<double> sorted;
+    bool is_alone;
   };
   std::vector<Rate> rates;
   for (const System& system : comparison.systems) {
     if (!system.is_trained()) continue;
     std::vector<double> sorted = sorted_rates(settled_steps(system.runs.front()));
-    if (!sorted.empty()) rates.push_back({system.name, std::move(sorted)});
+    if (!sorted.empty())
+      rates.push_back({system.name, std::move(sorted), system.alone.has_value()});
   }
+  if (rates.empty()) return "";
   const auto median = [](const Rate& rate) { return median_of(rate.sorted); };
   if (rates.size() > kNamedSystems) {
     const Rate &slow = *std::ranges::min_element(rates, {}, median),
@@ -83,9 +86,12 @@ std::string rates_in_words(const Comparison& comparison) {
   }
   std::vector<std::string> words;
   for (const Rate& rate : rates)
-    words.push_back(fmt::format("{} {} (80 % of its steps {} to {})", rate.name,
-                                count_text(median(rate)), count_text(quantile(rate.sorted, 0.1)),
-                                count_text(quantile(rate.sorted, 0.9))));
+    words.push_back(rate.is_alone
+                        ? fmt::format("{} {} (measured alone)", rate.name, count_text(median(rate)))
+                        : fmt::format("{} {} (80 % of its steps {} to {})", rate.name,
+                                      count_text(median(rate)),
+                                      count_text(quantile(rate.sorted, 0.1)),
+                                      count_text(quantile(rate.sorted, 0.9))));
   return fmt::format("Median tokens a second: {}.", in_words(words));
 }
 
@@ -104,12 +110,21 @@ void add_rates(Page& page, const Comparison& comparison) {
     chart.x = {.label = "training time, " + time.name, .low = 0};
     chart.y = {.label = "tokens a second", .low = 0};
     for (const size_t i : panel.systems) {
+      if (comparison.systems[i].alone) continue;  // the same at every step
       Series series = rate_series(comparison.systems[i], time.seconds);
       if (series.points.size() > 1) chart.series.push_back(std::move(series));
     }
     if (!chart.series.empty()) charts.push_back(std::move(chart));
   }
-  if (charts.empty())
+  const bool is_alone = std::ranges::any_of(
+      comparison.systems, [](const System& system) { return system.alone && system.is_trained(); });
+  if (is_alone)
+    page.note(
+        "Systems trained side by side: a step is taken to last what it did when it was measured "
+        "alone, so that there is no course over the run to be drawn.");
+  if (charts.empty() && is_alone && !sentence.empty())
+    page.paragraph(sentence);
+  else if (charts.empty())
     page.note("Too few steps were done to tell how fast they are.");
   else
     page.figure("speed", charts, sentence);
@@ -200,17 +215,23 @@ void add_parts(Page& page, const Comparison& comparison) {
   chart.label = "microseconds a token";
   for (const Part& part : kParts) chart.parts.emplace_back(part.name);
   chart.parts.emplace_back("other");
-  std::vector<std::string> without;
+  std::vector<std::string> without, not_alone;
   for (const System& system : comparison.systems) {
     if (!system.is_trained()) continue;
     std::vector<double> parts = parts_of(system.runs.front());
     if (parts.empty()) {
       parts = parts_of_layers(system.runs.front());
+      if (parts.empty() && system.alone) not_alone.push_back(system.name);
       if (parts.empty()) continue;
       without.push_back(system.name);
     }
     chart.bars.push_back({system.name, std::move(parts)});
   }
+  if (!not_alone.empty())
+    page.note(fmt::format(
+        "{}trained side by side: times of parts were not measured alone.",
+        chart.bars.empty() ? "Where the time goes is not known: " : in_words(not_alone) + ": "));
+  if (chart.bars.empty() && !not_alone.empty()) return;
   if (chart.bars.empty()) {
     page.note("How long the parts of a step took was not recorded.");
     return;

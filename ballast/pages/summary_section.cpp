@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "ballast/figures/markup.h"
 #include "ballast/pages/results.h"
@@ -33,25 +34,31 @@ void add_tiles(Page& page, const System& system) {
 }
 
 std::string seeds_text(const System& system) {
-  const auto trained = std::ranges::count_if(
-      system.runs, [](const RunRecord& run) { return run.validation.has_value(); });
-  return trained > 1 ? fmt::format(" <small>{} seeds</small>", trained) : "";
+  const size_t seeds = result_of(system).greedy.count;
+  return seeds > 1 ? fmt::format(" <small>{} seeds</small>", seeds) : "";
+}
+
+std::string progress_text(const System& system) {
+  if (!system.is_trained()) return " <small>not trained yet</small>";
+  const RunRecord* run = half_trained_run(system);
+  if (run == nullptr) return "";
+  return fmt::format(" <small>at step {} of {}</small>", run->steps_done(), run->planned_steps());
 }
 
 // Which columns a table needs: those that some system has something for.
 struct Columns {
-  bool priced = false, plan = false;
+  bool priced = false, plan = false, cluster_of_row = false;
 };
 
 std::vector<std::string> row_of(const System& system, const System* reference, double tokens,
                                 Columns columns) {
   const SystemResult result = result_of(system);
-  const double usual = reference == nullptr ? kUnknown : result_of(*reference).greedy.mean;
-  std::vector<std::string> row = {markup_text(system.title) + seeds_text(system)};
-  if (!system.is_trained()) row.front() += " <small>not trained yet</small>";
+  const double usual = reference == nullptr ? kUnknown : final_perplexity(*reference);
+  std::vector<std::string> row = {markup_text(system.title) + seeds_text(system) +
+                                  progress_text(system)};
   row.push_back(spread_text(result.greedy));
   row.push_back(&system == reference ? "<small>reference</small>"
-                                     : change_text(result.greedy.mean, usual));
+                                     : change_text(final_perplexity(system), usual));
   if (columns.priced) row.push_back(spread_text(result.priced));
   row.push_back(perplexity_text(perplexity_at(system, tokens)));
   row.push_back(count_text(result.tokens));
@@ -60,26 +67,34 @@ std::vector<std::string> row_of(const System& system, const System* reference, d
   row.push_back(count_text(system.active));
   row.push_back(count_text(system.parameters));
   if (columns.plan) row.push_back(count_text(system.planned.tokens_per_second));
+  if (columns.cluster_of_row && std::isfinite(system.planned.tokens_per_second))
+    row.back() += fmt::format(" <small>({})</small>",
+                              plural(static_cast<double>(system.planned.workers), "GPU"));
   return row;
 }
 
-std::string plan_of(const Comparison& comparison, const Panel& panel) {
+// The clusters of a panel's plans, the smallest first.
+std::vector<std::string> clusters_of(const Comparison& comparison, const Panel& panel) {
+  std::set<std::pair<int64_t, std::string>> clusters;
   for (const size_t i : panel.systems) {
-    if (std::isfinite(comparison.systems[i].planned.tokens_per_second))
-      return comparison.systems[i].planned.cluster;
+    const PlannedRate& planned = comparison.systems[i].planned;
+    if (std::isfinite(planned.tokens_per_second))
+      clusters.emplace(planned.workers, planned.cluster);
   }
-  return "";
+  std::vector<std::string> names;
+  for (const auto& [workers, name] : clusters) names.push_back(name);
+  return names;
 }
 
 void add_panel(Page& page, const Comparison& comparison, const Panel& panel) {
   const System* reference = reference_of(comparison, panel);
   const double tokens = tokens_of_all(comparison, panel);
-  const std::string plan = plan_of(comparison, panel);
+  const std::vector<std::string> clusters = clusters_of(comparison, panel);
   const Columns columns = {
       std::ranges::any_of(
           panel.systems,
           [&](size_t i) { return result_of(comparison.systems[i]).priced.count > 0; }),
-      !plan.empty()};
+      !clusters.empty(), clusters.size() > 1};
   Table table;
   table.head = {"system", "perplexity", reference == nullptr ? "" : "against " + reference->title};
   if (columns.priced) table.head.emplace_back("priced routing");
@@ -93,29 +108,36 @@ void add_panel(Page& page, const Comparison& comparison, const Panel& panel) {
   if (!panel.title.empty()) page.subsection(panel.title);
   page.table(table);
   if (columns.plan)
-    page.html(fmt::format("<p class=\"facts\">Planned: what the cost model expects of {}.</p>\n",
-                          markup_text(plan)));
+    page.html(fmt::format(
+        "<p class=\"facts\">Planned: what the cost model expects of {}{}; each worker has the "
+        "whole "
+        "batch of the experiment.</p>\n",
+        markup_text(fmt::format("{}", fmt::join(clusters, " or "))),
+        columns.cluster_of_row ? ", as the row says: rates of different clusters do not compare"
+                               : ""));
 }
 
-// What a panel shows, such as "BASE x1 has the lowest perplexity, 23.41, 4.9 % below dense".
+// What a panel shows, such as "BASE x1 has the lowest perplexity, 23.41, 4.9 % below dense
+// (24.61)"; where that is a dense one, the best sparse one too.
 std::string lowest_in_words(const Comparison& comparison, const Panel& panel) {
-  const System *reference = reference_of(comparison, panel), *best = nullptr;
-  double lowest = kUnknown;
-  for (const size_t i : panel.systems) {
-    const double perplexity = result_of(comparison.systems[i]).greedy.mean;
-    if (!std::isfinite(perplexity) || !(perplexity < lowest || std::isnan(lowest))) continue;
-    lowest = perplexity;
-    best = &comparison.systems[i];
-  }
+  const System* reference = reference_of(comparison, panel);
+  const System* best = lowest_of(comparison, panel, [](const System&) { return true; });
   const std::string where = panel.title.empty() ? "" : panel.title + ": ";
-  if (best == nullptr) return where + "no system was validated yet";
-  if (best == reference)
-    return fmt::format("{}{} has the lowest perplexity, {}", where, best->title,
-                       perplexity_text(lowest));
-  const double usual = result_of(*reference).greedy.mean;
-  return fmt::format("{}{} has the lowest perplexity, {}, {:.1f} % below {} ({})", where,
-                     best->title, perplexity_text(lowest), 100 * (1 - lowest / usual),
-                     reference->title, perplexity_text(usual));
+  if (best == nullptr) return where + "no system was trained to its end and validated yet";
+  const double usual = reference == nullptr ? kUnknown : final_perplexity(*reference),
+               lowest = final_perplexity(*best);
+  std::string words = fmt::format("{}{} has the lowest perplexity, {}", where, best->title,
+                                  perplexity_text(lowest));
+  if (best != reference && std::isfinite(usual))
+    words += fmt::format(", {:.1f} % below {} ({})", 100 * (1 - lowest / usual), reference->title,
+                         perplexity_text(usual));
+  const System* sparse =
+      lowest_of(comparison, panel, [](const System& system) { return system.experts > 0; });
+  if (sparse != nullptr && sparse != best)
+    words += fmt::format("; the lowest of sparse systems is {}, {} ({})", sparse->title,
+                         perplexity_text(final_perplexity(*sparse)),
+                         change_text(final_perplexity(*sparse), lowest));
+  return words;
 }
 
 }  // namespace
@@ -130,14 +152,15 @@ void add_summary(Page& page, const Comparison& comparison) {
   std::vector<std::string> sentences;
   for (const Panel& panel : comparison.panels)
     sentences.push_back(lowest_in_words(comparison, panel));
-  page.paragraph(fmt::format("{}.", fmt::join(sentences, "; ")));
+  page.paragraph(fmt::format("{}.", fmt::join(sentences, ". ")));
   for (const Panel& panel : comparison.panels) add_panel(page, comparison, panel);
   page.html(
       "<p class=\"facts\">Perplexity is that of the last validation, with greedy routing where "
-      "there "
-      "are experts; ± is the standard deviation over seeds. At equal tokens: the most tokens after "
-      "which all systems of a table were validated, between validations linear in loss and the "
-      "logarithm of tokens. Active: parameters that a token meets.</p>\n");
+      "there are experts; ± is the standard deviation over seeds; systems that did not come to "
+      "their end are not compared. At equal tokens: the most tokens after which all systems of a "
+      "table were validated, between validations linear in loss and the logarithm of tokens; "
+      "systems that train on more tokens are still in the middle of their decay of the learning "
+      "rate there. Active: parameters that a token meets.</p>\n");
   if (!comparison.facts.empty())
     page.html(fmt::format("<p class=\"facts\">{}</p>\n",
                           markup_text(fmt::format("{}", fmt::join(comparison.facts, " · ")))));

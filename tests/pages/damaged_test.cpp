@@ -108,6 +108,32 @@ TEST(DamagedFiles, OfAMetricAreAPageOrARefusal) { attack(&Files::metric); }
 TEST(DamagedFiles, OfARunAreAPageOrARefusal) { attack(&Files::run); }
 TEST(DamagedFiles, OfAnExperimentAreAPageOrARefusal) { attack(&Files::experiment); }
 
+std::string page_of(const std::vector<fs::path>& paths) {
+  return make_page(read_comparison(paths, [](const Config&) { return ModelCounts(); })).finish();
+}
+
+TEST(DamagedFiles, RunsWithoutAnyStepAreAPage) {
+  const TemporaryFolder folder;
+  for (const char* name : {"a", "b"}) {
+    test::write_run(folder / name, "[training]\nsteps = 2\n");
+    write_text_atomically(folder / name / "validation.json", kValidation);
+  }
+  const std::string page = page_of({folder / "a", folder / "b"});
+  EXPECT_NE(page.find("has the lowest perplexity, 4.48."), std::string::npos);
+  EXPECT_EQ(page.find("nan"), std::string::npos);
+}
+
+TEST(DamagedFiles, AReferenceWithoutAValidationIsNotComparedWith) {
+  const TemporaryFolder folder;
+  write(folder, {});
+  test::write_run(folder / "dense", "[training]\nsteps = 2\n");
+  write_text_atomically(folder / "dense/metrics.jsonl",
+                        test::step_line(1, 4) + test::step_line(2, 3));
+  const std::string page = page_of({folder / "dense", folder / "run"});
+  EXPECT_NE(page.find("has the lowest perplexity, 4.48."), std::string::npos);
+  EXPECT_EQ(page.find("nan"), std::string::npos);
+}
+
 TEST(DamagedFiles, ThatAreWholeHaveAllSections) {
   const TemporaryFolder folder;
   write(folder, {});

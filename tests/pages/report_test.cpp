@@ -157,6 +157,78 @@ TEST(Report, SystemsTrainedSideBySideHaveTheTimesMeasuredAlone) {
   EXPECT_THAT(alone.facts, Not(Contains(HasSubstr("side by side"))));
 }
 
+// An experiment of two systems, trained side by side; one came to step 4 of 9.
+void write_shared_experiment(const fs::path& folder, const char* parts) {
+  write_short_run(folder / "runs/dense", 2);
+  write_run(folder / "runs/base",
+            "[model]\nvocabulary = 300\n[training]\nsteps = 9\n[experts]\nlayers = 1\n");
+  std::string lines;
+  for (int step = 1; step <= 4; ++step)
+    lines += fmt::format(
+        R"({{"step": {0}, "loss": 2, "tokens": {0}00, "seconds": {0}, "tokens_per_second": 100, )"
+        R"("parts": {{"assignment": 0.5}}, "layers": [{{"layer": 1, "assign_seconds": 0.5}}]}})"
+        "\n",
+        step);
+  write_text_atomically(folder / "runs/base/metrics.jsonl", lines + validation_line(4, 1));
+  write_text_atomically(folder / "experiment.json",
+                        fmt::format(R"({{"format": "ballast-experiment", "version": 1, "at_once": 2,
+    "panels": [{{"title": "", "systems": ["dense", "base"]}}], "systems": [
+      {{"id": "dense", "title": "Dense", "kind": "dense", "step_seconds": 0.25, {0}
+        "runs": [{{"run": "runs/dense"}}],
+        "plan": {{"workers": 128, "device": "v100", "network": "n", "tokens_per_second": 5}}}},
+      {{"id": "base", "title": "BASE x1", "kind": "base", "experts": 8, "step_seconds": 0.25, {0}
+        "runs": [{{"run": "runs/base"}}],
+        "plan": {{"workers": 8, "device": "v100", "network": "n", "tokens_per_second": 6}}}}]}})",
+                                    parts));
+}
+
+TEST(Report, WhatWasNotMeasuredAloneIsLeftOut) {
+  const TemporaryFolder folder;
+  write_shared_experiment(folder.path(), "");
+  const std::string page = page_of(folder, {folder.path()});
+  EXPECT_THAT(page, HasSubstr("trained side by side: times of parts were not measured alone."));
+  EXPECT_THAT(page, HasSubstr("Dense 400 (measured alone) and BASE x1 400 (measured alone)."));
+  EXPECT_THAT(page, Not(HasSubstr("of training time")));
+  EXPECT_THAT(page, Not(HasSubstr("Tokens a second over the run")));
+  EXPECT_THAT(page, Not(HasSubstr("Where the time goes</title>")));
+}
+
+TEST(Report, PartsThatWereMeasuredAloneAreTold) {
+  const TemporaryFolder folder;
+  write_shared_experiment(folder.path(), R"("step_parts": {"assignment": 0.05},)");
+  const std::string page = page_of(folder, {folder.path()});
+  EXPECT_THAT(page, HasSubstr("they take 20 % of training time"));
+  EXPECT_THAT(page, HasSubstr("Where the time goes</title>"));
+}
+
+TEST(Report, HalfTrainedSystemsSaySoAndAreNotCompared) {
+  const TemporaryFolder folder;
+  write_shared_experiment(folder.path(), "");
+  const std::string page = page_of(folder, {folder.path()});
+  EXPECT_THAT(page, HasSubstr("BASE x1 <small>at step 4 of 9</small>"));
+  EXPECT_THAT(page, HasSubstr("<p>Dense has the lowest perplexity, 9.49.</p>"));
+}
+
+TEST(Report, PlansOfDifferentClustersNameThemInEachRow) {
+  const TemporaryFolder folder;
+  write_shared_experiment(folder.path(), "");
+  const std::string page = page_of(folder, {folder.path()});
+  EXPECT_THAT(page, HasSubstr("5 <small>(128 GPUs)</small>"));
+  EXPECT_THAT(page, HasSubstr("6 <small>(8 GPUs)</small>"));
+  EXPECT_THAT(page, HasSubstr("8 x v100, n or 128 x v100, n, as the row says"));
+  EXPECT_THAT(page, HasSubstr("each worker has the whole batch of the experiment"));
+}
+
+TEST(Report, AtEqualTokensThereAreNoDifferencesInPercent) {
+  const TemporaryFolder folder;
+  write_short_run(folder / "first", 2);
+  write_short_run(folder / "second", 1.9);
+  EXPECT_THAT(
+      page_of(folder, {folder / "first", folder / "second"}),
+      HasSubstr("after 400 tokens it is dense (first) 9.49 and dense (second) 8.58. Systems "
+                "that train on more tokens are still in the middle of their decay"));
+}
+
 TEST(Report, OneValidationIsNoCourse) {
   const TemporaryFolder folder;
   write_run(folder / "run", "[model]\nvocabulary = 300\n[training]\nsteps = 1\n");

@@ -114,6 +114,46 @@ TEST(Reference, IsTheFirstDenseSystemThatWasTrained) {
   EXPECT_EQ(reference_of(comparison, {"", {1}}), nullptr);
 }
 
+TEST(Reference, IsTheDenseSystemOfEqualFlopsWhereThereIsOne) {
+  Comparison comparison;
+  comparison.systems = {system_of("base", {run_with({{1, 100, 1, 4.0}})}),
+                        system_of("dense", {run_with({{1, 100, 1, 4.0}})}),
+                        system_of("dense", {run_with({{1, 100, 1, 4.0}})})};
+  comparison.systems[2].title = "Dense, equal FLOPs";
+  EXPECT_EQ(reference_of(comparison, {"", {0, 1, 2}}), &comparison.systems[2]);
+  EXPECT_EQ(reference_of(comparison, {"", {0, 1}}), &comparison.systems[1]);
+}
+
+RunRecord validated_run(double perplexity, int64_t steps, int64_t planned) {
+  RunRecord run = run_with({{steps, 100, 1, std::log(perplexity)}});
+  run.validation.emplace().routings.emplace_back().loss = std::log(perplexity);
+  run.config.emplace().training.steps = planned;
+  return run;
+}
+
+TEST(HalfTrained, SystemsAreNoneOfTheLowest) {
+  Comparison comparison;
+  comparison.systems = {system_of("base", {validated_run(20, 7, 10)}),
+                        system_of("dense", {validated_run(30, 10, 10)}),
+                        system_of("switch", {validated_run(40, 10, 10)})};
+  const auto any = [](const System&) { return true; };
+  EXPECT_EQ(lowest_of(comparison, {"", {0, 1, 2}}, any), &comparison.systems[1]);
+  EXPECT_EQ(lowest_of(comparison, {"", {0, 1, 2}},
+                      [](const System& system) { return system.kind != "dense"; }),
+            &comparison.systems[2]);
+  EXPECT_EQ(lowest_of(comparison, {"", {0}}, any), nullptr);
+  EXPECT_EQ(half_trained_run(comparison.systems[0]), &comparison.systems[0].runs[0]);
+  EXPECT_EQ(half_trained_run(comparison.systems[1]), nullptr);
+}
+
+TEST(HalfTrained, SeedsDoNotCountBesideWholeOnes) {
+  const System system =
+      system_of("base", {validated_run(20, 10, 10), validated_run(90, 3, 10), RunRecord()});
+  EXPECT_NEAR(result_of(system).greedy.mean, 20, 1e-12);
+  EXPECT_EQ(result_of(system).greedy.count, 1);
+  EXPECT_EQ(half_trained_run(system), nullptr);
+}
+
 TEST(Balance, SharesAreInFairSharesAndFalling) {
   EXPECT_THAT(sorted_shares({1, 6, 1}),
               ElementsAre(DoubleEq(2.25), DoubleEq(0.375), DoubleEq(0.375)));

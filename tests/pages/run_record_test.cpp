@@ -135,6 +135,40 @@ TEST(RunRecord, ADamagedValidationFileLeavesWhatMetricsTell) {
   }
 }
 
+TEST(RunRecord, AValidationFileOfAnotherStepIsLeftAside) {
+  const TemporaryFolder folder;
+  write_run(folder.path(), kDense);
+  write_text_atomically(folder / "metrics.jsonl", step_line(2, 3) + validation_line(2, 4.5) +
+                                                      step_line(3, 3) + validation_line(3, 2.5));
+  write_text_atomically(folder / "validation.json",
+                        R"({"format": "ballast-validation", "version": 1, "step": 2, "routings": [
+                            {"routing": null, "loss": 4.5, "layers": []}]})");
+  const RunRecord run = read_run(folder.path());
+  EXPECT_EQ(run.validation->main()->loss, 2.5);
+  EXPECT_FALSE(run.has_validation_file);
+  EXPECT_THAT(run.notes, Contains("validation.json is of step 2, the last validation of step 3: it "
+                                  "is left aside"));
+}
+
+TEST(RunRecord, ARunThatHadATimeIsFinishedAtItsEnd) {
+  const TemporaryFolder folder;
+  write_run(folder.path(), "[training]\nsteps = 600\nmax_time = \"2m\"\n");
+  write_text_atomically(folder / "metrics.jsonl", step_line(119, 3));
+  EXPECT_FALSE(read_run(folder.path()).is_finished());
+  write_text_atomically(folder / "metrics.jsonl", step_line(120, 3));
+  EXPECT_TRUE(read_run(folder.path()).is_finished());
+}
+
+TEST(Machine, NamesItsGpusAndHowMany) {
+  const auto words = [](const char* gpus) {
+    return machine_in_words({{"gpus", nlohmann::json::parse(gpus)}, {"cpu", "c"}, {"cores", 2}});
+  };
+  EXPECT_EQ(words(R"(["NVIDIA H200"])"), "NVIDIA H200, c, 2 cores");
+  EXPECT_EQ(words(R"(["NVIDIA H200", "NVIDIA H200"])"), "2 x NVIDIA H200, c, 2 cores");
+  EXPECT_EQ(words("[]"), "c, 2 cores");
+  EXPECT_EQ(words("[3, null]"), "c, 2 cores");
+}
+
 TEST(RunRecord, OfSeveralSamplesTheLastIsShownWithoutItsIndent) {
   const TemporaryFolder folder;
   write_run(folder.path(), kDense);
