@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,6 +18,7 @@
 #include "ballast/plan/measured_bandwidth.h"
 #include "ballast/report/hardware.h"
 #include "ballast/system/log.h"
+#include "ballast/system/parallel.h"
 #include "ballast/system/progress.h"
 #include "ballast/training/compute_rate.h"
 #include "cli/at_least.h"
@@ -30,10 +32,11 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFooter = R"(
 An estimate from the configuration and a few rates: nothing is trained, no data opened. docs/plan.md
-has the formulas, where the rates come from, and how far off predictions were: at most 8 % of the
+has the formulas, where the rates come from, and how far off predictions were: at most 7 % of the
 paper's tokens per second on 128 V100, 8 % of our own steps on an H200.
-A worker is one GPU, or with --device cpu this machine as it is: its rates are measured, and other
-programs should rest meanwhile. Network infiniband is the paper's: machines of 8 GPUs with an adapter
+A worker is one GPU, or with --device cpu one of those that share this machine: its rates are measured
+(or --flops and --bandwidth, of the whole machine), and other programs should rest meanwhile; workers of
+one machine share them and its memory. Network infiniband is the paper's: machines of 8 GPUs with an adapter
 of their own; ethernet the same with a slower one; nvlink has no machines, all workers are near.
 
 Examples
@@ -44,8 +47,8 @@ Examples
   ballast plan configs/first_run.toml --device cpu
   ballast plan configs/first_run.toml --device cpu --flops 2e11 --bandwidth 2e10
 
-JSON keys (--json): system (in words), parameters, workers, device {name, flops (operations a second
-  that matrix products reach), bandwidth (bytes a second), launch (seconds to start an operation),
+JSON keys (--json): system (in words), parameters, workers, device (what one worker has) {name, flops
+  (operations a second that matrix products reach), bandwidth (bytes a second), launch (seconds to start an operation),
   memory (bytes, null: not known)}, network {name, workers_per_machine (0: all), bandwidth (of a
   machine), latency}, tokens_per_step, layouts, the config's own first, a list of {layout (in words),
   model_parallel, replicas, experts_per_worker (of each layer), micro_steps, tokens_per_micro_step (of
@@ -65,8 +68,12 @@ struct Options {
   bool overlap = false, json = false;
 };
 
-// What this machine reaches, as far as the options do not say it.
-void measure_cpu(Device& device, const Options& options, int64_t threads) {
+// What this machine reaches, as far as the options do not say it, with the threads of all `workers`
+// that share it (0: all cores).
+void measure_cpu(Device& device, const Options& options, int64_t threads_of_worker,
+                 int64_t workers) {
+  const auto cores = static_cast<int64_t>(num_cores());
+  const int64_t threads = std::min(cores, threads_of_worker * workers);
   const ComputePlace place = choose_place({.device = "cpu", .threads = threads});
   if (options.flops == 0) {
     log_info("measuring matrix products ...");
@@ -85,7 +92,11 @@ Cluster cluster_of(const Options& options, const Config& config) {
                   .device = find_device(options.device),
                   .network = find_network(options.network),
                   .overlap_gradients = options.overlap};
-  if (cluster.device.is_cpu()) measure_cpu(cluster.device, options, config.training.threads);
+  if (options.workers_per_machine > 0)
+    cluster.network.machine_workers = options.workers_per_machine;
+  if (cluster.device.is_cpu())
+    measure_cpu(cluster.device, options, config.training.threads,
+                cluster.network.in_machine(cluster.workers));
   if (options.flops > 0) {
     cluster.device.matrix_flops = options.flops;
     cluster.device.efficiency = 1;
@@ -95,8 +106,6 @@ Cluster cluster_of(const Options& options, const Config& config) {
     cluster.device.bandwidth_share = 1;
   }
   if (options.machine_bandwidth > 0) cluster.network.bandwidth = options.machine_bandwidth;
-  if (options.workers_per_machine > 0)
-    cluster.network.machine_workers = options.workers_per_machine;
   if (options.assignment > 0) cluster.assignment_seconds = options.assignment;
   return cluster;
 }
@@ -148,7 +157,7 @@ Json json_of(const LayoutPlan& layout) {
 }
 
 void print_json(const Config& config, const Cluster& cluster, const Plan& plan) {
-  const Device& device = cluster.device;
+  const Device device = cluster.of_worker();
   const Network& network = cluster.network;
   Json layouts = Json::array(), refused = Json::array();
   for (const LayoutPlan& layout : plan.layouts) layouts.push_back(json_of(layout));
@@ -217,11 +226,11 @@ std::vector<std::string> of_layouts(const Plan& plan, Tell tell) {
 
 void print_text(const Config& config, const Cluster& cluster, const Plan& plan) {
   const auto tokens = static_cast<double>(config.training.batch * config.model.context);
+  const Device device = cluster.of_worker();
   fmt::print("{}: {} parameters\n", system_in_words(config),
              format_count(static_cast<double>(model_size(config).total)));
-  fmt::print("{} x {}: products at {:.3g} TFLOP/s, memory at {}/s", cluster.workers,
-             cluster.device.name, cluster.device.matrix_rate() / 1e12,
-             format_bytes(cluster.device.pass_rate()));
+  fmt::print("{} x {}: products at {:.3g} TFLOP/s, memory at {}/s", cluster.workers, device.name,
+             device.matrix_rate() / 1e12, format_bytes(device.pass_rate()));
   if (!cluster.network.is_one_machine(cluster.workers))
     fmt::print("; {}, machines of {}, {}/s each", cluster.network.name,
                cluster.network.machine_workers, format_bytes(cluster.network.bandwidth));
@@ -233,7 +242,7 @@ void print_text(const Config& config, const Cluster& cluster, const Plan& plan) 
               }));
   }
   fmt::print("Memory of a worker");
-  if (cluster.device.memory > 0) fmt::print(", of {}", format_bytes(cluster.device.memory));
+  if (device.memory > 0) fmt::print(", of {}", format_bytes(device.memory));
   fmt::print("\n");
   print_parts(plan, &LayoutPlan::memory, format_bytes);
   print_row("", of_layouts(plan, [](const LayoutPlan& layout) {
@@ -289,7 +298,8 @@ void add_plan(CLI::App& app, Action& chosen) {
   const auto rate = [&](const char* name, double& value, const char* help) {
     command->add_option(name, value, help)->check(CLI::PositiveNumber)->type_name("RATE");
   };
-  rate("--flops", options->flops, "operations a second that matrix products reach [the device's]");
+  rate("--flops", options->flops,
+       "operations a second that its matrix products reach [the device's]");
   rate("--bandwidth", options->bandwidth, "bytes a second that its memory reaches [the device's]");
   rate("--machine-bandwidth", options->machine_bandwidth,
        "bytes a second into and out of a machine [the network's]");

@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// What a worker's processor can do. docs/plan.md says where each number comes from.
+// What a GPU can do, or a machine's CPU. docs/plan.md says where each number comes from.
 struct Device {
   std::string name;             // "v100"
   double matrix_flops = 0;      // operations a second of matrix products: its maker's data sheet

@@ -61,10 +61,10 @@ std::optional<std::string> by_workers(const Config& config, Cluster cluster) {
 }
 
 std::optional<std::string> by_device(const Config& config, Cluster cluster) {
-  const Device own = cluster.device;
+  const double own = cluster.of_worker().memory;
   for (const std::string& name : device_names()) {
     cluster.device = find_device(name);
-    if (cluster.device.is_cpu() || cluster.device.memory <= own.memory) continue;
+    if (cluster.device.is_cpu() || cluster.device.memory <= own) continue;
     if (const auto layout = fitting(config, cluster))
       return described(fmt::format("--device {}", name), *layout);
   }

@@ -19,6 +19,10 @@ struct Network {
   bool is_one_machine(int64_t workers) const {
     return machine_workers == 0 || workers <= machine_workers;
   }
+  // Of so many, those that share a machine.
+  int64_t in_machine(int64_t workers) const {
+    return is_one_machine(workers) ? workers : machine_workers;
+  }
 };
 
 std::vector<std::string> network_names();

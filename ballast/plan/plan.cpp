@@ -21,8 +21,7 @@ struct Groups {
 
 Groups groups_of(const LayoutShape& shape, const Network& network) {
   const int64_t workers = shape.workers, shards = shape.shards;
-  const int64_t machine =
-      network.is_one_machine(workers) ? workers : std::min(workers, network.machine_workers);
+  const int64_t machine = network.in_machine(workers);
   const int64_t shards_here = std::min(shards, machine);
   return {.everyone = {workers, machine, 1},
           .shards = {shards, shards_here, machine / shards_here},
@@ -32,7 +31,7 @@ Groups groups_of(const LayoutShape& shape, const Network& network) {
 double assignment_seconds(const LayoutShape& shape, const Cluster& cluster) {
   const ExpertsConfig& experts = shape.config.experts;
   if (experts.layers == 0 || !experts.is_base()) return 0;
-  const Device& device = cluster.device;
+  const Device device = cluster.of_worker();
   const double groups = as_double(experts.groups / shape.workers);
   // A GPU solves its groups side by side.
   const double solver = device.assignment * (device.is_cpu() ? groups : 1) +
@@ -69,7 +68,7 @@ double gradient_sum_seconds(const LayoutShape& shape, const Wires& wires,
 }
 
 StepParts step_of(const LayoutShape& shape, const Cluster& cluster) {
-  const Device& device = cluster.device;
+  const Device device = cluster.of_worker();
   const Wires wires{cluster.network, device.link_bandwidth, device.pair_bandwidth};
   const Groups groups = groups_of(shape, cluster.network);
   const double times = as_double(shape.config.training.micro_steps);
@@ -103,7 +102,8 @@ void check_cluster(const Cluster& cluster, const std::string& precision) {
   const Device& device = cluster.device;
   if (precision != "auto" && precision != (device.is_cpu() ? "fp32" : "bf16"))
     fail("training.precision: {} is planned in {} alone, got {}", device.name,
-         device.is_cpu() ? "fp32" : "half precision (bf16)", precision);
+         device.is_cpu() ? "fp32" : "half precision (numbers of 2 bytes, bf16 or fp16; say bf16)",
+         precision);
   if (device.matrix_rate() <= 0 || device.pass_rate() <= 0)
     fail("{}: its rates are not known; measure them, or give --flops and --bandwidth", device.name);
   if (!cluster.network.is_one_machine(cluster.workers) && cluster.network.bandwidth <= 0)
@@ -112,8 +112,19 @@ void check_cluster(const Cluster& cluster, const std::string& precision) {
 
 }  // namespace
 
+Device Cluster::of_worker() const {
+  Device own = device;
+  if (!device.is_cpu()) return own;
+  const double sharing = as_double(network.in_machine(workers));
+  own.matrix_flops /= sharing;
+  own.memory_bandwidth /= sharing;
+  own.memory /= sharing;
+  return own;
+}
+
 LayoutPlan plan_layout(const Config& config, const Cluster& cluster) {
-  const LayoutShape shape(config, cluster.workers, cluster.device);
+  const Device device = cluster.of_worker();
+  const LayoutShape shape(config, cluster.workers, device);
   LayoutPlan layout;
   layout.model_parallel = shape.shards;
   layout.replicas = shape.replicas;
@@ -121,11 +132,11 @@ LayoutPlan plan_layout(const Config& config, const Cluster& cluster) {
   layout.micro_steps = config.training.micro_steps;
   layout.tokens_per_micro_step = static_cast<int64_t>(shape.tokens);
   layout.words = words_of(shape);
-  layout.memory = memory_of(shape, cluster.device);
+  layout.memory = memory_of(shape, device);
   layout.step = step_of(shape, cluster);
   layout.tokens_per_second =
       as_double(config.training.batch * config.model.context) / layout.step.total();
-  layout.fits = fits(layout.memory, cluster.device);
+  layout.fits = fits(layout.memory, device);
   return layout;
 }
 

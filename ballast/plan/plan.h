@@ -17,12 +17,15 @@ namespace ballast {
 
 struct Cluster {
   int64_t workers = 1;
-  Device device;
+  Device device;  // a GPU, or the CPU of a machine with all its cores and memory
   Network network;
   // Whether sums of gradients go on under the last micro-step's backward pass.
   bool overlap_gradients = false;
   // Seconds of the balanced assignments of a layer and micro-step; none: this program's solver.
   std::optional<double> assignment_seconds = std::nullopt;
+
+  // What one worker has: a GPU of its own, or its share of a CPU's rates and memory.
+  Device of_worker() const;
 };
 
 // Bytes of one worker, the most of all.

@@ -5,11 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <string>
 #include <vector>
 
 #include "ballast/plan/measured_bandwidth.h"
-#include "ballast/plan/plan.h"
+#include "tests/plan/measured_steps.h"
 
 namespace ballast {
 namespace {
@@ -22,35 +21,7 @@ Device quiet_cores() {
   return device;
 }
 
-struct Measured {
-  std::string name;
-  Config config;
-  double seconds;
-};
-
-Config dense(const ModelConfig& model, int64_t batch) {
-  Config config;
-  config.model = model;
-  config.training.batch = batch;
-  config.experts.groups = 1;
-  return config;
-}
-
-Config base(Config config, int64_t layers, int64_t experts, int64_t sublayers) {
-  config.experts.layers = layers;
-  config.experts.count = experts;
-  config.experts.sublayers = sublayers;
-  return config;
-}
-
-Config gated(Config config, const std::string& router) {
-  config.experts.router = router;
-  config.experts.layers = config.model.layers / 2;
-  config.experts.placement = "replace";
-  return config;
-}
-
-std::vector<Measured> quiet_runs() {
+std::vector<MeasuredStep> quiet_runs() {
   const ModelConfig small = {256, 128, 4, 4, 0, 128}, large = {4096, 256, 6, 4, 0, 256};
   ModelConfig small_wide = small, large_wide = large;
   small_wide.hidden = 768;
@@ -59,25 +30,24 @@ std::vector<Measured> quiet_runs() {
   return {{"dense, width 128", first, 2048 / 24.1e3},
           {"dense, wider", dense(small_wide, 16), 103.6e-3},
           {"BASE x1, 3 sublayers", base(first, 1, 8, 3), 2048 / 16.9e3},
-          {"BASE x3", base(first, 3, 8, 1), 2048 / 16.7e3},
+          {"BASE x3", base(first, 3, 8, 3), 2048 / 16.7e3},
           {"BASE x1, 2 sublayers", base(first, 1, 8, 2), 109.0e-3},
           {"BASE x1, 32 experts", base(first, 1, 32, 2), 120.6e-3},
-          {"Sparsely Gated", gated(first, "sparsely_gated"), 2048 / 18.5e3},
-          {"Switch", gated(first, "switch"), 2048 / 21.7e3},
+          {"Sparsely Gated", gated(first, "sparsely_gated", 8), 2048 / 18.5e3},
+          {"Switch", gated(first, "switch", 8), 2048 / 21.7e3},
           {"dense, width 256", second, 488.6e-3},
           {"dense, wider", dense(large_wide, 8), 554e-3},
           {"BASE x1, 2 sublayers", base(second, 1, 8, 2), 567e-3},
           {"BASE x1, 32 experts", base(second, 1, 32, 2), 589e-3}};
 }
 
-TEST(CpuSteps, PredictionsAreWithin20PercentOfWhatWasMeasured) {
-  for (const Measured& run : quiet_runs()) {
-    const Plan plan = make_plan(
-        run.config, {.workers = 1, .device = quiet_cores(), .network = find_network("nvlink")});
-    const double predicted = plan.own().step.total(), error = predicted / run.seconds - 1;
+TEST(CpuSteps, PredictionsAreWithin12PercentOfWhatWasMeasured) {
+  for (const MeasuredStep& run : quiet_runs()) {
+    const double error = error_of(run, quiet_cores());
     fmt::print("{:<30}{:>7.1f} ms{:>8.1f} ms{:>+8.1f}%\n", run.name, run.seconds * 1e3,
-               predicted * 1e3, 100 * error);
-    EXPECT_LT(std::abs(error), 0.2) << run.name;
+               run.seconds * (1 + error) * 1e3, 100 * error);
+    // Switch was 11.1 % off, the most; 20 % asked for.
+    EXPECT_LT(std::abs(error), 0.12) << run.name;
   }
 }
 

@@ -57,7 +57,8 @@ TEST(Wires, AllToAllSharesTheAdapterAmongTheWorkersOfAMachine) {
 }
 
 TEST(Wires, MoreBandwidthAndLessLatencyAreNeverSlower) {
-  for (const GroupOnNetwork& group : {GroupOnNetwork{2, 2}, GroupOnNetwork{8, 4}, GroupOnNetwork{16, 1, 4}}) {
+  for (const GroupOnNetwork& group :
+       {GroupOnNetwork{2, 2}, GroupOnNetwork{8, 4}, GroupOnNetwork{16, 1, 4}}) {
     for (const auto& change : {+[](Wires& wires) { wires.network.bandwidth *= 2; },
                                +[](Wires& wires) { wires.network.latency /= 2; },
                                +[](Wires& wires) { wires.link_bandwidth *= 2; },

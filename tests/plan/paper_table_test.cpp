@@ -31,15 +31,13 @@ const std::vector<Published>& paper_table() {
   return table;
 }
 
-// As the authors trained: gradients are summed after the backward pass, and their auction, which
-// waits for the host in every round, takes what it takes on an H200 (2048 clustered tokens, 128
-// experts).
+// As the authors trained: gradients are summed after the backward pass. Assignment is timed as this
+// program's solver: what theirs took is not published.
 Cluster paper_cluster() {
   return {.workers = 128,
           .device = find_device("v100"),
           .network = find_network("infiniband"),
-          .overlap_gradients = false,
-          .assignment_seconds = 6.7e-3};
+          .overlap_gradients = false};
 }
 
 double error_of(const Published& row, const Cluster& cluster) {
@@ -51,8 +49,8 @@ struct Constants {
   double efficiency, bandwidth, latency;
 };
 
-double largest_error(const Constants& constants, const std::vector<Published>& rows) {
-  Cluster cluster = paper_cluster();
+double largest_error(const Constants& constants, const std::vector<Published>& rows,
+                     Cluster cluster = paper_cluster()) {
   cluster.device.efficiency = constants.efficiency;
   cluster.network.bandwidth = constants.bandwidth;
   cluster.network.latency = constants.latency;
@@ -64,9 +62,9 @@ double largest_error(const Constants& constants, const std::vector<Published>& r
 // Makes the largest error of the rows as small as can be: the best of a grid of 9 x 9 x 9 around
 // the best so far, again and again, each time a smaller one. (A search along the slope would stop
 // in a kink of the largest error.)
-Constants fit(const std::vector<Published>& rows) {
+Constants fit(const std::vector<Published>& rows, const Cluster& cluster = paper_cluster()) {
   Constants best{.efficiency = 0.5, .bandwidth = 12.5e9, .latency = 5e-6};
-  double error = largest_error(best, rows);
+  double error = largest_error(best, rows, cluster);
   for (double reach = 1; reach > 2e-3; reach *= 0.6) {
     const Constants middle = best;
     for (int i = 0; i < 9 * 9 * 9; ++i) {
@@ -76,7 +74,7 @@ Constants fit(const std::vector<Published>& rows) {
       const Constants tried{.efficiency = shifted(middle.efficiency, 0.15, i),
                             .bandwidth = shifted(middle.bandwidth, 0.25, i / 9),
                             .latency = shifted(middle.latency, 0.5, i / 81)};
-      const double now = largest_error(tried, rows);
+      const double now = largest_error(tried, rows, cluster);
       if (now < error) {
         error = now;
         best = tried;
@@ -86,13 +84,13 @@ Constants fit(const std::vector<Published>& rows) {
   return best;
 }
 
-TEST(PaperTable, PredictionsAreWithin15PercentOfWhatWasPublished) {
+TEST(PaperTable, PredictionsAreWithin7PercentOfWhatWasPublished) {
   fmt::print("{:<14}{:>12}{:>12}{:>10}\n", "", "published", "predicted", "error");
   for (const Published& row : paper_table()) {
     const double error = error_of(row, paper_cluster());
     fmt::print("{:<14}{:>11.0f}k{:>11.0f}k{:>+9.1f}%\n", row.preset, row.tokens_per_second / 1e3,
                row.tokens_per_second * (1 + error) / 1e3, 100 * error);
-    EXPECT_LT(std::abs(error), 0.15) << row.preset;
+    EXPECT_LT(std::abs(error), 0.07) << row.preset;  // 6.7 % was the most, 15 % asked for
   }
 }
 
@@ -109,14 +107,27 @@ TEST(PaperTable, TheConstantsAreThoseThatAFitFinds) {
   EXPECT_NEAR(cluster.network.latency, found.latency, 0.5e-6);
 }
 
+// The link of a pair was chosen with the table in sight; docs/plan.md tells what the other choice,
+// two links instead of one, would have given.
+TEST(PaperTable, TwoLinksOfAPairWouldHaveFittedWorse) {
+  Cluster cluster = paper_cluster();
+  cluster.device.pair_bandwidth = 40e9;
+  const Constants found = fit(paper_table(), cluster);
+  const double error = largest_error(found, paper_table(), cluster);
+  fmt::print("efficiency {:.4f}, {:.3f} GB/s a machine, {:.2f} us a message; largest {:.2f}%\n",
+             found.efficiency, found.bandwidth / 1e9, found.latency * 1e6, 100 * error);
+  EXPECT_NEAR(error, 0.096, 0.001);
+}
+
 // What the fit is worth: a system that it did not see.
-TEST(PaperTable, EachSystemIsPredictedWithin20PercentByAFitToTheOthers) {
+TEST(PaperTable, EachSystemIsPredictedWithin12PercentByAFitToTheOthers) {
   for (size_t left_out = 0; left_out < paper_table().size(); ++left_out) {
     std::vector<Published> others = paper_table();
     others.erase(others.begin() + static_cast<std::ptrdiff_t>(left_out));
     const double error = largest_error(fit(others), {paper_table()[left_out]});
     fmt::print("{:<14}{:>9.1f}%\n", paper_table()[left_out].preset, 100 * error);
-    EXPECT_LT(error, 0.2) << paper_table()[left_out].preset;
+    // 11.5 % was the most: of Switch, whose messages tell most of the network's bandwidth.
+    EXPECT_LT(error, 0.12) << paper_table()[left_out].preset;
   }
 }
 

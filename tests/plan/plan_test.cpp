@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+#include <utility>
+
 #include "ballast/model/model_size.h"
 #include "ballast/system/error.h"
+#include "ballast/system/progress.h"
 
 namespace ballast {
 namespace {
@@ -159,11 +163,76 @@ TEST(Plan, WhatDoesNotFitIsToldWhatWould) {
   EXPECT_THAT(make_plan(read_preset("base_44b"), cluster_of(128)).advice, testing::IsEmpty());
 }
 
-TEST(Plan, TheAdviceHolds) {
-  Config config = read_preset("base_44b");
-  ASSERT_FALSE(make_plan(config, cluster_of(32)).own().fits);
-  EXPECT_TRUE(make_plan(config, cluster_of(128)).own().fits);
-  EXPECT_TRUE(make_plan(config, cluster_of(32, "a100")).own().fits);
+// Does what a line of advice says, "--workers 128: ...", and returns the option.
+std::string follow(const std::string& advice, Config& config, Cluster& cluster) {
+  const size_t space = advice.find(' '), colon = advice.find(':');
+  const std::string option = advice.substr(0, space);
+  const std::string value = advice.substr(space + 1, colon - space - 1);
+  if (option == "--device") {
+    cluster.device = find_device(value);
+  } else if (option == "--workers") {
+    cluster.workers = std::stoll(value);
+  } else if (option == "--model-parallel") {
+    config.training.model_parallel = std::stoll(value);
+  } else if (option == "--training.micro_steps") {
+    config.training.micro_steps = std::stoll(value);
+  } else {
+    ADD_FAILURE() << "not an option: " << advice;
+  }
+  return option;
+}
+
+TEST(Plan, WhatTheAdviceSaysFitsAndIsAsFastAsItSays) {
+  Config long_steps = read_preset("dense_1.5b");
+  long_steps.training.micro_steps = 1;
+  Config whole = read_preset("dense_3b");
+  whole.training.model_parallel = 1;
+  std::set<std::string> options;
+  for (const auto& [config, workers] : {std::pair{read_preset("base_44b"), 32},
+                                        std::pair{long_steps, 128}, std::pair{whole, 128}}) {
+    const Plan plan = make_plan(config, cluster_of(workers));
+    ASSERT_FALSE(plan.own().fits);
+    for (const std::string& advice : plan.advice) {
+      Config changed = config;
+      Cluster cluster = cluster_of(workers);
+      options.insert(follow(advice, changed, cluster));
+      const Plan followed = make_plan(changed, cluster);
+      EXPECT_TRUE(followed.own().fits) << advice;
+      EXPECT_THAT(advice, HasSubstr(format_bytes(followed.own().memory.total()) + " a worker"));
+      EXPECT_THAT(advice, HasSubstr(format_count(followed.own().tokens_per_second) + " tokens/s"));
+    }
+  }
+  EXPECT_THAT(options, testing::UnorderedElementsAre("--device", "--workers", "--model-parallel",
+                                                     "--training.micro_steps"));
+}
+
+TEST(Plan, CpuWorkersOfOneMachineShareItsRatesAndMemory) {
+  Config config;
+  config.model = {
+      .vocabulary = 256, .width = 64, .layers = 2, .heads = 2, .hidden = 0, .context = 32};
+  config.training.batch = 8;
+  Cluster cluster = cluster_of(1, "cpu");
+  cluster.device.matrix_flops = 1e11;
+  cluster.device.memory_bandwidth = 1e10;
+  const LayoutPlan alone = make_plan(config, cluster).own();
+  cluster.device.memory = 1.1 * alone.memory.total();
+  EXPECT_TRUE(make_plan(config, cluster).own().fits);
+  cluster.workers = 2;
+  EXPECT_EQ(cluster.of_worker().matrix_flops, 0.5e11);
+  EXPECT_EQ(cluster.of_worker().memory_bandwidth, 0.5e10);
+  // Half of the tokens each at half of the rates; both read all weights.
+  const LayoutPlan shared = make_plan(config, cluster).own();
+  EXPECT_GE(shared.step.compute(), alone.step.compute());
+  EXPECT_FALSE(shared.fits);
+  EXPECT_LT(shared.tokens_per_second, alone.tokens_per_second);
+  // Two machines share nothing.
+  cluster.network.machine_workers = 1;
+  EXPECT_EQ(cluster.of_worker().matrix_flops, 1e11);
+  const LayoutPlan apart = make_plan(config, cluster).own();
+  EXPECT_LT(apart.step.compute(), alone.step.compute());
+  EXPECT_TRUE(apart.fits);
+  // GPUs never do.
+  EXPECT_EQ(cluster_of(8).of_worker().matrix_flops, find_device("v100").matrix_flops);
 }
 
 TEST(Plan, WorkersThatDoNotSuitTheModelAreRefused) {
@@ -180,7 +249,7 @@ TEST(Plan, WorkersThatDoNotSuitTheModelAreRefused) {
   refused(read_preset("dense_1.5b"), cluster_of(1, "cpu"), "--flops");
   Config wide = read_preset("dense_1.5b");
   wide.training.precision = "fp32";
-  refused(wide, cluster_of(128), "training.precision");
+  refused(wide, cluster_of(128), "v100 is planned in half precision");
   Cluster no_way_out = cluster_of(128);
   no_way_out.network.bandwidth = 0;
   refused(read_preset("dense_1.5b"), no_way_out, "bandwidth");
