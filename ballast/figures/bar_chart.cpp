@@ -107,9 +107,9 @@ Drawing draw(const BarChart& chart, FigureSize size) {
   drawing.text(place.right, bottom + 34, Anchor::kEnd, chart.label);
   for (const Bar& bar : chart.bars) {
     if (narrow)
-      drawing.text(0, top + 14, Anchor::kStart, bar.name);
+      drawing.text(0, top + 14, Anchor::kStart, shortened(bar.name, size.width / kFontSize));
     else
-      drawing.text(place.left - 10, top + 21, Anchor::kEnd, bar.name);
+      drawing.text(place.left - 10, top + 21, Anchor::kEnd, shortened(bar.name, names / kFontSize));
     draw_bar(drawing, chart, bar, place, top + (narrow ? 18 : 6));
     top += row;
   }

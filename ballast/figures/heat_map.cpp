@@ -13,7 +13,8 @@
 namespace ballast {
 namespace {
 
-constexpr double kDoublings = 3;  // at which colours end
+constexpr double kDoublings = 3;         // at which colours end
+constexpr size_t kColumnsWithTips = 32;  // of more, texts for each cell would be most of a page
 constexpr double kScaleHeight = 46, kSmall = 11;
 
 double level_of(double lift) { return lift > 0 ? std::log2(lift) / kDoublings : -1; }
@@ -29,12 +30,16 @@ void draw_cell(SvgDrawing& drawing, const HeatMap& map, const Grid& grid, size_t
                y = grid.top + static_cast<double>(row) * grid.cell_height;
   const bool known = std::isfinite(lift);
   const double gap = grid.cell_width > 8 ? 1 : 0;
-  drawing.add(fmt::format(
-      R"(<rect class="tip" x="{}" y="{}" width="{}" height="{}" fill="{}"><title>{}</title></rect>)",
-      px(x), px(y), px(grid.cell_width - gap), px(grid.cell_height - 1),
-      known ? diverging_colour(level_of(lift)) : "#f3f4f6",
-      markup_text(fmt::format("{}, {}: {}", map.rows[row], map.columns[column],
-                              known ? number_text(lift) + " x its share" : "no tokens"))));
+  const std::string place = fmt::format(R"(x="{}" y="{}" width="{}" height="{}" fill="{}")", px(x),
+                                        px(y), px(grid.cell_width - gap), px(grid.cell_height - 1),
+                                        known ? diverging_colour(level_of(lift)) : "#f3f4f6");
+  if (map.columns.size() > kColumnsWithTips)
+    drawing.add(fmt::format("<rect {}/>", place));
+  else
+    drawing.add(fmt::format(
+        R"(<rect class="tip" {}><title>{}</title></rect>)", place,
+        markup_text(fmt::format("{}, {}: {}", map.rows[row], map.columns[column],
+                                known ? number_text(lift) + " x its share" : "no tokens"))));
   const std::string text = known ? fmt::format("{:.{}f}", lift, lift < 9.95 ? 1 : 0) : "";
   if (kSmall * text_width(text) + 4 > grid.cell_width) return;
   drawing.text(x + grid.cell_width / 2, y + grid.cell_height / 2 + 4, Anchor::kMiddle, text,
@@ -86,7 +91,7 @@ Drawing draw(const HeatMap& map, FigureSize size) {
     drawing.text(0, 15, Anchor::kStart, map.heading, R"(font-size="14" font-weight="600")");
   for (size_t row = 0; row < map.rows.size(); ++row) {
     drawing.text(grid.left - 10, grid.top + (static_cast<double>(row) + 0.5) * grid.cell_height + 4,
-                 Anchor::kEnd, map.rows[row]);
+                 Anchor::kEnd, shortened(map.rows[row], (grid.left - 10) / kFontSize));
     for (size_t column = 0; column < map.lifts[row].size(); ++column)
       draw_cell(drawing, map, grid, row, column);
   }

@@ -60,7 +60,7 @@ std::pair<Range, Range> ranges_of(const LineChart& chart) {
 
 std::string stroke(const Series& series) {
   const bool faint = series.weight == Weight::kFaint;
-  const std::string_view dashes = line_dashes(series.style);
+  const std::string_view dashes = line_dashes(series.dashes.value_or(series.style));
   return fmt::format(R"(stroke="{}" stroke-width="{}"{}{})", line_colour(series.style),
                      faint ? "1.25" : "2", faint ? R"( stroke-opacity="0.38")" : "",
                      dashes.empty() ? "" : fmt::format(R"( stroke-dasharray="{}")", dashes));

@@ -34,10 +34,11 @@ enum class Weight { kMain, kFaint };
 enum class Marks { kNone, kPoints };
 
 struct Series {
-  std::string name;                // empty: not in the legend
-  std::vector<Point> points = {};  // by rising x; one that has no place on the axes is a gap
-  std::vector<Band> band = {};     // around the line, such as the spread over seeds
-  size_t style = 0;                // colour, dashes and marks by figures/palette.h
+  std::string name;                   // empty: not in the legend
+  std::vector<Point> points = {};     // by rising x; one that has no place on the axes is a gap
+  std::vector<Band> band = {};        // around the line, such as the spread over seeds
+  size_t style = 0;                   // colour, dashes and marks by figures/palette.h
+  std::optional<size_t> dashes = {};  // dashed as this style; none: as its own
   Weight weight = Weight::kMain;
   Marks marks = Marks::kNone;
 };

@@ -54,4 +54,19 @@ double text_width(std::string_view text) {
   return width;
 }
 
+std::string shortened(std::string_view text, double width) {
+  constexpr double kRounding = 1e-9;
+  if (text_width(text) <= width + kRounding) return std::string(text);
+  constexpr std::string_view kEllipsis = "\u2026";
+  const double room = width - text_width(kEllipsis);
+  while (!text.empty() && text_width(text) > room) {
+    do {
+      text.remove_suffix(1);
+    } while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0x80) != 0 &&
+             replace_invalid_utf8(text) != text);
+  }
+  while (text.ends_with(' ') || text.ends_with(',')) text.remove_suffix(1);
+  return std::string(text) + std::string(kEllipsis);
+}
+
 }  // namespace ballast

@@ -13,4 +13,7 @@ std::string markup_text(std::string_view text);
 // How wide a line of text is in the charts' font, in units of its size; an estimate that errs high.
 double text_width(std::string_view text);
 
+// The text, or as much of its beginning as has room in `width` (as above) with an ellipsis.
+std::string shortened(std::string_view text, double width);
+
 }  // namespace ballast

@@ -22,7 +22,7 @@ int lay_out(const std::vector<LegendEntry>& entries, double width, Place place) 
   double x = 0;
   int row = 0;
   for (const LegendEntry& entry : entries) {
-    const double taken = entry_width(entry);
+    const double taken = std::min(entry_width(entry), width + kGap);
     if (x > 0 && x + taken > width + kGap) {
       x = 0;
       ++row;
@@ -85,7 +85,8 @@ void draw_legend(SvgDrawing& drawing, const std::vector<LegendEntry>& entries, P
     const double top = corner.y + row * kLegendRow;
     drawing.add(fmt::format(R"svg(<g transform="translate({} {})">{}</g>)svg", px(corner.x + x),
                             px(top), entry.swatch));
-    drawing.text(corner.x + x + kSwatch, top + 10, Anchor::kStart, entry.name);
+    drawing.text(corner.x + x + kSwatch, top + 10, Anchor::kStart,
+                 shortened(entry.name, (width - kSwatch) / kFontSize));
   });
 }
 

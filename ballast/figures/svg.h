@@ -36,8 +36,8 @@ class SvgDrawing {
   std::string kind_, title_, description_, attributes_, body_;
 };
 
-// Entries of a legend in rows that are `width` wide. Each swatch is an SVG fragment 22 wide and 12
-// high.
+// Entries of a legend in rows that are `width` wide; longer names are shortened. Each swatch is an
+// SVG fragment 22 wide and 12 high.
 struct LegendEntry {
   std::string swatch, name;
 };

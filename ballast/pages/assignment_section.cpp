@@ -57,7 +57,9 @@ void add_chart(std::vector<LineChart>& charts, const std::vector<const System*>&
   chart.y = {.label = wanted.label};
   for (const System* system : systems) {
     Series series = series_of(*system, wanted.number, wanted.factor);
-    series.style = chart.series.size();
+    series.style = system->style;
+    series.dashes =
+        static_cast<size_t>(std::ranges::count(chart.series, system->style, &Series::style));
     if (series.points.size() > 1) chart.series.push_back(std::move(series));
   }
   if (chart.series.empty()) return;

@@ -17,6 +17,22 @@ std::vector<double> sorted_shares(const std::vector<double>& loads) {
   return shares;
 }
 
+bool is_used(const LayerUse& layer, size_t expert) {
+  if (layer.loads.empty()) return true;
+  if (expert >= layer.loads.size()) return false;
+  const double total = std::accumulate(layer.loads.begin(), layer.loads.end(), 0.0);
+  return layer.loads[expert] * static_cast<double>(layer.loads.size()) >= 0.1 * total;
+}
+
+double load_bits(const std::vector<double>& loads) {
+  double total = 0, bits = 0;
+  for (const double load : loads) total += std::fmax(0, load);
+  for (const double load : loads) {
+    if (load > 0) bits += load / total * std::log2(total / load);
+  }
+  return bits;
+}
+
 std::vector<double> mean_of_layers(const std::vector<std::vector<double>>& layers) {
   std::vector<double> mean;
   double count = 0;

@@ -11,6 +11,13 @@ namespace ballast {
 // How many times its fair share each expert of a layer has, falling. Empty without tokens.
 std::vector<double> sorted_shares(const std::vector<double>& loads);
 
+// Whether an expert has a tenth of its fair share at least: what fewer tokens tell of it is chance.
+// Where loads are not known, all have.
+bool is_used(const LayerUse& layer, size_t expert);
+
+// Bits that say which expert a token goes to, where nothing but the loads is known.
+double load_bits(const std::vector<double>& loads);
+
 // The mean over layers of their sorted shares, as in the paper's figure. Layers with another number
 // of experts than the first are left out.
 std::vector<double> mean_of_layers(const std::vector<std::vector<double>>& layers);

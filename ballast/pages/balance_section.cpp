@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
+#include "ballast/figures/palette.h"
 #include "ballast/pages/balance.h"
 #include "ballast/pages/results.h"
 #include "ballast/pages/sections.h"
@@ -16,27 +18,39 @@ namespace {
 struct Curve {
   std::string name, role;  // the role is PaperCurve's of_curve, or "priced"
   std::vector<double> shares;
+  size_t style = 0, dashes = 0;   // colour and marks are the system's, dashes the role's
+  size_t layers = 0, unused = 0;  // unused: experts of all layers without a token
 };
 
 std::vector<Curve> curves_of(const SparseSystem& sparse) {
   std::vector<Curve> curves;
   const std::string& title = sparse.system->title;
   const auto add = [&](const std::string& name, const std::string& role, const char* routing,
-                       Choice choice) {
+                       Choice choice, size_t dashes) {
     const RoutingUse* use = sparse.validation->find(routing);
     if (use == nullptr) return;
     std::vector<double> shares = balance_curve(*use, choice);
-    if (!shares.empty()) curves.push_back({name, role, std::move(shares)});
+    if (shares.empty()) return;
+    Curve curve = {name, role, std::move(shares), sparse.system->style, dashes};
+    for (const LayerUse& layer : use->layers) {
+      const std::vector<double>& loads =
+          choice == Choice::kFirst ? layer.loads : layer.second_loads;
+      if (sorted_shares(loads).size() != curve.shares.size()) continue;  // not in the mean
+      ++curve.layers;
+      curve.unused +=
+          static_cast<size_t>(std::ranges::count_if(loads, [](double load) { return load <= 0; }));
+    }
+    curves.push_back(std::move(curve));
   };
   if (sparse.system->kind == "switch") {
-    add(title, "switch", "greedy", Choice::kFirst);
+    add(title, "switch", "greedy", Choice::kFirst, 0);
   } else if (sparse.system->kind == "sparsely_gated") {
-    add(title + ", first expert", "first", "greedy", Choice::kFirst);
-    add(title + ", second expert", "second", "greedy", Choice::kSecond);
+    add(title + ", first expert", "first", "greedy", Choice::kFirst, 0);
+    add(title + ", second expert", "second", "greedy", Choice::kSecond, 1);
   } else {
-    add("BASE, training", "training", "balanced", Choice::kFirst);
-    add(title + ", greedy", "greedy", "greedy", Choice::kFirst);
-    add(title + ", priced", "priced", "priced", Choice::kFirst);
+    add("BASE, training", "training", "balanced", Choice::kFirst, 2);
+    add(title + ", greedy", "greedy", "greedy", Choice::kFirst, 0);
+    add(title + ", priced", "priced", "priced", Choice::kFirst, 1);
   }
   return curves;
 }
@@ -49,14 +63,25 @@ Series series_of(const std::vector<double>& shares) {
   return series;
 }
 
-// The paper's curves take the colours of ours that they are to be compared with.
+// The paper's curves take the colours of ours that they are to be compared with; those that have
+// none colours of their own, as long as there are any.
 void add_paper(LineChart& chart, const std::vector<Curve>& ours) {
+  std::set<std::string_view> taken;
+  for (const Curve& curve : ours) taken.insert(line_colour(curve.style));
+  size_t next = 0;
   for (const PaperCurve& paper : paper_balance()) {
     Series series = series_of(paper.shares);
     series.name = paper.name;
     series.weight = Weight::kFaint;
     const auto place = std::ranges::find(ours, paper.of_curve, &Curve::role);
-    series.style = place == ours.end() ? 6 : static_cast<size_t>(place - ours.begin());
+    if (place != ours.end()) {
+      series.style = place->style;
+      series.dashes = place->dashes;
+    } else {
+      for (size_t tries = 0; tries < 7 && taken.contains(line_colour(next)); ++tries) ++next;
+      series.style = next++;
+      series.dashes = 3;
+    }
     chart.series.push_back(std::move(series));
   }
 }
@@ -75,13 +100,13 @@ std::string paper_in_words() {
 std::string sentence_of(const std::vector<Curve>& curves) {
   std::vector<std::string> words;
   for (const Curve& curve : curves) {
-    const auto unused =
-        std::ranges::count_if(curve.shares, [](double share) { return share <= 0; });
-    words.push_back(fmt::format("{} {:.2f}{}", curve.name, curve.shares.front(),
-                                unused > 0
-                                    ? fmt::format(" (and {} without a token)",
-                                                  plural(static_cast<double>(unused), "expert"))
-                                    : ""));
+    std::vector<std::string> more;
+    if (curve.layers > 1 && curve.role != "training")
+      more.push_back(fmt::format("mean over {} layers", curve.layers));
+    if (curve.unused > 0)
+      more.push_back(plural(static_cast<double>(curve.unused), "expert") + " without a token");
+    words.push_back(fmt::format("{} {:.2f}", curve.name, curve.shares.front()));
+    if (!more.empty()) words.back() += fmt::format(" ({})", fmt::join(more, "; "));
   }
   return fmt::format(
       "The busiest expert's load in fair shares, 1 being perfect balance, is: {}; in the paper, "
@@ -101,7 +126,8 @@ LineChart chart_of(const std::vector<Curve>& curves, const std::string& heading)
   for (size_t i = 0; i < curves.size(); ++i) {
     Series series = series_of(curves[i].shares);
     series.name = curves[i].name;
-    series.style = i;
+    series.style = curves[i].style;
+    series.dashes = curves[i].dashes;
     series.marks = series.points.size() <= 32 ? Marks::kPoints : Marks::kNone;
     highest = std::max(highest, 1.1 * curves[i].shares.front());
     for (const double share : curves[i].shares) {

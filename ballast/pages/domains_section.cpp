@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
 #include "ballast/figures/markup.h"
+#include "ballast/pages/balance.h"
 #include "ballast/pages/results.h"
 #include "ballast/pages/sections.h"
 #include "ballast/pages/words.h"
@@ -33,8 +35,10 @@ std::vector<std::vector<double>> lifts_of(const LayerUse& layer, size_t domains)
   return lifts;
 }
 
-// Experts ordered by the domain they have most of, and within it by how much.
-std::vector<size_t> expert_order(const std::vector<std::vector<double>>& lifts) {
+// Experts ordered by the domain they have most of, and within it by how much; those that are hardly
+// used last.
+std::vector<size_t> expert_order(const LayerUse& layer,
+                                 const std::vector<std::vector<double>>& lifts) {
   std::vector<size_t> order(lifts.empty() ? 0 : lifts.front().size());
   std::iota(order.begin(), order.end(), 0);
   const auto key = [&](size_t expert) {
@@ -46,7 +50,7 @@ std::vector<size_t> expert_order(const std::vector<std::vector<double>>& lifts) 
         best = d;
       }
     }
-    return std::make_pair(best, -most);
+    return std::make_tuple(!is_used(layer, expert), best, -most);
   };
   std::ranges::stable_sort(order, {}, key);
   return order;
@@ -56,7 +60,7 @@ HeatMap map_of(const LayerUse& layer, const std::vector<DomainResult>& domains) 
   const auto lifts = lifts_of(layer, domains.size());
   HeatMap map;
   map.column_label = "expert";
-  const std::vector<size_t> order = expert_order(lifts);
+  const std::vector<size_t> order = expert_order(layer, lifts);
   for (const size_t expert : order) map.columns.push_back(fmt::format("{}", expert));
   for (size_t d = 0; d < domains.size(); ++d) {
     map.rows.push_back(domains[d].name);
@@ -68,25 +72,33 @@ HeatMap map_of(const LayerUse& layer, const std::vector<DomainResult>& domains) 
 
 std::string sentence_of(const HeatMap& map, const LayerUse& layer) {
   double most = 0;
-  std::string domain, expert;
+  std::string domain;
+  size_t expert = 0;
   for (size_t row = 0; row < map.rows.size(); ++row) {
     for (size_t column = 0; column < map.columns.size(); ++column) {
-      if (!(map.lifts[row][column] > most)) continue;
+      const size_t one = std::stoul(map.columns[column]);
+      if (!(map.lifts[row][column] > most) || !is_used(layer, one)) continue;
       most = map.lifts[row][column];
       domain = map.rows[row];
-      expert = map.columns[column];
+      expert = one;
     }
   }
-  std::string sentence = fmt::format(
-      "The strongest preference is that of expert {} for {}, {:.1f} times its share of all tokens",
-      expert, domain, most);
+  const double total = std::accumulate(layer.loads.begin(), layer.loads.end(), 0.0);
+  std::string sentence = "No domain is preferred";
+  if (most > 0)
+    sentence = fmt::format(
+        "The strongest preference is that of expert {} ({} of tokens) for {}, {:.1f} times its "
+        "share of all tokens",
+        expert, expert < layer.loads.size() ? percent_text(layer.loads[expert] / total) : "-",
+        domain, most);
   if (std::isfinite(layer.domain_bits))
     sentence += fmt::format("; a token's domain tells {:.2f} of {:.2f} bits of its expert",
-                            layer.domain_bits, std::log2(static_cast<double>(layer.loads.size())));
+                            layer.domain_bits, load_bits(layer.loads));
   return sentence + ".";
 }
 
-// Of each system the maps of all layers; the first open, others folded.
+// Of each system the map of its first layer, folded but for the first system's; maps of further
+// layers would be most of the page: they are files.
 void add_maps(Page& page, const std::vector<SparseSystem>& sparse) {
   size_t figures = 0;
   for (const SparseSystem& one : sparse) {
@@ -96,14 +108,18 @@ void add_maps(Page& page, const std::vector<SparseSystem>& sparse) {
       HeatMap map = map_of(layer, routing.domains);
       map.title = fmt::format("Domains of the experts of {}, {}", one.system->name, layer.name);
       map.description = sentence_of(map, layer);
-      const bool folded = figures > 0;
+      const std::string heading = fmt::format("{}: {}", one.system->name, layer.name);
+      const std::string file = figures++ == 0 ? "domains" : fmt::format("domains_{}", figures);
+      if (&layer != &routing.layers.front()) {
+        page.linked_figure(file, map, heading, map.description);
+        continue;
+      }
+      const bool folded = figures > 1;
       if (folded)
-        page.begin_folded(fmt::format("{}: {}", one.system->name, layer.name));
+        page.begin_folded(heading);
       else
-        page.subsection(sparse.size() > 1 ? fmt::format("{}: {}", one.system->name, layer.name)
-                                          : layer.name);
-      page.figure(++figures == 1 ? "domains" : fmt::format("domains_{}", figures), map,
-                  map.description);
+        page.subsection(sparse.size() > 1 ? heading : layer.name);
+      page.wide_figure(file, map, map.description);
       if (folded) page.end_folded();
     }
   }

@@ -66,14 +66,34 @@ void Page::figure(const std::string& file, const std::vector<LineChart>& charts,
   const std::string title = charts.empty() ? "" : charts.front().title;
   files_.push_back({file, side_by_side(title, drawings, 3)});
   body_ += fmt::format(
-      "<figure id=\"{}\">\n<div class=\"panels\">\n{}</div>\n<figcaption>{}</figcaption>\n"
+      "<figure id=\"figure-{}\">\n<div class=\"panels\">\n{}</div>\n<figcaption>{}</figcaption>\n"
       "</figure>\n",
       file, panels, markup_text(sentence));
 }
 
+void Page::wide_figure(const std::string& file, const HeatMap& map, const std::string& sentence) {
+  body_ += fmt::format(
+      "<figure id=\"figure-{}\">\n<div class=\"scroll\" tabindex=\"0\">{}</div>\n"
+      "<figcaption>{}</figcaption>\n</figure>\n",
+      file, draw(map, kWideFigure).svg, markup_text(sentence));
+  add_file(file, map);
+}
+
+void Page::linked_figure(const std::string& file, const HeatMap& map, const std::string& link,
+                         const std::string& sentence) {
+  body_ += fmt::format("<p><a href=\"figures/{}.svg\">{}</a>. {}</p>\n", file, markup_text(link),
+                       markup_text(sentence));
+  add_file(file, map);
+}
+
+void Page::add_file(const std::string& file, HeatMap map) {
+  if (map.heading.empty()) map.heading = map.title;
+  files_.push_back({file, draw(map, kWideFigure)});
+}
+
 void Page::add_figure(FigureFile file, const Inline& drawings, const std::string& sentence) {
   body_ += fmt::format(
-      "<figure id=\"{}\">\n<div class=\"wide\">{}</div>\n<div class=\"narrow\">{}</div>\n"
+      "<figure id=\"figure-{}\">\n<div class=\"wide\">{}</div>\n<div class=\"narrow\">{}</div>\n"
       "<figcaption>{}</figcaption>\n</figure>\n",
       file.name, drawings.wide.svg, drawings.narrow.svg, markup_text(sentence));
   files_.push_back(std::move(file));

@@ -40,7 +40,8 @@ class Page {
   void begin_folded(const std::string& summary, InPrint in_print = InPrint::kOpen);
   void end_folded();
 
-  // A figure in the page, wide and for phones, and as a file; `sentence`: what is to be seen in it.
+  // A figure in the page (its id is figure-FILE), wide and for phones, and as a file; `sentence`:
+  // what is to be seen in it.
   template <typename Chart>
   void figure(const std::string& file, const Chart& chart, const std::string& sentence) {
     Chart with_heading = chart;
@@ -48,6 +49,11 @@ class Page {
     add_figure({file, draw(with_heading, kWideFigure)},
                {draw(chart, kWideFigure), draw(chart, kNarrowFigure)}, sentence);
   }
+  // One that scrolls sideways on phones, so that it is there once.
+  void wide_figure(const std::string& file, const HeatMap& map, const std::string& sentence);
+  // A file beside the page alone, with a link to it.
+  void linked_figure(const std::string& file, const HeatMap& map, const std::string& link,
+                     const std::string& sentence);
   // Several small charts side by side as one figure; each has a heading. One alone is large.
   void figure(const std::string& file, const std::vector<LineChart>& charts,
               const std::string& sentence);
@@ -59,6 +65,7 @@ class Page {
   struct Inline {
     Drawing wide, narrow;
   };
+  void add_file(const std::string& file, HeatMap map);
   void add_figure(FigureFile file, const Inline& drawings, const std::string& sentence);
 
   std::string title_, body_;

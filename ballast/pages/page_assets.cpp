@@ -24,6 +24,7 @@ section { padding: 36px 0 4px; scroll-margin-top: 8px; }
 figure { margin: 16px 0 28px; }
 figure svg { display: block; width: 100%; height: auto; max-width: 860px; }
 figure .panels svg { max-width: none; }
+figure .scroll svg { min-width: 640px; }
 figcaption { margin-top: 10px; max-width: 78ch; font-size: 15px; }
 .narrow { display: none; }
 .panels { display: grid; gap: 20px 24px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 290px), 1fr)); }

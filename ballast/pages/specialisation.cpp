@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "ballast/pages/balance.h"
 
 namespace ballast {
 namespace {
@@ -26,8 +29,10 @@ double specialisation(const ExpertTokens& expert) {
 std::vector<const ExpertTokens*> by_specialisation(const LayerUse& layer) {
   std::vector<const ExpertTokens*> experts;
   for (const ExpertTokens& expert : layer.experts) experts.push_back(&expert);
-  std::ranges::stable_sort(experts, std::greater(),
-                           [](const ExpertTokens* expert) { return specialisation(*expert); });
+  std::ranges::stable_sort(experts, std::greater(), [&](const ExpertTokens* expert) {
+    return std::make_pair(is_used(layer, static_cast<size_t>(expert->expert)),
+                          specialisation(*expert));
+  });
   return experts;
 }
 

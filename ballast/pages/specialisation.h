@@ -12,7 +12,7 @@ namespace ballast {
 // occurrences, of current or of previous tokens, whichever is more. 0 without tokens.
 double specialisation(const ExpertTokens& expert);
 
-// The experts of a layer, the most specialised first.
+// The experts of a layer, the most specialised first; those that are hardly used (balance.h) last.
 std::vector<const ExpertTokens*> by_specialisation(const LayerUse& layer);
 
 // A token with its spaces as U+2423.

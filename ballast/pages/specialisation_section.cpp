@@ -7,6 +7,7 @@
 #include <span>
 
 #include "ballast/figures/markup.h"
+#include "ballast/pages/balance.h"
 #include "ballast/pages/results.h"
 #include "ballast/pages/sections.h"
 #include "ballast/pages/specialisation.h"
@@ -30,16 +31,19 @@ std::string tokens_html(const std::vector<TokenUse>& tokens) {
   return html;
 }
 
-Table table_of(const LayerUse& layer, std::span<const ExpertTokens* const> experts) {
+std::string share_text(const LayerUse& layer, size_t expert) {
   const double total = std::accumulate(layer.loads.begin(), layer.loads.end(), 0.0);
+  return expert < layer.loads.size() ? percent_text(layer.loads[expert] / total) : "-";
+}
+
+Table table_of(const LayerUse& layer, std::span<const ExpertTokens* const> experts) {
   Table table;
   table.head = {"expert", "share of tokens", "most frequent previous tokens, lift over chance",
                 "most frequent current tokens, lift over chance"};
   table.text_columns = table.head.size();
   for (const ExpertTokens* expert : experts) {
-    const auto i = static_cast<size_t>(expert->expert);
     table.rows.push_back({fmt::format("{}", expert->expert),
-                          i < layer.loads.size() ? percent_text(layer.loads[i] / total) : "-",
+                          share_text(layer, static_cast<size_t>(expert->expert)),
                           tokens_html(expert->previous), tokens_html(expert->tokens)});
   }
   return table;
@@ -50,11 +54,14 @@ std::string sentence_of(const LayerUse& layer, const std::vector<const ExpertTok
   const auto favourite = [](const std::vector<TokenUse>& tokens) -> const TokenUse* {
     return tokens.empty() ? nullptr : &tokens.front();
   };
-  if (const TokenUse* token = favourite(experts.front()->tokens))
+  const auto first = static_cast<size_t>(experts.front()->expert);
+  if (const TokenUse* token = favourite(experts.front()->tokens);
+      token != nullptr && is_used(layer, first))
     sentence = fmt::format(
-        "The most specialised expert, {}, gets “{}” {:.1f} times as often as chance would",
-        experts.front()->expert, with_visible_spaces(token->text), token->lift);
-  const double all = std::log2(static_cast<double>(layer.loads.size()));
+        "The most specialised expert, {} ({} of tokens), gets “{}” {:.1f} times as often as chance "
+        "would",
+        first, share_text(layer, first), with_visible_spaces(token->text), token->lift);
+  const double all = load_bits(layer.loads);
   if (std::isfinite(layer.token_bits))
     sentence += fmt::format(
         "{}the current token tells {:.2f} of the {:.2f} bits that say which of {} experts is "

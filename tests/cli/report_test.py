@@ -49,7 +49,7 @@ class ReportCase(InFolder):
         """The page has these figures and no others, complete, and nothing went wrong in it at either width."""
         for width in (1200, PHONE):
             shown = self.open(page, width)
-            self.assertEqual(shown.evaluate("[...document.querySelectorAll('figure')].map(f => f.id).sort()"), sorted(figures))
+            self.assertEqual(shown.evaluate("[...document.querySelectorAll('figure')].map(f => f.id).sort()"), sorted(f"figure-{name}" for name in figures))
             empty = "[...document.querySelectorAll('figure')].filter(f => !f.querySelector('svg[role=img] title') || f.querySelector('figcaption').textContent.length < 20)"
             self.assertEqual(shown.evaluate(f"{empty}.map(f => f.id)"), [])
             self.assertEqual(shown.complaints, [])
@@ -109,7 +109,7 @@ class RealRuns(ReportCase):
         self.assert_files(written)
         self.assertEqual([system["title"] for system in written["systems"]], ["dense", "BASE x1", "Sparsely Gated MoE x1", "Switch x1"])
         page = self.open("all/index.html")
-        names = page.evaluate("[...document.querySelectorAll('#expert_balance .wide .series')].map(s => s.dataset.name)")
+        names = page.evaluate("[...document.querySelectorAll('#figure-expert_balance .wide .series')].map(s => s.dataset.name)")
         for line in ("BASE, training", "BASE x1, greedy", "BASE x1, priced", "Switch x1", "Sparsely Gated MoE x1, first expert",
                      "Sparsely Gated MoE x1, second expert", "BASE, testing (paper)"):
             self.assertIn(line, names)
@@ -120,7 +120,7 @@ class RealRuns(ReportCase):
         self.assertEqual(page.evaluate("document.querySelector('.tooltip').hidden"), True)
         # Scrolling hides what is shown, and is told of later: the pointer moves after that.
         spot = page.evaluate(
-            "(async () => { const line = document.querySelector('#perplexity_tokens .wide [data-name=validation] polyline');"
+            "(async () => { const line = document.querySelector('#figure-perplexity_tokens .wide [data-name=validation] polyline');"
             " const scrolled = new Promise(done => window.addEventListener('scroll', done, {once: true}));"
             " line.scrollIntoView({block: 'center'}); await scrolled; const p = line.points.getItem(line.points.numberOfItems - 1);"
             " const at = new DOMPoint(p.x, p.y).matrixTransform(line.getScreenCTM()); return [at.x, at.y]; })()")
@@ -171,8 +171,12 @@ class Experiments(ReportCase):
         make_experiment(self.folder / "made", counts=(8, 32))
         written = self.report("made")
         figures = [*ALWAYS, *OF_EXPERTS, "expert_balance_2"]
-        # One open map, and a folded one for each further layer: (1 + 3 + 1 + 1) and (1 + 3 + 1).
-        self.assert_shows("made/report/index.html", figures + [f"domains_{i}" for i in range(2, 12)])
+        # One open map, a folded one for each further system (4 and 3), and files of further layers of BASE x3.
+        files = {Path(path).stem for path in written["figures"] if "domains" in path}
+        self.assertEqual(files, {"domains", *(f"domains_{i}" for i in range(2, 12))})
+        shown = re.findall(r'<figure id="figure-(domains_\d+)"', (self.folder / "made/report/index.html").read_text())
+        self.assertEqual(len(shown), 6)
+        self.assert_shows("made/report/index.html", figures + shown)
         self.assert_files(written)
         self.assertEqual([panel["title"] for panel in written["panels"]], ["8 experts", "32 experts"])
         systems = {system["id"]: system for system in written["systems"]}
@@ -180,7 +184,7 @@ class Experiments(ReportCase):
         self.assertEqual(systems["base-x1-e8"]["seeds"], 3)
         self.assertGreater(systems["base-x1-e8"]["perplexity_spread"], 0)
         self.assertIsNone(systems["switch-e32"]["perplexity"])
-        self.assertIn("Switch, 32 experts: swept so far, not trained", written["notes"])
+        self.assertIn("switch-e32: swept so far, not trained", written["notes"])
         # The slowest system of a panel decides about equal tokens.
         slowest = min(system["tokens"] for system in written["systems"] if system["tokens"])
         self.assertEqual(written["panels"][0]["equal_tokens"], slowest)
@@ -213,7 +217,7 @@ class Experiments(ReportCase):
             self.assertNotEqual(self.open("run/report/broken.html").complaints, [], fault)
         broken.write_text(whole.replace("<main>", '<main><div class="too-wide">x</div>').replace("<style>", "<style>.too-wide { width: 900px; }"))
         self.assertGreater(self.open("run/report/broken.html", PHONE).evaluate("document.documentElement.scrollWidth"), PHONE)
-        broken.write_text(re.sub(r'<figure id="speed">.*?</figure>', "", whole, flags=re.DOTALL))
+        broken.write_text(re.sub(r'<figure id="figure-speed">.*?</figure>', "", whole, flags=re.DOTALL))
         with self.assertRaises(AssertionError):
             self.assert_shows("run/report/broken.html", ALWAYS)
 

@@ -134,6 +134,15 @@ TEST(LineChart, NamesOfLinesThatEndAtOnePlaceDoNotCoverEachOther) {
   for (size_t i = 1; i < heights.size(); ++i) EXPECT_GE(heights[i] - heights[i - 1], 15);
 }
 
+TEST(LineChart, DashesMayDifferFromThoseOfTheColour) {
+  const std::string svg =
+      draw(chart_of({{.name = "a", .points = {{0, 1}, {1, 2}}, .style = 0, .dashes = 1}}),
+           kWideFigure)
+          .svg;
+  EXPECT_THAT(svg, HasSubstr(std::string(line_colour(0))));
+  EXPECT_THAT(svg, HasSubstr(std::string(line_dashes(1))));
+}
+
 TEST(Palette, LinesDifferWithoutColour) {
   for (size_t a = 0; a < 12; ++a) {
     for (size_t b = a + 1; b < 12; ++b)
@@ -185,6 +194,55 @@ TEST(HeatMap, HasACellForEachPairAndSaysWhereNothingIsKnown) {
     EXPECT_THAT(svg, HasSubstr("news, 0: no tokens"));
     expect_sound(svg);
   }
+}
+
+TEST(HeatMap, OfManyColumnsHasNoTextForEachCell) {
+  HeatMap map;
+  map.rows = {"law"};
+  map.columns.assign(33, "1");
+  map.lifts = {std::vector<double>(33, 1.0)};
+  EXPECT_EQ(count(draw(map, kWideFigure).svg, R"(class="tip")"), 0);
+  map.columns.pop_back();
+  map.lifts[0].pop_back();
+  EXPECT_EQ(count(draw(map, kWideFigure).svg, R"(class="tip")"), 32);
+}
+
+TEST(LongNames, AreCutToTheRoomTheyHave) {
+  EXPECT_EQ(shortened("dense", 10), "dense");
+  EXPECT_EQ(shortened("eeeeeeeeee", 0.61 * 4.5), "eee\u2026");
+  EXPECT_EQ(shortened("\u00e9\u00e9\u00e9\u00e9\u00e9", 0.61 * 3.5), "\u00e9\u00e9\u2026");
+  const std::string name(200, 'e');
+  const std::regex text(R"re(>(e+[^<e]+)</text>)re");
+  const auto widest = [&](const std::string& svg) {
+    double width = 0;
+    for (auto match = std::sregex_iterator(svg.begin(), svg.end(), text);
+         match != std::sregex_iterator(); ++match)
+      width = std::max(width, kFontSize * text_width((*match)[1].str()));
+    return width;
+  };
+  const BarChart bars = {.title = "",
+                         .description = "",
+                         .heading = "",
+                         .label = "us",
+                         .parts = {"a"},
+                         .bars = {{name, {1}}}};
+  const LineChart lines = chart_of(
+      {{.name = name, .points = {{0, 1}, {1, 2}}}, {.name = "b", .points = {{0, 1}, {1, 2}}}});
+  for (const FigureSize size : {kWideFigure, kNarrowFigure}) {
+    for (const std::string& svg : {draw(bars, size).svg, draw(lines, size).svg}) {
+      EXPECT_GT(widest(svg), 100);
+      EXPECT_LE(widest(svg), size.width);
+    }
+  }
+}
+
+TEST(LongNames, ThatHaveRoomAreWhole) {
+  HeatMap map;
+  map.rows = {"law", "speculative_fiction"};
+  map.columns = {"0"};
+  map.lifts = {{1}, {1}};
+  EXPECT_THAT(draw(map, kWideFigure).svg, HasSubstr(">speculative_fiction</text>"));
+  EXPECT_THAT(draw(map, kNarrowFigure).svg, HasSubstr(">speculative_fiction</text>"));
 }
 
 TEST(HeatMap, WithoutRowsIsDrawnAllTheSame) { expect_sound(draw(HeatMap{}, kWideFigure).svg); }

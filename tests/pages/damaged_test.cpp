@@ -57,9 +57,10 @@ void write(const TemporaryFolder& folder, const Files& files) {
   test::write_run(folder / "run", "[experts]\nlayers = 1\ncount = 2\n[training]\nsteps = 2\n");
   write_text_atomically(folder / "run/run.json", files.run);
   write_text_atomically(folder / "run/validation.json", files.validation);
-  write_text_atomically(
-      folder / "run/metrics.jsonl",
-      json::parse(test::step_line(1, 4)).dump() + "\n" + files.step + "\n" + files.metric + "\n");
+  std::string lines = test::step_line(1, 4);
+  for (const std::string& text : {files.step, files.metric})
+    lines += json::parse(text).dump() + "\n";
+  write_text_atomically(folder / "run/metrics.jsonl", lines);
   write_text_atomically(folder / "experiment.json", files.experiment);
 }
 

@@ -57,8 +57,8 @@ TEST(Report, ADenseRunHasNoSectionsOfExperts) {
   const TemporaryFolder folder;
   write_short_run(folder / "run", 2);
   const std::string page = page_of(folder, {folder / "run"});
-  EXPECT_THAT(page, HasSubstr("id=\"perplexity_time\""));
-  EXPECT_THAT(page, HasSubstr("id=\"speed\""));
+  EXPECT_THAT(page, HasSubstr("<figure id=\"figure-perplexity_time\""));
+  EXPECT_THAT(page, HasSubstr("<figure id=\"figure-speed\""));
   EXPECT_THAT(page, Not(HasSubstr("id=\"balance\"")));
   EXPECT_THAT(page, Not(HasSubstr("id=\"assignment\"")));
 }
@@ -227,6 +227,26 @@ TEST(Report, AtEqualTokensThereAreNoDifferencesInPercent) {
       page_of(folder, {folder / "first", folder / "second"}),
       HasSubstr("after 400 tokens it is dense (first) 9.49 and dense (second) 8.58. Systems "
                 "that train on more tokens are still in the middle of their decay"));
+}
+
+TEST(Report, LayersAreCountedOneByOneAndMapsOfLaterOnesAreFiles) {
+  const TemporaryFolder folder;
+  write_run(folder / "run", "[experts]\nlayers = 2\ncount = 2\n[training]\nsteps = 1\n");
+  write_text_atomically(folder / "run/metrics.jsonl", step_line(1, 3) + validation_line(1, 3));
+  write_text_atomically(folder / "run/validation.json",
+                        R"({"format": "ballast-validation", "version": 1, "step": 1, "routings": [
+      {"routing": "greedy", "loss": 2, "domains": [{"name": "law", "tokens": 9, "loss": 2}], "layers": [
+        {"layer": 2, "name": "layer 2", "loads": [4, 0], "domain_loads": [[4], [0]], "domain_bits": 0},
+        {"layer": 5, "name": "layer 5", "loads": [1, 3], "domain_loads": [[1], [3]], "domain_bits": 0.5}
+      ]}]})");
+  const std::string page = page_of(folder, {folder / "run"});
+  EXPECT_THAT(page, HasSubstr("greedy 1.75 (mean over 2 layers; 1 expert without a token)"));
+  EXPECT_THAT(page, HasSubstr("<figure id=\"figure-domains\""));
+  EXPECT_THAT(page, Not(HasSubstr("<figure id=\"figure-domains_2\"")));
+  EXPECT_THAT(page, HasSubstr("<a href=\"figures/domains_2.svg\">"));
+  EXPECT_TRUE(fs::exists(folder / "report/figures/domains_2.svg"));
+  EXPECT_THAT(page, HasSubstr("expert 0 (100 % of tokens) for law, 1.0 times"));
+  EXPECT_THAT(page, HasSubstr("0.50 of 0.81 bits"));
 }
 
 TEST(Report, OneValidationIsNoCourse) {

@@ -199,6 +199,34 @@ TEST(Specialisation, OrdersExperts) {
   EXPECT_THAT(order, ElementsAre(1, 2, 0));
 }
 
+TEST(Specialisation, OfExpertsThatAreHardlyUsedComesLast) {
+  LayerUse layer;
+  layer.loads = {500, 16, 484, 17};  // a tenth of the fair share is 25.4
+  layer.experts = {{0, {{"a", 1, 2}}, {}},
+                   {1, {{"b", 1, 90}}, {}},
+                   {2, {{"c", 1, 4}}, {}},
+                   {3, {{"d", 1, 99}}, {}}};
+  std::vector<int64_t> order;
+  for (const ExpertTokens* expert : by_specialisation(layer)) order.push_back(expert->expert);
+  EXPECT_THAT(order, ElementsAre(2, 0, 3, 1));
+}
+
+TEST(Balance, ATenthOfTheFairShareIsUse) {
+  LayerUse layer;
+  EXPECT_TRUE(is_used(layer, 3));
+  layer.loads = {19, 1, 0, 20};
+  EXPECT_TRUE(is_used(layer, 1));
+  EXPECT_FALSE(is_used(layer, 2));
+  EXPECT_FALSE(is_used(layer, 4));
+}
+
+TEST(Balance, BitsOfLoadsAreTheirEntropy) {
+  EXPECT_DOUBLE_EQ(load_bits({1, 1, 1, 1}), 2);
+  EXPECT_DOUBLE_EQ(load_bits({2, 1, 1, 0}), 1.5);
+  EXPECT_EQ(load_bits({5, 0}), 0);
+  EXPECT_EQ(load_bits({}), 0);
+}
+
 TEST(Words, ShowNumbersAndWhereThereAreNone) {
   EXPECT_EQ(perplexity_text(23.456), "23.46");
   EXPECT_EQ(perplexity_text(142.34), "142.3");
