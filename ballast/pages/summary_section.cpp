@@ -134,9 +134,9 @@ std::string lowest_in_words(const Comparison& comparison, const Panel& panel) {
   const System* sparse =
       lowest_of(comparison, panel, [](const System& system) { return system.experts > 0; });
   if (sparse != nullptr && sparse != best)
-    words += fmt::format("; the lowest of sparse systems is {}, {} ({})", sparse->title,
+    words += fmt::format("; the lowest of sparse systems is {}, {} ({} against {})", sparse->title,
                          perplexity_text(final_perplexity(*sparse)),
-                         change_text(final_perplexity(*sparse), lowest));
+                         change_text(final_perplexity(*sparse), lowest), best->title);
   return words;
 }
 
