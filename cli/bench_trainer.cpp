@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench_trainer.h"
 
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -15,8 +16,10 @@ Trainer make_bench_trainer(const Config& config, const ComputePlace& place,
   std::vector<int64_t> tokens(
       static_cast<size_t>(config.training.batch * config.model.context * 8 + 1));
   for (int64_t& token : tokens) token = static_cast<int64_t>(random.below(vocabulary));
+  Config unwatched = config;
+  unwatched.training.log_every = std::numeric_limits<int64_t>::max();  // steps that log also wait
   return Trainer(
-      config, place,
+      unwatched, place,
       {{tokens_in_memory(std::move(tokens), {.name = "random tokens", .format = "memory"}), 1.0}},
       grid);
 }

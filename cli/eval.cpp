@@ -175,9 +175,10 @@ int evaluate_all(const Job& job, Communicator& workers, int64_t stride) {
   {
     Watch watch("eval", job.windows.size() * job.routings.size(), workers);
     for (const RoutingMode routing : job.routings) {
-      const EvaluationOptions options{.batch = job.options.batch,
-                                      .routing = routing,
-                                      .previous_tokens = !job.options.out.empty()};
+      const EvaluationOptions options{
+          .batch = job.options.batch,
+          .routing = routing,
+          .previous_tokens = !job.options.out.empty() && routing != RoutingMode::kBalanced};
       report.results.push_back({routing, evaluate(*job.loaded.model, job.loaded.place, job.windows,
                                                   options, watch.advance())});
       if (report.results.back().evaluation.tokens < job.windows.predictions())
@@ -187,8 +188,8 @@ int evaluate_all(const Job& job, Communicator& workers, int64_t stride) {
   const RoutingMode usual = choose_routing(job.loaded, "");
   const auto main = std::ranges::find(job.routings, usual);
   if (main != job.routings.end()) report.main = static_cast<size_t>(main - job.routings.begin());
-  if (workers.rank() == 0 && !job.options.out.empty()) write_record(job, report);
   if (workers.rank() == 0) fmt::print("{}", job.options.json ? to_json(report) : to_text(report));
+  if (workers.rank() == 0 && !job.options.out.empty()) write_record(job, report);
   return 0;
 }
 
@@ -219,6 +220,15 @@ int work(const Options& options, World& world) {
   const EvalData data({options.model.path, options.data, options.split}, *loaded, workers);
   const int64_t context = loaded->config.model.context;
   const int64_t stride = options.stride > 0 ? options.stride : context;
+  const auto check_out = [&] {
+    const std::filesystem::path folder = std::filesystem::path(options.out).parent_path();
+    if (!folder.empty() && !std::filesystem::is_directory(folder))
+      fail("--out {}: there is no folder {}", options.out, folder.string());
+    if (!options.out.empty() && std::filesystem::exists(options.out) &&
+        !is_validation_file(options.out))
+      fail("--out {}: what is there is no validation.json, and is not replaced", options.out);
+  };
+  all_or_none(workers, check_out, {"--out"});
   std::optional<EvalWindows> windows;
   all_or_none(workers, [&] { windows.emplace(data.source(), context, stride); }, {"windows"});
   const Job job{.options = options,

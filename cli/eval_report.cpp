@@ -218,7 +218,7 @@ std::string to_json(const EvalReport& report) {
     for (const RoutingResult& result : report.results)
       out["routings"].push_back(routing_json(result, report));
   }
-  return out.dump(2) + "\n";
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 bool AuditSummary::passed() const {
@@ -277,7 +277,7 @@ std::string to_json(const AuditSummary& summary) {
                     {"data", summary.data},
                     {"passed", summary.passed()},
                     {"audits", audits}};
-  return out.dump(2) + "\n";
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace ballast::cli

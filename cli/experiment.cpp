@@ -51,9 +51,10 @@ Examples
 
 JSON keys (--json): folder, finished, failed (ids), report (null: not written), equal_tokens (those that all
   have seen), systems [{id, title, experts, words, parameters, active, flops_per_token, learning_rate, steps,
-  tokens, tokens_per_second (measured alone), greedy_perplexity (also that of dense models),
-  priced_perplexity, perplexity_at_equal_tokens, busiest (x its share), seeds [{seed, perplexity}], plan
-  (tokens/s the cost model expects of a cluster)}]; null where there is none. With --dry-run: what
+  tokens, tokens_per_second (measured alone), seconds (trained; null with --at-once), greedy_perplexity
+  (also that of dense models), priced_perplexity, perplexity_at_equal_tokens (of the first seed), busiest
+  (x its share, greedy), seeds [{seed, greedy_perplexity, priced_perplexity, busiest, seconds}], of which
+  the others are means, plan (tokens/s the cost model expects of a cluster)}]; null where there is none. With --dry-run: what
   experiment.json would hold of systems [{id, title, experts, parameters, active, flops_per_token}], and
   seconds.
 )";

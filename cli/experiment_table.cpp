@@ -39,27 +39,48 @@ std::string aligned(const std::vector<Row>& rows) {
 
 Json perplexity(const std::optional<double>& loss) { return loss ? Json(std::exp(*loss)) : Json(); }
 
-std::optional<double> loss_of(const std::optional<RunOutcome::Routed>& routed) {
-  return routed ? std::optional(routed->loss) : std::nullopt;
+Json perplexity(const std::optional<RunOutcome::Routed>& routed) {
+  return routed ? Json(std::exp(routed->loss)) : Json();
 }
 
 Json cluster_rate(const SystemRecord& system) {
   return system.plan ? Json(system.plan->tokens_per_second) : Json();
 }
 
-Json seeds_of(const SystemRecord& system, const std::filesystem::path& folder) {
+// What each seed gave. Of runs that shared the hardware the clock tells nothing.
+Json seeds_of(const SystemRecord& system, const Experiment& experiment,
+              const std::filesystem::path& folder) {
   Json seeds = Json::array();
   for (const TrainedRun& run : system.runs) {
-    seeds.push_back({{"seed", run.seed},
-                     {"perplexity", perplexity(loss_of(read_outcome(folder / run.run).best()))}});
+    const RunOutcome outcome = read_outcome(folder / run.run);
+    const bool has_experts = system.experts && outcome.greedy;
+    seeds.push_back(
+        {{"seed", run.seed},
+         {"greedy_perplexity", perplexity(outcome.greedy)},
+         {"priced_perplexity", system.kind == "base" ? perplexity(outcome.priced) : Json()},
+         {"busiest", has_experts ? Json(outcome.greedy->busiest) : Json()},
+         {"seconds", experiment.at_once == 1 ? Json(outcome.seconds) : Json()}});
   }
   return seeds;
 }
 
-Json result_of(const SystemRecord& system, const RunOutcome& outcome, const Experiment& experiment,
-               int64_t equal_tokens) {
-  const bool is_base = system.kind == "base";
-  const auto best = outcome.best();
+std::vector<double> values_of(const Json& seeds, const char* key) {
+  std::vector<double> values;
+  for (const Json& seed : seeds) {
+    if (!seed[key].is_null()) values.push_back(seed[key].get<double>());
+  }
+  return values;
+}
+
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+Json result_of(const SystemRecord& system, const Json& seeds, const Experiment& experiment) {
+  const auto mean = [&](const char* key) {
+    const std::vector<double> values = values_of(seeds, key);
+    return values.empty() ? Json() : Json(mean_of(values));
+  };
   return {{"id", system.id},
           {"title", system.title},
           {"experts", system.experts ? Json(*system.experts) : Json()},
@@ -69,14 +90,15 @@ Json result_of(const SystemRecord& system, const RunOutcome& outcome, const Expe
           {"flops_per_token", system.flops_per_token},
           {"learning_rate", system.learning_rate.value()},
           {"steps", system.steps.value()},
-          {"tokens", outcome.tokens},
+          {"tokens", system.steps.value() * experiment.tokens_per_step},
           {"tokens_per_second",
            static_cast<double>(experiment.tokens_per_step) / system.step_seconds.value()},
-          {"greedy_perplexity", perplexity(loss_of(outcome.greedy))},
-          {"priced_perplexity", is_base ? perplexity(loss_of(outcome.priced)) : Json()},
-          {"perplexity_at_equal_tokens", perplexity(outcome.loss_at(equal_tokens))},
-          {"busiest", best && system.experts ? Json(best->busiest) : Json()},
-          {"seeds", Json::array()},
+          {"seconds", mean("seconds")},
+          {"greedy_perplexity", mean("greedy_perplexity")},
+          {"priced_perplexity", mean("priced_perplexity")},
+          {"perplexity_at_equal_tokens", nullptr},
+          {"busiest", mean("busiest")},
+          {"seeds", seeds},
           {"plan", cluster_rate(system)}};
 }
 
@@ -84,21 +106,23 @@ std::string number(const Json& value, int digits) {
   return value.is_null() ? "" : fmt::format("{:.{}f}", value.get<double>(), digits);
 }
 
-std::string spread(const Json& system) {
-  std::vector<double> values;
-  for (const Json& seed : system["seeds"]) {
-    if (!seed["perplexity"].is_null()) values.push_back(seed["perplexity"].get<double>());
-  }
+// "247.196 +- 3.2", or nothing with one seed.
+std::string spread(const std::vector<double>& values) {
   if (values.size() < 2) return "";
-  const auto count = static_cast<double>(values.size());
-  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  const double mean = mean_of(values);
   double squares = 0;
   for (const double value : values) squares += (value - mean) * (value - mean);
-  return fmt::format("{}{}: {:.3f} +- {:.3f} over {} seeds\n", system["title"].get<std::string>(),
-                     system["experts"].is_null()
-                         ? ""
-                         : fmt::format(", {} experts", system["experts"].get<int64_t>()),
-                     mean, std::sqrt(squares / (count - 1)), values.size());
+  return fmt::format("{:.3f} +- {:.3f}", mean,
+                     std::sqrt(squares / static_cast<double>(values.size() - 1)));
+}
+
+std::string spread(const Json& system) {
+  const std::string greedy = spread(values_of(system["seeds"], "greedy_perplexity")),
+                    priced = spread(values_of(system["seeds"], "priced_perplexity"));
+  if (greedy.empty()) return "";
+  return fmt::format(
+      "{}: perplexity {}{}, mean and deviation of {} seeds\n", system["id"].get<std::string>(),
+      greedy, priced.empty() ? "" : fmt::format(", priced {}", priced), system["seeds"].size());
 }
 
 }  // namespace
@@ -159,9 +183,9 @@ Json results_json(const Experiment& experiment, const std::filesystem::path& fol
     equal_tokens = equal_tokens == 0 ? tokens : std::min(equal_tokens, tokens);
   }
   Json systems = Json::array();
-  for (const auto& [system, outcome] : trained) {
-    systems.push_back(result_of(*system, outcome, experiment, equal_tokens));
-    systems.back()["seeds"] = seeds_of(*system, folder);
+  for (const auto& [system, first] : trained) {
+    systems.push_back(result_of(*system, seeds_of(*system, experiment, folder), experiment));
+    systems.back()["perplexity_at_equal_tokens"] = perplexity(first.loss_at(equal_tokens));
   }
   return {{"equal_tokens", equal_tokens}, {"systems", systems}};
 }
@@ -169,7 +193,7 @@ Json results_json(const Experiment& experiment, const std::filesystem::path& fol
 std::string results_table(const Json& results) {
   const double equal = results["equal_tokens"].get<double>();
   std::vector<Row> rows = {{"system", "experts", "perplexity", "priced",
-                            fmt::format("at {} tokens", format_count(equal)), "tokens/s",
+                            fmt::format("at {} tokens", format_count(equal)), "tokens/s", "trained",
                             "busiest expert"}};
   std::string seeds;
   for (const Json& system : results["systems"]) {
@@ -178,7 +202,9 @@ std::string results_table(const Json& results) {
          system["experts"].is_null() ? "" : std::to_string(system["experts"].get<int64_t>()),
          number(system["greedy_perplexity"], 3), number(system["priced_perplexity"], 3),
          number(system["perplexity_at_equal_tokens"], 3),
-         format_count(system["tokens_per_second"].get<double>()), number(system["busiest"], 2)});
+         format_count(system["tokens_per_second"].get<double>()),
+         system["seconds"].is_null() ? "" : format_duration(system["seconds"].get<double>()),
+         number(system["busiest"], 2)});
     seeds += spread(system);
   }
   return aligned(rows) + seeds;

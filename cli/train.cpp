@@ -49,8 +49,8 @@ Examples
 JSON keys (--json): run, checkpoint, finished, step, tokens, seconds, parameters, skipped, loss,
   valid_loss, valid_perplexity, valid_tokens, greedy_perplexity, priced_perplexity (of BASE models),
   floor_per_token, floor_per_byte (nats), sample, report (its page); null where there is none.
-The run directory: config.toml, run.json, metrics.jsonl, samples.txt, tensorboard/, checkpoints/,
-  tokenizer/. docs/file_formats.md describes each.
+The run directory: config.toml, run.json, metrics.jsonl, samples.txt, validation.json, tensorboard/,
+  checkpoints/, tokenizer/, report/. docs/file_formats.md describes each.
 )";
 
 struct Options {
@@ -108,7 +108,6 @@ const Evaluation* evaluation_of(const TrainSummary& s, RoutingMode mode) {
 
 // The page of `ballast report`; empty: there is none. A run that is trained is not failed by it.
 std::filesystem::path page_of(const TrainSummary& summary) {
-  if (!summary.finished) return {};
   try {
     return write_report_of({summary.run}, report_folder_of(summary.run)).written.page;
   } catch (const std::exception& error) {
@@ -242,7 +241,7 @@ void add_train(CLI::App& app, Action& chosen) {
       ->type_name("TIME");
   command->add_flag(
       "--report", options->report,
-      "when training is finished, write a page with figures, as `ballast report` does");
+      "at the end, also of a part, write a page with figures, as `ballast report` does");
   command->add_flag("--print-config", options->print_config,
                     "print the resolved configuration as TOML and stop");
   command->add_flag("--json", options->json, "print the result as one JSON object on stdout");

@@ -66,8 +66,9 @@ std::optional<double> RunOutcome::loss_at(int64_t at) const {
   if (after->tokens == at) return after->loss;
   if (after == validations.begin()) return std::nullopt;
   const Point& before = *(after - 1);
-  const double share =
-      static_cast<double>(at - before.tokens) / static_cast<double>(after->tokens - before.tokens);
+  // Losses fall about evenly with the logarithm of tokens.
+  const auto log = [](int64_t tokens) { return std::log(static_cast<double>(tokens)); };
+  const double share = (log(at) - log(before.tokens)) / (log(after->tokens) - log(before.tokens));
   return before.loss + share * (after->loss - before.loss);
 }
 

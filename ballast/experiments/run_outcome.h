@@ -33,7 +33,8 @@ struct RunOutcome {
 
   // The better of the two.
   std::optional<Routed> best() const;
-  // Between the validations around it; none: they do not reach so far.
+  // Between the validations around it, linear in the logarithm of tokens; none: they do not reach
+  // so far.
   std::optional<double> loss_at(int64_t tokens) const;
   // A step's time once it runs as it will: the median, without the first steps. None: too few.
   std::optional<double> usual_step_seconds() const;

@@ -46,7 +46,8 @@ void add_uses(const Evaluation& evaluation, size_t place, const Tokenizer* token
   const ExpertUse &use = evaluation.experts[place],
                   &previous = evaluation.previous_tokens.at(place);
   layer["domain_loads"] = domain_loads_json(use);
-  layer["domain_bits"] = use.domain_information();
+  layer["domain_bits"] = use.domains().empty() ? nlohmann::ordered_json()
+                                               : nlohmann::ordered_json(use.domain_information());
   layer["token_bits"] = use.token_information();
   layer["previous_bits"] = previous.token_information();
   layer["experts"] = Json::array();
@@ -103,6 +104,12 @@ void write_validation(const std::filesystem::path& path, const ValidationRecord&
     out["routings"].push_back(routing_json(routed, record));
   // Names of domains are those of files, which may not be UTF-8.
   write_text_atomically(path, out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+bool is_validation_file(const std::filesystem::path& path) {
+  if (!std::filesystem::is_regular_file(path)) return false;
+  const Json read = Json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
+  return read.is_object() && read.value("format", Json()) == "ballast-validation";
 }
 
 Json domains_json(const std::vector<DomainLoss>& domains) {

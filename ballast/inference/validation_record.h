@@ -34,6 +34,8 @@ struct ValidationRecord {
 
 // Replaces the file as a whole. UserError where it cannot be written.
 void write_validation(const std::filesystem::path& path, const ValidationRecord& record);
+// Whether that is a file written by it.
+bool is_validation_file(const std::filesystem::path& path);
 
 // [{"name", "tokens", "loss"}], as there and in metrics.jsonl; a domain without tokens has the loss
 // null.

@@ -139,6 +139,11 @@ void RunDirectory::record_start(const RunStart& start) {
 
 std::string RunDirectory::stored_config() const { return read_text(config()); }
 
+void RunDirectory::remove_validation() {
+  std::error_code none;  // what cannot be removed is replaced at the end, or told then
+  fs::remove(validation(), none);
+}
+
 void RunDirectory::store_config(std::string_view text) { write_text_atomically(config(), text); }
 
 }  // namespace ballast

@@ -43,6 +43,7 @@ class RunDirectory {
   fs::path record() const { return path_ / "run.json"; }
   fs::path metrics() const { return path_ / "metrics.jsonl"; }
   fs::path samples() const { return path_ / "samples.txt"; }
+  void remove_validation();  // so that it is not taken for one of a later step
   fs::path validation() const { return path_ / "validation.json"; }
   fs::path tensorboard() const { return path_ / "tensorboard"; }
   fs::path checkpoints() const { return path_ / "checkpoints"; }

@@ -157,6 +157,7 @@ StepStats Trainer::step() {
   stats.loss = totals.loss_sum / static_cast<double>(stats.tokens);
   update_weights(stats, totals);
   if (watch_ != nullptr) stats.parts = clock_.stop();
+  watch_ = nullptr;
   stats.layers = std::move(totals.layers);
   state_.tokens += stats.tokens;
   stats.step = ++state_.step;

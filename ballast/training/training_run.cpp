@@ -119,13 +119,22 @@ void TrainingRun::validate() {
   const bool is_last = step >= config_.training.steps;
   validation_ = evaluate_on(windows, is_last ? Extent::kLast : Extent::kUsual);
   if (reporter_) reporter_->validation(step, *validation_, data_.valid->floor_per_token());
-  if (is_last && directory_ != nullptr)
+  if (is_last) keep_validation(windows);
+  validated_at_ = step;
+}
+
+void TrainingRun::keep_validation(const EvalWindows& windows) {
+  const auto write = [&] {
+    if (directory_ == nullptr) return;
     write_validation(directory_->validation(), {.config = config_,
-                                                .step = step,
+                                                .step = trainer_.state().step,
                                                 .windows = windows,
                                                 .tokenizer = data_.tokenizer.get(),
                                                 .routings = validation_->by_routing()});
-  validated_at_ = step;
+  };
+  all_or_none(workers_, write, {"validation.json"});
+  validation_->result.previous_tokens.clear();  // large, and in the file
+  if (validation_->other) validation_->other->previous_tokens.clear();
 }
 
 void TrainingRun::sample() {
@@ -178,6 +187,7 @@ void TrainingRun::after_step(const StepStats& stats) {
   if (reporter_) reporter_->step(stats);
   if (is_due(stats.step, config_.training.compare_every)) compare_workers();
   const bool is_last = stats.step >= config_.training.steps;
+  if (is_last) save();  // the last validation is long: whoever ends it ends no training
   try {
     if (is_last || is_due(stats.step, config_.training.validate_every)) validate();
     if (is_last || is_due(stats.step, config_.training.sample_every)) sample();
@@ -199,6 +209,13 @@ bool TrainingRun::must_stop(const StopSignal& signal) const {
   return on_any_worker(workers_, signal.requested() || late, {"stop or go on"});
 }
 
+// Whether the last validation was ended before it was written.
+bool TrainingRun::lacks_validation() const {
+  return on_any_worker(workers_,
+                       directory_ != nullptr && !std::filesystem::exists(directory_->validation()),
+                       {"validation.json"});
+}
+
 TrainSummary TrainingRun::go() {
   const StopSignal signal;
   if (directory_ != nullptr) reporter_.emplace(*directory_, trainer_);
@@ -206,8 +223,10 @@ TrainSummary TrainingRun::go() {
     if (reporter_)
       log_info("{} is finished already; --training.steps with a larger number would go on",
                run_.string());
+    if (lacks_validation()) validate();
     return summary(std::nullopt);
   }
+  if (directory_ != nullptr) directory_->remove_validation();  // that of an earlier end
   std::optional<double> last_loss;
   while (trainer_.state().step < config_.training.steps && !must_stop(signal)) {
     const StepStats stats = trainer_.step();
@@ -219,7 +238,7 @@ TrainSummary TrainingRun::go() {
   return summary(last_loss);
 }
 
-TrainSummary TrainingRun::summary(std::optional<double> last_loss) const {
+TrainSummary TrainingRun::summary(std::optional<double> last_loss) {
   const TrainingState& state = trainer_.state();
   TrainSummary s;
   s.run = run_;
@@ -232,7 +251,7 @@ TrainSummary TrainingRun::summary(std::optional<double> last_loss) const {
   s.seconds = state.seconds;
   s.loss = last_loss;
   s.finished = state.step >= config_.training.steps;
-  s.validation = validation_;
+  s.validation = std::move(validation_);
   s.layers = layers_in_words(config_);
   if (data_.valid != nullptr) {
     s.floor_per_token = data_.valid->floor_per_token();

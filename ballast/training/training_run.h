@@ -42,11 +42,13 @@ class TrainingRun {
   enum class Extent { kUsual, kLast };
   Validation evaluate_on(const EvalWindows& windows, Extent extent) const;
   void validate();
+  void keep_validation(const EvalWindows& windows);
+  bool lacks_validation() const;
   void sample();
   void save();
   void compare_workers();
   bool must_stop(const StopSignal& signal) const;
-  TrainSummary summary(std::optional<double> last_loss) const;
+  TrainSummary summary(std::optional<double> last_loss);  // takes validation_
 
   Config config_;
   std::filesystem::path run_;

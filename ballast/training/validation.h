@@ -11,7 +11,7 @@
 namespace ballast {
 
 // What a validation found; for BASE models at the end also with the other way to route, and
-// balanced as in training.
+// balanced, within a worker's tokens of a batch.
 struct Validation {
   RoutingMode routing = RoutingMode::kGreedy, other_routing = RoutingMode::kPriced;
   Evaluation result;

@@ -4,7 +4,7 @@
 import json
 import unittest
 
-from in_folder import InFolder
+from in_folder import InFolder, ballast
 
 TINY = (
     "--model.width=16 --model.layers=2 --model.heads=2 --model.context=32 --training.batch=8 --training.threads=1 "
@@ -65,6 +65,37 @@ class ValidationFile(InFolder):
         self.assertNotEqual(first["routings"][0]["loss"], again["routings"][0]["loss"])
         self.assertEqual(sorted(self.validations("run")), [10, 20, 30])
         self.assertEqual(list((self.folder / "run").glob("*.tmp")), [])
+
+    def test_a_run_that_goes_on_keeps_none_of_an_earlier_end(self):
+        self.train("run", *SPARSE)
+        self.run_well("train", "--run", "run", "--resume", "auto", "--training.steps=1000000", "--training.max_time=1s")
+        self.assertFalse((self.folder / "run/validation.json").exists())
+
+    def test_a_finished_run_without_it_gets_it_when_it_is_started_again(self):
+        first = self.train("run", *SPARSE)
+        (self.folder / "run/validation.json").unlink()
+        self.assertEqual(self.train("run", "--resume", "auto"), first)
+
+    def test_what_cannot_be_written_costs_no_training(self):
+        for workers in (1, 2):
+            run = self.folder / f"run{workers}"
+            self.train(run.name, *SPARSE, f"--workers={workers}")
+            (run / "validation.json").unlink()
+            (run / "validation.json").mkdir()
+            (run / "validation.json/file").touch()
+            ended = ballast("train", "--run", run, "--resume", "auto", "--training.steps=30", f"--workers={workers}")
+            self.assertNotEqual(ended.returncode, 0)
+            self.assertIn("validation.json", ended.stderr)
+            self.assertTrue((run / "checkpoints/step_00000030/manifest.json").exists(), workers)
+
+    def test_eval_replaces_nothing_else_and_says_so_before_it_reads(self):
+        self.train("run", *TINY)
+        self.run_well("eval", "run", "--out", "again.json")
+        self.run_well("eval", "run", "--out", "again.json")
+        (self.folder / "notes.md").write_text("mine")
+        self.refused("eval", "run", "--out", "notes.md", says="is not replaced")
+        self.assertEqual((self.folder / "notes.md").read_text(), "mine")
+        self.refused("eval", "run", "--out", "nowhere/validation.json", says="no folder nowhere")
 
     def test_gates_route_greedily(self):
         for router in ("sparsely_gated", "switch"):

@@ -92,11 +92,11 @@ TEST_F(Outcome, LossesThatAreNotFiniteAreNone) {
 
 TEST_F(Outcome, LossesBetweenValidationsAreInterpolated) {
   RunOutcome outcome;
-  outcome.validations = {{100, 4.0}, {200, 3.0}};
-  EXPECT_EQ(outcome.loss_at(150), 3.5);
-  EXPECT_EQ(outcome.loss_at(200), 3.0);
+  outcome.validations = {{100, 4.0}, {400, 3.0}};
+  EXPECT_DOUBLE_EQ(outcome.loss_at(200).value(), 3.5);
+  EXPECT_EQ(outcome.loss_at(400), 3.0);
   EXPECT_EQ(outcome.loss_at(50), std::nullopt);
-  EXPECT_EQ(outcome.loss_at(250), std::nullopt);
+  EXPECT_EQ(outcome.loss_at(450), std::nullopt);
 }
 
 }  // namespace
