@@ -18,4 +18,13 @@ CLI::Validator at_least(int least) {
   return CLI::Validator(check, "");
 }
 
+CLI::Validator above_zero() {
+  const auto check = [](const std::string& text) -> std::string {
+    double value = 0;
+    if (CLI::detail::lexical_cast(text, value) && value > 0 && std::isfinite(value)) return "";
+    return fmt::format("\"{}\" is not a number above 0", text);
+  };
+  return CLI::Validator(check, "");
+}
+
 }  // namespace ballast::cli

@@ -7,5 +7,7 @@ namespace ballast::cli {
 
 // Checks that an option is a whole number of at least `least`; what is wrong is said in words.
 CLI::Validator at_least(int least);
+// That it is a number above 0.
+CLI::Validator above_zero();
 
 }  // namespace ballast::cli

@@ -18,6 +18,7 @@
 #include "ballast/system/progress.h"
 #include "ballast/tokenizer/bpe_trainer.h"
 #include "ballast/tokenizer/tokenizer.h"
+#include "cli/at_least.h"
 #include "cli/commands.h"
 
 namespace ballast::cli {
@@ -216,7 +217,7 @@ void add_bench_tokenizer(CLI::App& bench, Action& chosen) {
   command->add_option("--threads", options->threads, "Threads (default: 1; training: all cores)");
   command->add_option("--repeats", options->repeats, "Rounds; the median counts")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   command
       ->add_flag("--print-ids", options->print_ids,
                  "Print the ids of the whole text as JSON; measure nothing")

@@ -18,6 +18,7 @@
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "ballast/system/stop_signal.h"
+#include "cli/at_least.h"
 #include "cli/commands.h"
 #include "cli/complaint.h"
 #include "cli/eval_data.h"
@@ -268,9 +269,9 @@ void add_eval(CLI::App& app, Action& chosen) {
       ->add_option(
           "--stride", options->stride,
           "new tokens a window predicts; smaller: more context, slower; default: the context")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   command->add_option("--batch", options->batch, "windows at a time, on each worker (or model)")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least(1))
       ->capture_default_str();
   command
       ->add_option("--routing", options->routing,

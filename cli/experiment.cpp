@@ -177,7 +177,7 @@ void add_numbers(CLI::App& command, ExperimentRequest& request) {
   command
       .add_option("--max-epochs", request.max_epochs,
                   "most times a system may see its data; more would shorten the budget of all")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str()
       ->type_name("X");
 }

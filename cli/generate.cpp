@@ -14,6 +14,7 @@
 #include "ballast/system/file.h"
 #include "ballast/system/stop_signal.h"
 #include "ballast/system/utf8.h"
+#include "cli/at_least.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "cli/workers.h"
@@ -141,7 +142,7 @@ void add_generate(CLI::App& app, Action& chosen) {
   command->add_option("--prompts", options->prompt_file, "a file with one prompt a line")
       ->type_name("FILE");
   command->add_option("--samples", options->samples, "continuations of each prompt")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least(1))
       ->capture_default_str();
   command->add_option("--max-tokens", g.max_tokens, "longest continuation")
       ->check(CLI::NonNegativeNumber)

@@ -296,7 +296,7 @@ void add_plan(CLI::App& app, Action& chosen) {
           fmt::format("what joins them: {} [infiniband]", fmt::join(network_names(), ", ")))
       ->type_name("NAME");
   const auto rate = [&](const char* name, double& value, const char* help) {
-    command->add_option(name, value, help)->check(CLI::PositiveNumber)->type_name("RATE");
+    command->add_option(name, value, help)->check(above_zero())->type_name("RATE");
   };
   rate("--flops", options->flops,
        "operations a second that its matrix products reach [the device's]");
@@ -311,7 +311,7 @@ void add_plan(CLI::App& app, Action& chosen) {
   command
       ->add_option("--assignment", options->assignment,
                    "seconds of the balanced assignment of a BASE layer and micro-step [measured]")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->type_name("SECONDS");
   command->add_flag("--overlap", options->overlap,
                     "sums of gradients go on under the last backward pass [counted in full]");

@@ -47,10 +47,13 @@ void choose_y_axis(std::vector<LineChart>& charts, double floor) {
     }
     for (const Series& series : chart.series) {
       for (const Point& point : series.points) {
-        if (series.weight == Weight::kFaint || !std::isfinite(point.y)) continue;
+        if (!std::isfinite(point.y)) continue;
         low = std::isnan(low) ? point.y : std::min(low, point.y);
         high = std::isnan(high) ? point.y : std::max(high, point.y);
         if (point.x >= kEarly * last) late = std::isnan(late) ? point.y : std::max(late, point.y);
+      }
+      for (const Band& band : series.band) {  // no seed lies outside of the figure
+        if (std::isfinite(band.low)) low = std::min(low, band.low);
       }
     }
   }
@@ -185,7 +188,7 @@ void add_charts(Page& page, const Comparison& comparison, Against against) {
     chart.heading = comparison.panels.size() > 1 ? panel.title : "";
     chart.x.label = by_time ? "training time, " + time.name : "tokens trained on";
     chart.x.low = 0;
-    chart.y.label = "validation perplexity";
+    chart.y.label = comparison.is_single_run() ? "perplexity" : "validation perplexity";
     for (const size_t i : panel.systems) {
       const System& system = comparison.systems[i];
       Series series = perplexity_series(system, against, unit);

@@ -52,8 +52,8 @@ std::optional<std::string> by_shards(Config config, const Cluster& cluster) {
 }
 
 std::optional<std::string> by_workers(const Config& config, Cluster cluster) {
-  for (int times = 0; times < 5; ++times) {
-    cluster.workers *= 2;
+  constexpr int64_t kMost = 4096;
+  for (cluster.workers *= 2; cluster.workers <= kMost; cluster.workers *= 2) {
     if (const auto layout = fitting(config, cluster))
       return described(fmt::format("--workers {}", cluster.workers), *layout);
   }

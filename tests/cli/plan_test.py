@@ -3,11 +3,11 @@
 
 import json
 import os
-import subprocess
 import unittest
 from pathlib import Path
 
-BALLAST = Path(os.environ["BALLAST_BUILD"]) / "ballast"
+import in_folder
+
 CONFIGS = Path(os.environ["BALLAST_SOURCE"]) / "configs"
 
 # Tokens a second on 128 V100, as the paper prints them.
@@ -32,7 +32,7 @@ GIVEN = ["--flops=1e11", "--bandwidth=1e10"]
 
 
 def ballast(*arguments, command="plan"):
-    return subprocess.run([BALLAST, command, *map(str, arguments)], capture_output=True, encoding="utf-8")
+    return in_folder.ballast(command, *arguments)
 
 
 class Plan(unittest.TestCase):
@@ -47,6 +47,13 @@ class Plan(unittest.TestCase):
         for words in says:
             self.assertIn(words, result.stderr)
         self.assertEqual(result.stdout, "")
+
+    def test_numbers_are_refused_in_words_and_more_workers_are_found(self):
+        for flag in ("--flops", "--assignment"):
+            refused = ballast(CONFIGS / "paper_base_44b.toml", flag, "0")
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn('"0" is not a number above 0', refused.stderr)
+        self.assertIn("--workers 128", ballast(CONFIGS / "paper_base_44b.toml", "--workers", 1).stdout)
 
     def test_the_papers_table_within_7_percent(self):
         for preset, published in PAPER.items():
@@ -154,7 +161,7 @@ class Plan(unittest.TestCase):
                     if line.strip().startswith("ballast plan ")]
         self.assertGreaterEqual(len(examples), 4)
         for example in examples:
-            done = subprocess.run([BALLAST, *example[1:]], capture_output=True, encoding="utf-8", cwd=CONFIGS.parent)
+            done = in_folder.ballast(*example[1:], cwd=CONFIGS.parent)
             self.assertEqual(done.returncode, 0, f"{example}: {done.stderr}")
             self.assertTrue(done.stdout)
 

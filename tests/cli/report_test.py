@@ -128,7 +128,7 @@ class RealRuns(ReportCase):
         told = page.evaluate("document.querySelector('.tooltip').hidden ? '' : document.querySelector('.tooltip').innerText")
         self.assertIn("validation", told)
         self.assertIn("tokens trained on: 20,480", told)
-        perplexity = float(re.search(r"validation perplexity.*: ([\d.]+)", told)[1])
+        perplexity = float(re.search(r"perplexity.*: ([\d.]+)", told)[1])
         # The line is drawn to a hundredth of a pixel.
         self.assertAlmostEqual(perplexity, self.validation("base")["valid_perplexity"], delta=0.001 * perplexity)
         self.assertEqual(page.complaints, [])
