@@ -43,7 +43,7 @@ Gated layers without a capacity also run beside the same layer in plain PyTorch,
 and no biases: with those of each expert its gradients would take several times as long.
 
 Parts of the layer, forward and backward
-  shuffle    drawing the random order
+  shuffle    drawing the random order, where there are several groups
   assign     affinities, balanced assignment, where each token goes; a gate with its gradient
   exchange   moving rows: shuffle, to the experts, and back
   experts    their sublayers
@@ -292,17 +292,18 @@ int run(const Options& options) {
   if (options.json) {
     const ExpertsConfig& experts = sizes.front().config.experts;
     const double capacity = experts.is_base() ? 0 : experts.training_capacity();
-    const Json out = {{"device", place.device.str()},
-                      {"threads", threads_of(options)},
-                      {"rounds", options.rounds},
-                      {"groups", options.groups},
-                      {"shuffle", options.router == "base" && !options.no_shuffle},
-                      {"router", options.router},
-                      {"capacity", capacity > 0 ? Json(capacity) : Json()},
-                      {"clusters", options.clusters},
-                      {"twin", twin_version.empty() ? Json() : Json(twin_version)},
-                      {"mode", options.twin.mode},
-                      {"sizes", rows}};
+    const Json out = {
+        {"device", place.device.str()},
+        {"threads", threads_of(options)},
+        {"rounds", options.rounds},
+        {"groups", options.groups},
+        {"shuffle", options.router == "base" && !options.no_shuffle && options.groups > 1},
+        {"router", options.router},
+        {"capacity", capacity > 0 ? Json(capacity) : Json()},
+        {"clusters", options.clusters},
+        {"twin", twin_version.empty() ? Json() : Json(twin_version)},
+        {"mode", options.twin.mode},
+        {"sizes", rows}};
     fmt::print("{}\n", out.dump(2));
   }
   return 0;

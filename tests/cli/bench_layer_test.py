@@ -9,8 +9,8 @@ from in_folder import ballast
 
 class BenchLayer(Bench):
     def test_a_layer_beside_the_dense_stack_and_its_parts(self):
-        found = self.measured("layer", "--size", "96,16,4,2", "--size", "50,8,1,3", "--rounds", 3)
-        self.assertEqual((found["device"], found["threads"], found["rounds"], found["groups"], found["shuffle"]), ("cpu", 1, 3, 1, True))
+        found = self.measured("layer", "--size", "96,16,4,2", "--size", "50,8,1,3", "--rounds", 3, "--groups", 2)
+        self.assertEqual((found["device"], found["threads"], found["rounds"], found["groups"], found["shuffle"]), ("cpu", 1, 3, 2, True))
         self.assertEqual([(s["tokens"], s["width"], s["experts"], s["sublayers"]) for s in found["sizes"]],
                          [(96, 16, 4, 2), (50, 8, 1, 3)])
         for size in found["sizes"]:
@@ -27,6 +27,10 @@ class BenchLayer(Bench):
             # Six for each weight of a matrix; the same for the stack.
             weights = size["sublayers"] * 2 * size["width"] * 4 * size["width"]
             self.assertEqual(size["gflops"], 6e-9 * weights * size["tokens"])
+
+    def test_a_single_group_is_not_shuffled(self):
+        found = self.measured("layer", "--size", "96,16,4,2", "--rounds", 1)
+        self.assertEqual((found["groups"], found["shuffle"], found["sizes"][0]["parts_ms"]["shuffle"]), (1, False, 0))
 
     def test_gated_layers_with_and_without_capacity(self):
         for router, choices in [("switch", 1), ("sparsely_gated", 2)]:
