@@ -2,12 +2,12 @@
 #include "ballast/experiments/experiment_file.h"
 
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ballast {
 namespace {
@@ -64,12 +64,6 @@ Experiment example() {
 
 class ExperimentFile : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "ballast-experiment-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
   fs::path file() const { return folder_ / "experiment.json"; }
   // Saved, changed as JSON, and written back.
   void save_changed(const std::function<void(ordered_json&)>& change) const {
@@ -87,7 +81,7 @@ class ExperimentFile : public testing::Test {
     return "";
   }
 
-  fs::path folder_;
+  const test::TemporaryFolder folder_;
 };
 
 TEST_F(ExperimentFile, ReadBackItIsTheSame) {
