@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ballast/kernels/adam.h"
@@ -19,8 +20,7 @@ struct Factors {
 
 template <typename Scalar>
 struct Pointers {
-  Scalar *master, *first, *second;
-  const Scalar* gradient;
+  Scalar *master, *first, *second, *gradient;
 };
 
 template <typename Scalar>
@@ -49,24 +49,28 @@ BALLAST_VECTOR_CLONES void update_range(const Pointers<double>& p, const Factors
 }
 
 template <typename Scalar>
-void run(const Pointers<Scalar>& pointers, const Factors<Scalar>& factors, int64_t size) {
-  at::parallel_for(0, size, 32768, [&](int64_t begin, int64_t end) {
-    update_range(pointers, factors, begin, end);
+void run(const Pointers<Scalar>& pointers, const Factors<Scalar>& factors, int64_t size,
+         bool clear) {
+  constexpr int64_t kPiece = 8192;  // small enough for the gradient to be in a cache when cleared
+  at::parallel_for(0, size, 4 * kPiece, [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin; first < end; first += kPiece) {
+      const int64_t last = std::min(end, first + kPiece);
+      if (std::isfinite(factors.scale)) update_range(pointers, factors, first, last);
+      if (clear) std::fill(pointers.gradient + first, pointers.gradient + last, Scalar(0));
+    }
   });
 }
 
 void adam_cpu_(const Tensor& working, const Tensor& master, const Tensor& gradient,
-               const Tensor& first_moment, const Tensor& second_moment,
-               const Tensor& gradient_scale, double learning_rate, double beta1, double beta2,
-               double epsilon, double weight_decay, int64_t step) {
+               const Tensor& first_moment, const Tensor& second_moment, const Tensor& numbers,
+               const Tensor& gradient_scale, double beta1, double beta2, double epsilon,
+               double weight_decay, bool clear) {
   TORCH_CHECK(working.is_same(master) || working.data_ptr() == master.data_ptr(),
               "adam_: on the CPU the working copy is the master itself (fp32 or fp64)");
-  const auto scale = gradient_scale.item<double>();
-  if (!std::isfinite(scale)) return;
-  const double correction1 = 1 - std::pow(beta1, static_cast<double>(step));
-  const double correction2 = 1 - std::pow(beta2, static_cast<double>(step));
+  const auto* number = numbers.const_data_ptr<double>();
+  const double learning_rate = number[0], correction1 = number[1], correction2 = number[2];
   const auto launch = [&]<typename Scalar>(Scalar) {
-    const Factors<Scalar> factors{Scalar(scale),
+    const Factors<Scalar> factors{gradient_scale.item<Scalar>(),
                                   Scalar(1 - learning_rate * weight_decay),
                                   Scalar(learning_rate / correction1),
                                   Scalar(beta1),
@@ -74,8 +78,8 @@ void adam_cpu_(const Tensor& working, const Tensor& master, const Tensor& gradie
                                   Scalar(1 / std::sqrt(correction2)),
                                   Scalar(epsilon)};
     run<Scalar>({master.data_ptr<Scalar>(), first_moment.data_ptr<Scalar>(),
-                 second_moment.data_ptr<Scalar>(), gradient.const_data_ptr<Scalar>()},
-                factors, master.numel());
+                 second_moment.data_ptr<Scalar>(), gradient.data_ptr<Scalar>()},
+                factors, master.numel(), clear);
   };
   master.scalar_type() == at::kDouble ? launch(double{}) : launch(float{});
 }

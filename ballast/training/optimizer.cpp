@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "ballast/kernels/adam.h"
+#include "ballast/kernels/upload.h"
 
 namespace ballast {
 
@@ -32,14 +33,13 @@ void Optimizer::update(int64_t update, double learning_rate, double norm) {
     const AdamBuffers buffers{part(table_.working()), part(table_.master()),
                               part(table_.gradient()), part(table_.first_moment()),
                               part(table_.second_moment())};
-    adam_(buffers,
-          {.learning_rate = learning_rate,
-           .beta1 = config_.beta1,
-           .beta2 = config_.beta2,
-           .epsilon = config_.epsilon,
-           .weight_decay = group.decay ? config_.weight_decay : 0.0,
-           .step = update},
-          scale);
+    const AdamConstants constants{.beta1 = config_.beta1,
+                                  .beta2 = config_.beta2,
+                                  .epsilon = config_.epsilon,
+                                  .weight_decay = group.decay ? config_.weight_decay : 0.0};
+    const Tensor numbers =
+        upload(adam_numbers(constants, learning_rate, update), table_.master().device());
+    adam_(buffers, constants, numbers, scale);
   }
 }
 

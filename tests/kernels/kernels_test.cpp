@@ -204,32 +204,61 @@ AdamBuffers adam_buffers(const Tensor& start, const Tensor& gradient) {
   return b;
 }
 
+// Sizes that packs of four divide and do not, starting on a cache line and off it.
 TEST_P(Kernels, AdamEqualsItsFormula) {
-  const Tensor start = random({1000}), gradient = random({1000});
-  const AdamBuffers b = adam_buffers(start, gradient);
-  const AdamSettings s{
-      .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.98, .epsilon = 1e-8, .weight_decay = 0.1};
-  Tensor w = exact(start), m = at::zeros_like(w), v = at::zeros_like(w);
-  const Tensor g = exact(gradient) * 0.5;
-  for (int64_t step = 1; step <= 5; ++step) {
-    AdamSettings now = s;
-    now.step = step;
-    adam_(b, now, at::scalar_tensor(0.5, b.master.options()));
-    m = 0.9 * m + 0.1 * g;
-    v = 0.98 * v + 0.02 * g * g;
-    const Tensor corrected = (v / (1 - std::pow(0.98, step))).sqrt();
-    w = w - 0.01 * (m / (1 - std::pow(0.9, step)) / (corrected + 1e-8) + 0.1 * w);
+  for (const auto& [size, shift] : {std::pair{1000, 0}, {1003, 0}, {1003, 1}, {2, 0}, {0, 0}}) {
+    const auto part = [&](const Tensor& flat) { return flat.narrow(0, shift, size); };
+    const Tensor start = random({1010}), gradient = random({1010});
+    const AdamBuffers whole = adam_buffers(start, gradient);
+    const AdamBuffers b{part(whole.working), part(whole.master), part(whole.gradient),
+                        part(whole.first_moment), part(whole.second_moment)};
+    const AdamConstants constants{
+        .beta1 = 0.9, .beta2 = 0.98, .epsilon = 1e-8, .weight_decay = 0.1};
+    Tensor w = exact(start), m = at::zeros_like(w), v = at::zeros_like(w);
+    const Tensor g = exact(gradient) * 0.5;
+    for (int64_t step = 1; step <= 5; ++step) {
+      adam_(b, constants, adam_numbers(constants, 0.01, step).to(GetParam().device),
+            at::scalar_tensor(0.5, b.master.options()));
+      m = 0.9 * m + 0.1 * g;
+      v = 0.98 * v + 0.02 * g * g;
+      const Tensor corrected = (v / (1 - std::pow(0.98, step))).sqrt();
+      w = w - 0.01 * (m / (1 - std::pow(0.9, step)) / (corrected + 1e-8) + 0.1 * w);
+    }
+    part(start).copy_(part(w));  // the rest is not ours to change
+    expect_close(whole.master, start, "weights");
+    EXPECT_TRUE(at::equal(b.working, b.master.to(b.working.scalar_type())));
+    EXPECT_TRUE(at::equal(exact(gradient) * 0.5, g)) << "a gradient changed that was to stay";
   }
-  expect_close(b.master, w, "weights");
-  EXPECT_TRUE(at::equal(b.working, b.master.to(b.working.scalar_type())));
 }
 
-TEST_P(Kernels, AdamChangesNothingWhenTheScaleIsNotFinite) {
-  const Tensor start = random({100});
-  const AdamBuffers b = adam_buffers(start, random({100}));
-  adam_(b, {.learning_rate = 1, .epsilon = 1}, at::scalar_tensor(std::nan(""), b.master.options()));
-  EXPECT_TRUE(at::equal(b.working, start));
-  EXPECT_EQ(b.second_moment.abs().max().item<double>(), 0);
+TEST_P(Kernels, AdamClearsTheGradientInTheSamePass) {
+  const AdamConstants keep{.beta1 = 0.9, .beta2 = 0.98, .epsilon = 1e-8, .weight_decay = 0.1};
+  AdamConstants clear = keep;
+  clear.clear = true;
+  const Tensor start = random({70001}), gradient = random({70001});
+  const AdamBuffers kept = adam_buffers(start, gradient.clone()),
+                    cleared = adam_buffers(start, gradient.clone());
+  const Tensor numbers = adam_numbers(keep, 0.01, 3).to(GetParam().device);
+  const Tensor scale = at::scalar_tensor(0.5, kept.master.options());
+  adam_(kept, keep, numbers, scale);
+  adam_(cleared, clear, numbers, scale);
+  EXPECT_TRUE(at::equal(kept.working, cleared.working));
+  EXPECT_TRUE(at::equal(kept.second_moment, cleared.second_moment));
+  EXPECT_TRUE(at::equal(kept.gradient, gradient));
+  EXPECT_EQ(cleared.gradient.abs().max().item<double>(), 0);
+}
+
+TEST_P(Kernels, AdamChangesNothingButTheGradientWhenTheScaleIsNotFinite) {
+  for (const bool clear : {false, true}) {
+    const Tensor start = random({103}), gradient = random({103});
+    const AdamBuffers b = adam_buffers(start, gradient.clone());
+    const AdamConstants constants{.epsilon = 1, .clear = clear};
+    adam_(b, constants, adam_numbers(constants, 1.0, 1).to(GetParam().device),
+          at::scalar_tensor(std::nan(""), b.master.options()));
+    EXPECT_TRUE(at::equal(b.working, start));
+    EXPECT_EQ(b.second_moment.abs().max().item<double>(), 0);
+    EXPECT_TRUE(at::equal(b.gradient, clear ? at::zeros_like(gradient) : gradient));
+  }
 }
 
 std::string dtype_name(const ::testing::TestParamInfo<Case>& info) {
