@@ -32,6 +32,8 @@ constexpr std::array kKinds = {
     KindText{ScoreKind::kEqualRows, "equal-rows", "one row for all tokens"},
     KindText{ScoreKind::kOnePreferred, "one-preferred", "gauss, and 100 more for expert 0"},
     KindText{ScoreKind::kLowRank, "low-rank", "a number of the token times one of the expert"},
+    KindText{ScoreKind::kCollapsed, "collapsed",
+             "nearly two sorts of tokens, the rest ever smaller"},
     KindText{ScoreKind::kOutliers, "outliers",
              "gauss, in one token of 512 a score 1e10 times as large"},
 };
@@ -183,6 +185,42 @@ class CommonPreference {
   std::array<std::vector<float>, kStrengths.size()> directions_;
 };
 
+// What real scores look like where features collapse: a preference all tokens share, two sorts of
+// tokens along one direction, and further directions each a fraction of the one before.
+class Collapsed {
+ public:
+  explicit Collapsed(const ScoreRequest& request)
+      : request_(request),
+        experts_(static_cast<size_t>(request.experts)),
+        shared_(normal_numbers(key_of(request, "collapsed shared", 0), experts_)) {
+    for (size_t k = 0; k < kStrengths.size(); ++k)
+      directions_[k] = normal_numbers(key_of(request, "collapsed directions", k), experts_);
+  }
+
+  void fill(const Rows& rows) const {
+    const auto own = normal_numbers(token_key(request_, "collapsed own", rows.block),
+                                    kBlock * kStrengths.size());
+    RandomStream random(token_key(request_, "collapsed sort", rows.block), "sort");
+    for (size_t t = 0; t < rows.count; ++t) {
+      float* const row = rows.scores.data() + t * experts_;
+      const float* const x = &own[t * kStrengths.size()];
+      const float sort = random.uniform() < 0.7 ? -0.65F + 0.01F * x[0] : 1.5F + 0.03F * x[0];
+      for (size_t e = 0; e < experts_; ++e)
+        row[e] = 2 * shared_[e] + kStrengths[0] * sort * directions_[0][e];
+      for (size_t k = 1; k < kStrengths.size(); ++k)
+        for (size_t e = 0; e < experts_; ++e) row[e] += kStrengths[k] * x[k] * directions_[k][e];
+    }
+  }
+
+ private:
+  static constexpr std::array kStrengths = {1.0F, 2e-2F, 3e-3F, 1e-3F, 5e-4F, 3e-4F, 2e-4F, 1e-4F};
+
+  ScoreRequest request_;
+  size_t experts_;
+  std::vector<float> shared_;  // [experts]
+  std::array<std::vector<float>, kStrengths.size()> directions_;
+};
+
 // Row 0 of the batch stands in for about 30 % of the rows.
 void copy_padding(const ScoreRequest& request, std::vector<float>& scores) {
   const auto experts = request.experts;
@@ -310,6 +348,11 @@ std::vector<float> generate_scores(const ScoreRequest& request, size_t threads) 
     case ScoreKind::kLowRank:
       fill_low_rank(request, threads, scores);
       break;
+    case ScoreKind::kCollapsed: {
+      const Collapsed collapsed(request);
+      fill_blocks(request, threads, scores, [&](const Rows& rows) { collapsed.fill(rows); });
+      break;
+    }
     case ScoreKind::kOutliers:
       fill_gauss(request, threads, scores);
       raise_outliers(request, scores);

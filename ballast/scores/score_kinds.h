@@ -22,6 +22,7 @@ enum class ScoreKind : uint8_t {
   kEqualRows,       // one row for all tokens
   kOnePreferred,    // kGauss, and 100 more for expert 0
   kLowRank,         // a number of the token times one of the expert: all agree, or all but a sign
+  kCollapsed,       // tokens nearly of two sorts: what differs within a sort is ever smaller parts
   kOutliers,        // kGauss, and in one token of 512 a score 1e10 times as large
 };
 

@@ -69,7 +69,7 @@ TEST(ScoreKinds, NamesAreReadBack) {
     EXPECT_FALSE(describe(kind).empty());
     names.insert(score_kind_name(kind));
   }
-  EXPECT_EQ(names.size(), 12U);
+  EXPECT_EQ(names.size(), 13U);
   const std::string error = error_of([] { parse_score_kind("gaus"); });
   EXPECT_THAT(error, HasSubstr("\"gaus\""));
   EXPECT_THAT(error, HasSubstr("near-duplicates"));
@@ -162,6 +162,21 @@ TEST(ScoreKinds, LowRankAndOutliersAreWhatTheySay) {
   const auto far = make(ScoreKind::kOutliers, 5120, 9);
   const auto large = std::ranges::count_if(far, [](float x) { return std::abs(x) > 1e5; });
   EXPECT_NEAR(static_cast<double>(large), 10, 9);  // nearly three standard errors
+}
+
+TEST(ScoreKinds, CollapsedTokensAreNearlyOfTwoSorts) {
+  constexpr int64_t kExperts = 32;
+  const auto scores = make(ScoreKind::kCollapsed, 1000, kExperts);
+  int64_t alike = 0;
+  for (size_t t = 0; t < 1000; ++t) {
+    double square = 0;  // of the distance to the first token
+    for (size_t e = 0; e < kExperts; ++e)
+      square += std::pow(scores[t * kExperts + e] - scores[e], 2) / kExperts;
+    // 0.05 or so within a sort, 2.15 times a direction's length from one to the other.
+    EXPECT_TRUE(square < 0.04 || square > 1) << t;
+    alike += square < 0.04 ? 1 : 0;
+  }
+  EXPECT_NEAR(std::max(alike, 1000 - alike), 700, 75);  // five standard errors
 }
 
 TEST(ScoreKinds, NoTokensOneExpertAndShapesThatAreNone) {
