@@ -5,17 +5,37 @@
 
 namespace ballast {
 
-// The matrix products of a linear layer, each by the fastest library for its shape and device.
+// The matrix products of a linear layer, each by the fastest library for its shape and device. All
+// of them also take stacks, E more products with a dimension E before the others: x [E, T, I],
+// weight [E, O, I], bias [E, O]. Rows may lie apart, in dense rows of a larger tensor.
 // On the CPU in fp32 oneDNN runs the two products that have the weight on the right (measured 1.1x
-// MKL at our shapes), MKL the weight gradient.
+// MKL at our shapes), MKL the weight gradient. On the GPU in bf16 cublasLt does what surrounds a
+// product as it reads and writes, and the first call with a shape measures which of its ways is
+// best.
 
 enum class Activation { kNone, kRelu };
 
 // act(x W^T + b).  x [T, I], weight [O, I], bias [O] or undefined -> [T, O]
 at::Tensor multiply_transposed(const at::Tensor& x, const at::Tensor& weight,
                                const at::Tensor& bias, Activation activation = Activation::kNone);
+
+// relu(x W^T + b), and where it is positive, for multiply_weight_masked.
+struct ActiveRows {
+  at::Tensor values;  // [T, O]
+  at::Tensor mask;    // opaque bits; undefined where the values are all that is known
+};
+ActiveRows multiply_transposed_relu(const at::Tensor& x, const at::Tensor& weight,
+                                    const at::Tensor& bias);
+
 // y W.  y [T, O], weight [O, I] -> [T, I]
 at::Tensor multiply_weight(const at::Tensor& y, const at::Tensor& weight);
+// The same, into `product`.
+void multiply_weight_out(const at::Tensor& product, const at::Tensor& y, const at::Tensor& weight);
+// y W where `active` is positive, else 0: the gradient of what relu was taken of. Its rows are
+// added to bias_sum [I], unless that is undefined.  active [T, I]
+at::Tensor multiply_weight_masked(const at::Tensor& y, const at::Tensor& weight,
+                                  const ActiveRows& active, const at::Tensor& bias_sum);
+
 // sum += y^T x.  sum [O, I], y [T, O], x [T, I]
 void add_outer_products(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& x);
 // sum += the rows of y.  sum [O], y [T, O]

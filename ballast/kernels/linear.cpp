@@ -2,7 +2,6 @@
 #include "ballast/kernels/linear.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/threshold_backward.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ballast/kernels/gemm.h"
@@ -46,21 +45,20 @@ struct AddBiasFunction : torch::autograd::Function<AddBiasFunction> {
 
 struct FeedForwardFunction : torch::autograd::Function<FeedForwardFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const FeedForwardWeights& w) {
-    const Tensor active =
-        multiply_transposed(x, w.up.value, w.up_bias.value, Activation::kRelu);  // [T, F]
-    context->save_for_backward({x, active, w.up.value, w.down.value});
+    const ActiveRows active = multiply_transposed_relu(x, w.up.value, w.up_bias.value);  // [T, F]
+    context->save_for_backward({x, active.values, active.mask, w.up.value, w.down.value});
     context->saved_data["sums"] = gradient_sums({w.up, w.up_bias, w.down, w.down_bias});
-    return multiply_transposed(active, w.down.value, w.down_bias.value);
+    return multiply_transposed(active.values, w.down.value, w.down_bias.value);
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
     const auto saved = context->get_saved_variables();
     const auto sums = context->saved_data["sums"].toTensorList();
-    const Tensor &x = saved[0], &active = saved[1], &up = saved[2], &down = saved[3];
-    add_weight_gradients(sums[2], sums[3], dy[0], active);
-    Tensor dactive = multiply_weight(dy[0], down);  // [T, F]
-    at::threshold_backward_out(dactive, dactive, active, 0);
-    add_weight_gradients(sums[0], sums[1], dactive, x);
+    const Tensor &x = saved[0], &up = saved[3], &down = saved[4];
+    const ActiveRows active{saved[1], saved[2]};
+    add_weight_gradients(sums[2], sums[3], dy[0], active.values);
+    const Tensor dactive = multiply_weight_masked(dy[0], down, active, sums[1]);  // [T, F]
+    add_weight_gradients(sums[0], {}, dactive, x);
     return {context->needs_input_grad(0) ? multiply_weight(dactive, up) : Tensor(), {}};
   }
 };
