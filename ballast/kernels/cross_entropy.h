@@ -12,7 +12,7 @@ struct LossAndGradient {
 };
 
 // Next-token loss over the vocabulary. A negative target is ignored: padding, or a token already
-// counted. Works in chunks of rows: the full logits [T, V] never exist.
+// counted. Works in chunks of rows: no more than rows_of_logits() rows of logits exist at a time.
 // hidden [T, D], embedding [V, D], targets [T] int64.
 at::Tensor next_token_losses(const at::Tensor& hidden, const at::Tensor& embedding,
                              const at::Tensor& targets);
@@ -21,12 +21,14 @@ at::Tensor next_token_losses(const at::Tensor& hidden, const at::Tensor& embeddi
 LossAndGradient next_token_losses_and_gradient(const at::Tensor& hidden, const Parameter& embedding,
                                                const at::Tensor& targets, double scale);
 
-// Rows of logits at a time: as many as stay in the second-level caches of a CPU, or keep a GPU
-// busy.
-int64_t rows_of_logits(at::Device device, int64_t vocabulary);
+// Rows of logits at a time, of `tokens` in all: as many as stay in the second-level caches of a
+// CPU; on a GPU few chunks of about equal size, of 2^29 logits (1 GB in bf16) at most.
+int64_t rows_of_logits(at::Device device, int64_t tokens, int64_t vocabulary);
 
-// The step inside: logits [C, V] -> losses [C]; logits are overwritten by the gradient of
-// scale * sum(losses) by them. Registered as ballast::softmax_cross_entropy_.
-at::Tensor softmax_cross_entropy_(at::Tensor& logits, const at::Tensor& targets, double scale);
+// The step inside: logits [C, V] -> losses [C], in fp32 (fp64 for fp64 logits); logits are
+// overwritten by the gradient of scale * sum(losses) by them. Registered as
+// ballast::softmax_cross_entropy_.
+void softmax_cross_entropy_(at::Tensor& logits, const at::Tensor& targets, double scale,
+                            const at::Tensor& losses);
 
 }  // namespace ballast

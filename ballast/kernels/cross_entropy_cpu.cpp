@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
-#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -40,8 +39,8 @@ Scalar row_loss_and_gradient(Scalar* row, int64_t vocabulary, int64_t target, Sc
   return std::log(sum) + (maximum - at_target);  // the difference first: both may be huge
 }
 
-Tensor softmax_cross_entropy_cpu_(Tensor& logits, const Tensor& targets, double scale) {
-  Tensor losses = at::zeros({logits.size(0)}, logits.options());
+void softmax_cross_entropy_cpu_(Tensor& logits, const Tensor& targets, double scale,
+                                const Tensor& losses) {
   const int64_t vocabulary = logits.size(1);
   const int64_t* target = targets.const_data_ptr<int64_t>();
   const int64_t highest =
@@ -59,7 +58,6 @@ Tensor softmax_cross_entropy_cpu_(Tensor& logits, const Tensor& targets, double 
                        }
                      });
   });
-  return losses;
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ Tensor widened(const Tensor& logits) {
 // Logits of half precision live beside their widened copy, which has twice as many bytes.
 int64_t rows_at_a_time(const Tensor& hidden, int64_t vocabulary) {
   const bool half = hidden.scalar_type() == at::kHalf || hidden.scalar_type() == at::kBFloat16;
-  return rows_of_logits(hidden.device(), half ? 3 * vocabulary : vocabulary);
+  return rows_of_logits(hidden.device(), hidden.size(0), half ? 3 * vocabulary : vocabulary);
 }
 
 }  // namespace

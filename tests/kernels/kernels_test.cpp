@@ -183,7 +183,9 @@ TEST_P(Kernels, CrossEntropySurvivesHugeLogits) {
   Tensor logits = at::tensor({1e4, -1e4, 0.0, 1e4}, at::kDouble)
                       .to(at::Device(GetParam().device), GetParam().dtype)
                       .view({1, 4});
-  const Tensor loss = softmax_cross_entropy_(logits, at::zeros({1}, longs()), 1.0);
+  const auto wide = GetParam().dtype == at::kDouble ? at::kDouble : at::kFloat;
+  const Tensor loss = at::empty({1}, logits.options().dtype(wide));
+  softmax_cross_entropy_(logits, at::zeros({1}, longs()), 1.0, loss);
   EXPECT_NEAR(loss.item<double>(), std::log(2.0), 1e-6);
   EXPECT_NEAR(logits[0][0].item<double>(), -0.5, 1e-6);
 }
@@ -192,7 +194,8 @@ TEST_P(Kernels, CrossEntropyRefusesTargetsOutsideTheVocabulary) {
   // On a GPU the kernel's assertion would end the process's use of the device; batches check first.
   if (GetParam().device != at::kCPU) return;
   Tensor logits = random({2, 4});
-  EXPECT_THROW(softmax_cross_entropy_(logits, at::tensor({0, 4}, longs()), 1.0), c10::Error);
+  EXPECT_THROW(softmax_cross_entropy_(logits, at::tensor({0, 4}, longs()), 1.0, random({2})),
+               c10::Error);
 }
 
 // The buffers of one group: bf16 weights have an fp32 master.
