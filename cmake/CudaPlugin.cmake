@@ -35,6 +35,7 @@ add_library(ballast_cuda SHARED ${cuda_sources})
 target_compile_options(ballast_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>")
 target_include_directories(ballast_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(ballast_cuda PRIVATE ballast_kernels ballast_comm Libtorch::cuda)
-# libtorch_cuda brings the CUDA runtime: a copy of our own would be a second one in the process.
+# libtorch_cuda brings the CUDA runtime and cublasLt, found by its own run path: copies of our own would be
+# second ones in the process.
 set_target_properties(ballast_cuda PROPERTIES
   LINKER_LANGUAGE CXX CUDA_STANDARD 20 CUDA_EXTENSIONS OFF CUDA_RUNTIME_LIBRARY None)
