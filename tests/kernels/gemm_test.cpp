@@ -189,6 +189,12 @@ TEST_P(Products, AreTheSameEachTime) {
   const ActiveRows first = multiply_transposed_relu(x, weight, bias),
                    second = multiply_transposed_relu(x, weight, bias);
   EXPECT_TRUE(at::equal(first.values, second.values));
+  const Tensor down = transposed(weight).contiguous(),
+               dx = random({GetParam().rows, GetParam().in}), up_sum = at::zeros_like(bias),
+               up_again = at::zeros_like(bias);
+  EXPECT_TRUE(at::equal(multiply_weight_masked(dx, down, first, up_sum),
+                        multiply_weight_masked(dx, down, second, up_again)));
+  EXPECT_TRUE(at::equal(up_sum, up_again));
   const Tensor sum = at::zeros_like(weight), again = at::zeros_like(weight),
                bias_sum = at::zeros_like(bias), bias_again = at::zeros_like(bias);
   add_weight_gradients(sum, bias_sum, dy, x);
