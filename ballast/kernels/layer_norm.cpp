@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/kernels/layer_norm.h"
 
-#include <ATen/ops/native_layer_norm.h>
-#include <ATen/ops/native_layer_norm_backward.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "ballast/kernels/find_op.h"
+#include "ballast/kernels/layer_norm_paths.h"
 
 namespace ballast {
 namespace {
@@ -12,38 +14,87 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-constexpr double kEpsilon = 1e-5;
+// An argument that an operation can do without.
+std::optional<Tensor> if_defined(const Tensor& x) {
+  return x.defined() ? std::optional(x) : std::nullopt;
+}
+
+auto norm_rows(const Tensor& x, const Tensor& change, const Parameter& weight,
+               const Parameter& bias) {
+  static const auto op = find_op<decltype(plain_norm_rows)>("ballast::norm_rows");
+  return op.call(x, if_defined(change), weight.value, bias.value);
+}
+
+void save(AutogradContext* context, const tensor_list& saved, const Parameter& weight,
+          const Parameter& bias) {
+  context->save_for_backward(saved);
+  context->saved_data["sums"] = gradient_sums({weight, bias});
+}
+
+// By what was normed and saved, from dnormed and dsum, which may be undefined.
+Tensor norm_gradient(AutogradContext* context, const Tensor& dnormed, const Tensor& dsum) {
+  if (!dnormed.defined()) return dsum;
+  static const auto op = find_op<decltype(plain_norm_rows_backward)>("ballast::norm_rows_backward");
+  const auto saved = context->get_saved_variables();
+  const auto sums = context->saved_data["sums"].toTensorList();
+  return op.call(dnormed, if_defined(dsum), saved[0], saved[1], saved[2], saved[3],
+                 if_defined(sums[0]), if_defined(sums[1]));
+}
 
 struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Parameter& weight,
                         const Parameter& bias) {
-    const auto [y, mean, inverse_deviation] =
-        at::native_layer_norm(x, {x.size(-1)}, weight.value, bias.value, kEpsilon);
-    context->save_for_backward({x, mean, inverse_deviation, weight.value, bias.value});
-    context->saved_data["sums"] = gradient_sums({weight, bias});
-    return y;
+    const auto [none, normed, mean, inverse] = norm_rows(x, {}, weight, bias);
+    save(context, {x, mean, inverse, weight.value}, weight, bias);
+    return normed;
   }
-
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
-    const auto saved = context->get_saved_variables();
-    const auto sums = context->saved_data["sums"].toTensorList();
-    const Tensor x = saved[0], weight_sum = sums[0], bias_sum = sums[1];
-    const auto [dx, dweight, dbias] = at::native_layer_norm_backward(
-        dy[0], x, {x.size(-1)}, saved[1], saved[2], saved[3], saved[4],
-        {context->needs_input_grad(0), weight_sum.defined(), bias_sum.defined()});
-    if (weight_sum.defined()) weight_sum.add_(dweight);
-    if (bias_sum.defined()) bias_sum.add_(dbias);
-    return {dx, {}, {}};
+    return {norm_gradient(context, dy[0], {}), {}, {}};
   }
 };
 
+struct AddLayerNormFunction : torch::autograd::Function<AddLayerNormFunction> {
+  static tensor_list forward(AutogradContext* context, const Tensor& x, const Tensor& change,
+                             const Parameter& weight, const Parameter& bias) {
+    const auto [sum, normed, mean, inverse] = norm_rows(x, change, weight, bias);
+    save(context, {sum, mean, inverse, weight.value}, weight, bias);
+    context->set_materialize_grads(false);
+    return {sum, normed};
+  }
+  static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
+    const Tensor d = norm_gradient(context, dy[1], dy[0]);
+    return {d, d, {}, {}};
+  }
+};
+
+void check(const char* name, const Tensor& x, const Parameter& weight) {
+  TORCH_CHECK(x.dim() == 2 && x.size(1) == weight.value.size(0), name,
+              ": want x [T, D] and weight [D], got ", x.sizes(), " and ", weight.value.sizes());
+}
+
 }  // namespace
 
+TORCH_LIBRARY_FRAGMENT(ballast, library) {
+  library.def(
+      "norm_rows(Tensor x, Tensor? change, Tensor weight, Tensor bias) -> (Tensor, Tensor, Tensor, "
+      "Tensor)");
+  library.def(
+      "norm_rows_backward(Tensor dnormed, Tensor? dsum, Tensor sum, Tensor mean, Tensor "
+      "inverse_deviation, Tensor weight, Tensor(a!)? weight_sum, Tensor(b!)? bias_sum) -> Tensor");
+}
+
 Tensor layer_norm(const Tensor& x, const Parameter& weight, const Parameter& bias) {
-  TORCH_CHECK(x.dim() == 2 && x.size(1) == weight.value.size(0),
-              "layer_norm: want x [T, D] and weight [D], got ", x.sizes(), " and ",
-              weight.value.sizes());
+  check("layer_norm", x, weight);
   return LayerNormFunction::apply(x, weight, bias);
+}
+
+NormedSum add_layer_norm(const Tensor& x, const Tensor& change, const Parameter& weight,
+                         const Parameter& bias) {
+  check("add_layer_norm", x, weight);
+  TORCH_CHECK(change.sizes() == x.sizes() && change.scalar_type() == x.scalar_type(),
+              "add_layer_norm: want a change like x ", x.sizes(), ", got ", change.sizes());
+  const tensor_list results = AddLayerNormFunction::apply(x, change, weight, bias);
+  return {results[0], results[1]};
 }
 
 }  // namespace ballast

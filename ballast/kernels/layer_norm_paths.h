@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <tuple>
+
+namespace ballast {
+
+constexpr double kNormEpsilon = 1e-5;
+
+// The norm's passes over rows by libtorch's own operations, on any device. They are what
+// ballast::norm_rows and ballast::norm_rows_backward do where a device has no kernel for a case.
+
+// x + change (undefined without a change), its norm, mean and 1 / deviation of its rows.
+// x [T, D] -> [T, D], [T, D], [T, 1], [T, 1]
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> plain_norm_rows(
+    const at::Tensor& x, const std::optional<at::Tensor>& change, const at::Tensor& weight,
+    const at::Tensor& bias);
+
+// dsum + the norm's gradient by what it took; adds those by weight and bias to the sums that are
+// wanted. `sum` is what was normed.  -> [T, D]
+at::Tensor plain_norm_rows_backward(const at::Tensor& dnormed,
+                                    const std::optional<at::Tensor>& dsum, const at::Tensor& sum,
+                                    const at::Tensor& mean, const at::Tensor& inverse_deviation,
+                                    const at::Tensor& weight,
+                                    const std::optional<at::Tensor>& weight_sum,
+                                    const std::optional<at::Tensor>& bias_sum);
+
+}  // namespace ballast
