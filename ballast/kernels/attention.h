@@ -5,8 +5,10 @@
 
 namespace ballast {
 
-// Causal self-attention through libtorch's fused kernel: softmax(Q K^T / sqrt(D/H)) V, per head.
-// qkv [B * S, 3 D] (queries, keys, values side by side) -> [B * S, D]
+// Causal self-attention through libtorch's fused kernels: softmax(Q K^T / sqrt(D/H)) V, per head.
+// The gradient by qkv is written once. In 16 bits on a GPU it is cuDNN's where that takes the
+// shape, but for deterministic runs; the gradient's last bits then vary. qkv [B * S, 3 D] (queries,
+// keys, values side by side) -> [B * S, D]
 at::Tensor causal_attention(const at::Tensor& qkv, int64_t rows, int64_t heads);
 
 // Splits qkv [B * S, 3 D] into queries, keys, values, each a view [B, H, S, D / H].

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/kernels/attention.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+
+#include "ballast/kernels/cuda_plugin.h"
+
+namespace ballast {
+namespace {
+
+using at::Tensor;
+using torch::autograd::backward;
+
+struct Case {
+  at::DeviceType device;
+  at::ScalarType dtype;
+  double tolerance;  // relative to the largest element
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  return c10::toString(info.param.dtype);
+}
+
+struct Shape {
+  int64_t rows, context, heads, head;
+  int64_t width() const { return heads * head; }
+};
+
+// The definition, with libtorch's differentiable operations.
+Tensor plain_attention(const Tensor& qkv, const Shape& s) {
+  const auto parts = qkv.view({s.rows, s.context, 3, s.heads, s.head}).permute({2, 0, 3, 1, 4});
+  const Tensor mask = at::ones({s.context, s.context}, qkv.options().dtype(at::kBool)).tril();
+  const Tensor scores =
+      at::matmul(parts[0], parts[1].transpose(-1, -2)) / std::sqrt(static_cast<double>(s.head));
+  const Tensor mixed = at::matmul(at::softmax(scores.masked_fill(~mask, -1e30), -1), parts[2]);
+  return mixed.transpose(1, 2).reshape({s.rows * s.context, s.width()});
+}
+
+class CausalAttention : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (GetParam().device == at::kCUDA) {
+      ASSERT_TRUE(load_cuda_plugin().loaded);
+    }
+    at::manual_seed(1);
+  }
+  Tensor random(at::IntArrayRef shape) const {
+    return at::randn(shape, at::kFloat).to(at::Device(GetParam().device), GetParam().dtype);
+  }
+  // A copy in double, on the device: the twin of a long context would take long on a CPU.
+  static Tensor exact(const Tensor& x) { return x.detach().to(at::kDouble, false, true); }
+
+  void expect_close(const Tensor& got, const Tensor& want, const char* what) const {
+    ASSERT_EQ(got.sizes(), want.sizes()) << what;
+    const double scale = exact(want).abs().max().item<double>() + 1e-30;
+    EXPECT_LE((exact(got) - exact(want)).abs().max().item<double>() / scale, GetParam().tolerance)
+        << what;
+  }
+
+  void expect_twin(const Shape& s) const {
+    SCOPED_TRACE(::testing::Message()
+                 << s.rows << " x " << s.context << ", " << s.heads << " heads of " << s.head);
+    Tensor qkv = random({s.rows * s.context, 3 * s.width()});
+    Tensor twin = exact(qkv).requires_grad_();
+    qkv.requires_grad_();
+    const Tensor mixed = causal_attention(qkv, s.rows, s.heads), wanted = plain_attention(twin, s);
+    expect_close(mixed, wanted, "result");
+    EXPECT_TRUE(mixed.is_contiguous());
+    // Gradients of another layout than the result's too.
+    const Tensor d = random({s.width(), s.rows * s.context}).t();
+    backward({mixed}, {d});
+    backward({wanted}, {exact(d)});
+    // Relative to all of it: where a token sees itself alone, that by queries and keys is zero.
+    expect_close(qkv.grad(), twin.grad(), "gradient");
+  }
+};
+
+TEST_P(CausalAttention, EqualsItsTwin) {
+  for (const Shape& s :
+       {Shape{3, 11, 2, 4}, Shape{1, 1, 2, 64}, Shape{5, 1, 1, 8}, Shape{2, 7, 3, 64},
+        Shape{1, 129, 2, 128}, Shape{2, 33, 2, 12}, Shape{1, 65, 2, 256}}) {
+    expect_twin(s);
+  }
+}
+
+TEST_P(CausalAttention, EqualsItsTwinForWholeTiles) {
+  for (const Shape& s : {Shape{2, 64, 2, 64}, Shape{1, 256, 4, 128}, Shape{3, 192, 1, 32},
+                         Shape{1, 128, 3, 40}, Shape{2, 64, 2, 256}}) {
+    expect_twin(s);
+  }
+}
+
+TEST_P(CausalAttention, IsTheSameWithoutAWayBack) {
+  const Tensor qkv = random({2 * 64, 3 * 2 * 64});
+  const Tensor mixed = causal_attention(qkv, 2, 2);
+  EXPECT_FALSE(mixed.requires_grad());
+  expect_close(mixed, causal_attention(qkv.detach().requires_grad_(), 2, 2), "result");
+}
+
+TEST_P(CausalAttention, RefusesWhatIsNotDivisible) {
+  EXPECT_THROW(causal_attention(random({6, 24}), 4, 2), c10::Error);
+  EXPECT_THROW(causal_attention(random({6, 24}), 2, 3), c10::Error);
+}
+
+// On the CPU the kernels are those libtorch takes itself: the gradient differs in how it is put
+// together alone.
+TEST(Attention, IsLibtorchsToTheBitOnTheCpu) {
+  at::manual_seed(1);
+  const Tensor qkv = at::randn({2 * 33, 3 * 24}).requires_grad_(), d = at::randn({2 * 33, 24});
+  const Tensor mixed = causal_attention(qkv, 2, 3);
+  backward({mixed}, {d});
+  const Tensor gradient = qkv.grad().clone();
+  qkv.mutable_grad().reset();
+  const auto [queries, keys, values] = split_heads(qkv, 2, 3);
+  const Tensor wanted =
+      at::scaled_dot_product_attention(queries, keys, values, std::nullopt, 0.0, true)
+          .transpose(1, 2)
+          .reshape({2 * 33, 24});
+  backward({wanted}, {d});
+  EXPECT_TRUE(at::equal(mixed, wanted) && at::equal(gradient, qkv.grad()));
+}
+
+class CausalAttentionOfATraining : public CausalAttention {};
+
+TEST_P(CausalAttentionOfATraining, EqualsItsTwin) {
+  expect_twin({2, 1024, 12, 64});
+  expect_twin({2, 1024, 16, 128});
+}
+
+TEST_P(CausalAttentionOfATraining, GivesTheSameBitsInDeterministicRuns) {
+  struct Deterministic {
+    Deterministic() { at::globalContext().setDeterministicAlgorithms(true, false); }
+    ~Deterministic() { at::globalContext().setDeterministicAlgorithms(false, false); }
+  } deterministic;
+  const Tensor qkv = random({2 * 1024, 3 * 768}).requires_grad_(), d = random({2 * 1024, 768});
+  std::vector<Tensor> gradients;
+  for (int i = 0; i < 3; ++i) {
+    qkv.mutable_grad().reset();
+    backward({causal_attention(qkv, 2, 12)}, {d});
+    gradients.push_back(qkv.grad().clone());
+  }
+  EXPECT_TRUE(at::equal(gradients[0], gradients[1]) && at::equal(gradients[0], gradients[2]));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, CausalAttention,
+                         ::testing::Values(Case{at::kCPU, at::kDouble, 1e-12},
+                                           Case{at::kCPU, at::kFloat, 1e-5}),
+                         case_name);
+// In 16 bits the weights of values, their gradients and the results are each rounded: by up to 2^-9
+// for bf16 and 2^-12 for fp16, three or four of them in a row, and sums over the context of such.
+INSTANTIATE_TEST_SUITE_P(Cuda, CausalAttention,
+                         ::testing::Values(Case{at::kCUDA, at::kDouble, 1e-12},
+                                           Case{at::kCUDA, at::kFloat, 1e-5},
+                                           Case{at::kCUDA, at::kHalf, 2.5e-3},
+                                           Case{at::kCUDA, at::kBFloat16, 2e-2}),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, CausalAttentionOfATraining,
+                         ::testing::Values(Case{at::kCUDA, at::kBFloat16, 2e-2}), case_name);
+
+}  // namespace
+}  // namespace ballast
