@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ballast/comm/collectives.h"
 #include "ballast/kernels/layer_norm.h"
@@ -20,11 +21,34 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
+void ResidualStream::add(const Tensor& change) {
+  x_ = value();
+  change_ = change;
+}
+
+const Tensor& ResidualStream::value() {
+  if (change_.defined()) x_ = x_ + std::exchange(change_, {});
+  return x_;
+}
+
+Tensor ResidualStream::normed(const Parameter& weight, const Parameter& bias) {
+  if (!change_.defined()) return layer_norm(x_, weight, bias);
+  const auto [sum, normed] = add_layer_norm(x_, std::exchange(change_, {}), weight, bias);
+  x_ = sum;
+  return normed;
+}
+
+void ResidualStream::pass(const std::function<Tensor(const Tensor&)>& mark) {
+  // All earlier work waits for the gradient by the change, which comes together with that by x.
+  Tensor& last = change_.defined() ? change_ : x_;
+  last = mark(last);
+}
+
 Norm::Norm(int64_t width, const std::string& name, ParameterTable& table)
     : weight(table.declare(vector(name + ".weight", width, Initialization::one()))),
       bias(table.declare(vector(name + ".bias", width, Initialization::zero()))) {}
 
-Tensor Norm::operator()(const Tensor& x) const { return layer_norm(x, weight, bias); }
+Tensor Norm::operator()(ResidualStream& x) const { return x.normed(weight, bias); }
 
 namespace {
 
@@ -50,7 +74,7 @@ FeedForward::FeedForward(const ModelConfig& config, int64_t block, ParameterTabl
       down_bias_(table.declare(vector(name_of(block) + ".feed_forward.down.bias", config.width,
                                       Initialization::zero()))) {}
 
-Tensor FeedForward::forward(const Tensor& x, StepWatch* watch) const {
+Tensor FeedForward::forward(ResidualStream& x, StepWatch* watch) const {
   const ShardCall call{shards_, {"feed-forward", static_cast<int>(block_)}, watch};
   return sum_of_shard_feed_forwards(call, norm_(x), {up_, up_bias_, down_, down_bias_});
 }
@@ -107,12 +131,13 @@ LanguageModel::LanguageModel(const Config& config, ParameterTable& table, const 
       }()),
       output_norm_(config_.width, "output_norm", table) {}
 
-Tensor LanguageModel::expert_layers_after(int64_t blocks, Tensor x, const Routing& routing) const {
+void LanguageModel::expert_layers_after(int64_t blocks, ResidualStream& x,
+                                        const Routing& routing) const {
   for (const auto& layer : expert_layers_) {
     if (layer->place() != blocks) continue;
-    x = through(*layer, pass_into(StepPart::kExperts, x, routing.watch), routing);
+    const Tensor entering = pass_into(StepPart::kExperts, x.value(), routing.watch);
+    x = ResidualStream(through(*layer, entering, routing));
   }
-  return x;
 }
 
 Tensor LanguageModel::through(ExpertLayer& layer, const Tensor& x, const Routing& routing) const {
@@ -145,33 +170,39 @@ Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
   const int64_t rows = tokens.size(0);
   StepWatch* const watch = routing.watch;
   if (watch != nullptr) watch->switch_to(StepPart::kVocabulary);
-  Tensor x = embed_at(
-      tokens, at::arange(tokens.size(1), tokens.options()).expand_as(tokens));  // [B * S, D]
-  x = expert_layers_after(0, x, routing);
+  ResidualStream x(embed_at(
+      tokens, at::arange(tokens.size(1), tokens.options()).expand_as(tokens)));  // [B * S, D]
+  const auto enter = [&](StepPart part) {
+    x.pass([&](const Tensor& given) { return pass_into(part, given, watch); });
+  };
+  expert_layers_after(0, x, routing);
   for (int64_t i = 0; i < config_.layers; ++i) {
     const Block& block = *blocks_[static_cast<size_t>(i)];
-    if (progress != nullptr) x = ProgressMark::apply(x, progress, i);
-    x = pass_into(StepPart::kAttention, x, watch);
-    x = x + block.attention.forward(block.attention_norm(x), rows, watch);
+    if (progress != nullptr)
+      x.pass([&](const Tensor& given) { return ProgressMark::apply(given, progress, i); });
+    enter(StepPart::kAttention);
+    x.add(block.attention.forward(block.attention_norm(x), rows, watch));
     if (block.feed_forward) {
-      x = pass_into(StepPart::kFeedForward, x, watch);
-      x = x + block.feed_forward->forward(x, watch);
+      enter(StepPart::kFeedForward);
+      x.add(block.feed_forward->forward(x, watch));
     }
-    x = expert_layers_after(i + 1, x, routing);
+    expert_layers_after(i + 1, x, routing);
   }
-  return output_norm_(pass_into(StepPart::kVocabulary, x, watch));
+  enter(StepPart::kVocabulary);
+  return output_norm_(x);
 }
 
 Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
                               KeyValueCache& cache) const {
   const Tensor positions =
       cache.cached().unsqueeze(1) + at::arange(tokens.size(1), tokens.options());  // [B, N]
-  Tensor x = embed_at(tokens, positions);
-  x = expert_layers_after(0, x, routing);
+  ResidualStream x(embed_at(tokens, positions));
+  expert_layers_after(0, x, routing);
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    x = x + blocks_[i]->attention.forward(blocks_[i]->attention_norm(x), cache.layers()[i]);
-    if (blocks_[i]->feed_forward) x = x + blocks_[i]->feed_forward->forward(x);
-    x = expert_layers_after(static_cast<int64_t>(i) + 1, x, routing);
+    const Block& block = *blocks_[i];
+    x.add(block.attention.forward(block.attention_norm(x), cache.layers()[i]));
+    if (block.feed_forward) x.add(block.feed_forward->forward(x));
+    expert_layers_after(static_cast<int64_t>(i) + 1, x, routing);
   }
   cache.advance(tokens.size(1));
   return output_norm_(x);

@@ -3,8 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "ballast/comm/worker_grid.h"
@@ -19,10 +21,27 @@
 
 namespace ballast {
 
+// The residual stream x [T, D]. The last change to it may be yet to be added: the norm that follows
+// does both in one pass.
+class ResidualStream {
+ public:
+  explicit ResidualStream(at::Tensor x) : x_(std::move(x)) {}
+
+  void add(const at::Tensor& change);                                 // x = x + change
+  const at::Tensor& value();                                          // x
+  at::Tensor normed(const Parameter& weight, const Parameter& bias);  // layer_norm(x)
+  // x = mark(x), where mark hands on what it is given. On the way back it is reached after all that
+  // follows and before all that came earlier.
+  void pass(const std::function<at::Tensor(const at::Tensor&)>& mark);
+
+ private:
+  at::Tensor x_, change_;  // change_ undefined: nothing is to be added
+};
+
 // One LayerNorm's weight and bias.
 struct Norm {
   Norm(int64_t width, const std::string& name, ParameterTable& table);
-  at::Tensor operator()(const at::Tensor& x) const;  // [T, D] -> [T, D]
+  at::Tensor operator()(ResidualStream& x) const;  // [T, D]
   const Parameter &weight, &bias;
 };
 
@@ -33,7 +52,7 @@ class FeedForward {
   // Of block number `block`. REQUIRES: the shards divide F, and outlive this.
   FeedForward(const ModelConfig& config, int64_t block, ParameterTable& table,
               Communicator& shards);
-  at::Tensor forward(const at::Tensor& x, StepWatch* watch = nullptr) const;  // [T, D] -> [T, D]
+  at::Tensor forward(ResidualStream& x, StepWatch* watch = nullptr) const;  // [T, D]
 
  private:
   const int64_t block_;
@@ -104,7 +123,7 @@ class LanguageModel {
  private:
   at::Tensor embed_at(const at::Tensor& tokens, const at::Tensor& positions) const;
   // The layers of experts that stand after `blocks` blocks.
-  at::Tensor expert_layers_after(int64_t blocks, at::Tensor x, const Routing& routing) const;
+  void expert_layers_after(int64_t blocks, ResidualStream& x, const Routing& routing) const;
   // One of them: the replica's tokens are divided among its shards and gathered again.
   at::Tensor through(ExpertLayer& layer, const at::Tensor& x, const Routing& routing) const;
 

@@ -64,6 +64,60 @@ TEST(LanguageModel, GradientsOfEveryParameterMatchCentralDifferences) {
   }
 }
 
+// Keeps, for each block it is told of, the gradients of the blocks from there on.
+struct GradientsWhenTold : BackwardProgress {
+  explicit GradientsWhenTold(const ParameterTable& table) : table(table) {}
+  std::vector<Tensor> from(int64_t block) const {
+    std::vector<Tensor> gradients;
+    for (const Segment& segment : table.segments()) {
+      if (segment.name.starts_with("block.") && std::stoll(segment.name.substr(6)) >= block)
+        gradients.push_back(table.view(table.gradient(), segment).clone());
+    }
+    return gradients;
+  }
+  void reached(int64_t block) override { told.emplace_back(block, from(block)); }
+
+  const ParameterTable& table;
+  std::vector<std::pair<int64_t, std::vector<Tensor>>> told;
+};
+
+TEST(LanguageModel, TellsOfBlocksWhoseGradientsAreDone) {
+  ModelConfig config = small();
+  config.layers = 3;
+  DoubleModel m(config);
+  GradientsWhenTold progress(m.table);
+  const Tensor hidden = m.model.forward(at::randint(0, 11, {2, 6}, at::kLong), {}, &progress);
+  torch::autograd::backward({hidden}, {at::randn_like(hidden)});
+  ASSERT_EQ(progress.told.size(), 3U);
+  for (int64_t i = 0; i < 3; ++i) {
+    const auto& [block, gradients] = progress.told[static_cast<size_t>(i)];
+    EXPECT_EQ(block, 2 - i);
+    const std::vector<Tensor> done = progress.from(block);
+    ASSERT_EQ(gradients.size(), done.size());
+    for (size_t k = 0; k < done.size(); ++k) {
+      EXPECT_GT(done[k].abs().max().item<double>(), 0);
+      EXPECT_TRUE(at::equal(gradients[k], done[k])) << block;
+    }
+  }
+}
+
+struct PartsInTurn : StepWatch {
+  void switched(StepPart part) override { parts.emplace_back(part_name(part)); }
+  std::vector<std::string> parts;
+};
+
+TEST(LanguageModel, PassesThePartsOfAStepThereAndBack) {
+  DoubleModel m(small());
+  PartsInTurn watch;
+  const Tensor hidden = m.model.forward(at::randint(0, 11, {2, 6}, at::kLong), {.watch = &watch});
+  const std::vector<std::string> there{"vocabulary", "attention",    "feed_forward",
+                                       "attention",  "feed_forward", "vocabulary"};
+  EXPECT_EQ(watch.parts, there);
+  watch.parts.clear();
+  torch::autograd::backward({hidden}, {at::randn_like(hidden)});
+  EXPECT_EQ(watch.parts, std::vector<std::string>(there.rbegin() + 1, there.rend()));
+}
+
 TEST(LanguageModel, LooksOnlyBack) {
   DoubleModel m(small());
   const at::NoGradGuard no_grad;
