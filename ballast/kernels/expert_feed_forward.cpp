@@ -3,6 +3,7 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "ballast/kernels/expert_block_fused.h"
 #include "ballast/kernels/expert_feed_forward_paths.h"
 #include "ballast/kernels/expert_rows.h"
 
@@ -28,7 +29,7 @@ ExpertStacks values_of(const ExpertWeights& w) {
 
 struct ExpertFeedForwardFunction : torch::autograd::Function<ExpertFeedForwardFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const ExpertRows& rows,
-                        const ExpertWeights& w) {
+                        const ExpertWeights& w, MatrixGradients gradients) {
     const ExpertStacks weights = values_of(w);
     const Path path = choose_path(x, rows, weights);
     const auto counts = path == Path::kUneven ? rows.counts : rows.counts_on_host();
@@ -45,6 +46,7 @@ struct ExpertFeedForwardFunction : torch::autograd::Function<ExpertFeedForwardFu
     context->saved_data["path"] = static_cast<int64_t>(path);
     context->saved_data["rows"] = counts;
     context->saved_data["tasks"] = kept.tasks;
+    context->saved_data["writes"] = gradients == MatrixGradients::kWritten;
     return y;
   }
 
@@ -57,6 +59,11 @@ struct ExpertFeedForwardFunction : torch::autograd::Function<ExpertFeedForwardFu
     const ExpertStacks gradient_sums{sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
     const KeptForBackward kept{{saved.begin() + 4, saved.end()},
                                context->saved_data["tasks"].toInt()};
+    if (context->saved_data["writes"].toBool()) {
+      for (const Tensor& sum : {gradient_sums.up, gradient_sums.down}) {
+        if (sum.defined()) sum.zero_();
+      }
+    }
     const Tensor &x = saved[0], dy = gradients[0].contiguous();
     const Tensor dx =
         path == Path::kThreads
@@ -64,27 +71,11 @@ struct ExpertFeedForwardFunction : torch::autograd::Function<ExpertFeedForwardFu
         : path == Path::kBatched
             ? expert_feed_forward_backward_batched(dy, x, counts, weights, gradient_sums, kept)
             : expert_feed_forward_backward_uneven(dy, x, counts, weights, gradient_sums, kept);
-    return {dx, {}, {}};
+    return {dx, {}, {}, {}};
   }
 };
 
-void check_shapes(const Tensor& x, const ExpertRows& rows, const ExpertWeights& w) {
-  const Tensor& up = w.up.value;
-  TORCH_CHECK(x.dim() == 2 && up.dim() == 3 && x.size(1) == up.size(2),
-              "expert_feed_forward: want x [N, D] and up [E, F, D], got ", x.sizes(), " and ",
-              up.sizes());
-  const int64_t experts = up.size(0), inner = up.size(1), width = up.size(2);
-  const auto check = [](const char* what, const Tensor& weight, at::IntArrayRef shape) {
-    TORCH_CHECK(weight.sizes() == shape, "expert_feed_forward: want ", what, " ", shape, ", got ",
-                weight.sizes());
-  };
-  check("norm", w.norm.value, {experts, width});
-  check("norm_bias", w.norm_bias.value, {experts, width});
-  check("up_bias", w.up_bias.value, {experts, inner});
-  check("down", w.down.value, {experts, width, inner});
-  check("down_bias", w.down_bias.value, {experts, width});
-  TORCH_CHECK(experts == rows.experts(), "expert_feed_forward: rows of ", rows.experts(),
-              " experts, but weights of ", experts);
+void check_rows(const Tensor& x, const ExpertRows& rows) {
   if (rows.ends.defined()) {
     TORCH_CHECK(rows.ends.dim() == 1 && rows.ends.scalar_type() == at::kInt &&
                     rows.ends.is_contiguous() && rows.ends.device() == x.device(),
@@ -97,9 +88,33 @@ void check_shapes(const Tensor& x, const ExpertRows& rows, const ExpertWeights& 
 
 }  // namespace
 
-Tensor expert_feed_forward(const Tensor& x, const ExpertRows& rows, const ExpertWeights& weights) {
-  check_shapes(x, rows, weights);
-  return ExpertFeedForwardFunction::apply(x.contiguous(), rows, weights);
+void check_expert_weights(int64_t width, int64_t experts, const ExpertWeights& w) {
+  const Tensor& up = w.up.value;
+  TORCH_CHECK(up.dim() == 3 && up.size(0) == experts && up.size(2) == width, "want up [", experts,
+              ", F, ", width, "] of ", experts, " experts for rows of ", width, ", got ",
+              up.sizes());
+  const int64_t inner = up.size(1);
+  const auto check = [](const char* what, const Tensor& weight, at::IntArrayRef shape) {
+    TORCH_CHECK(weight.sizes() == shape, "want ", what, " ", shape, " of experts, got ",
+                weight.sizes());
+  };
+  check("norm", w.norm.value, {experts, width});
+  check("norm_bias", w.norm_bias.value, {experts, width});
+  check("up_bias", w.up_bias.value, {experts, inner});
+  check("down", w.down.value, {experts, width, inner});
+  check("down_bias", w.down_bias.value, {experts, width});
+}
+
+Tensor expert_feed_forward(const Tensor& x, const ExpertRows& rows, const ExpertWeights& weights,
+                           MatrixGradients gradients) {
+  TORCH_CHECK(x.dim() == 2, "expert_feed_forward: want x [N, D], got ", x.sizes());
+  check_expert_weights(x.size(1), rows.experts(), weights);
+  check_rows(x, rows);
+  const ExpertSlots slots{rows};
+  const std::vector<ExpertWeights> sublayers{weights};
+  const ExpertBlock block{slots, sublayers, {}, gradients};
+  if (suits_fused_block(x, block)) return expert_block_fused(x.contiguous(), block);
+  return ExpertFeedForwardFunction::apply(x.contiguous(), rows, weights, gradients);
 }
 
 }  // namespace ballast

@@ -17,11 +17,15 @@ struct ExpertWeights {
   const Parameter& down_bias;  // [E, D]
 };
 
+// What backward does with the gradients of the experts' matrices: up and down.
+enum class MatrixGradients { kAdded, kWritten };  // kWritten: over what is there
+
 // One residual sublayer of every expert e on its own rows:
 //   x + relu(LayerNorm_e(x) up_e^T + up_bias_e) down_e^T + down_bias_e
 // x [N, D] sorted by expert, rows of E experts that sum to N (zeros allowed, and free) -> [N, D].
 // On a GPU in bf16 the host never waits; elsewhere it does where only the device knows the rows.
 at::Tensor expert_feed_forward(const at::Tensor& x, const ExpertRows& rows,
-                               const ExpertWeights& weights);
+                               const ExpertWeights& weights,
+                               MatrixGradients gradients = MatrixGradients::kAdded);
 
 }  // namespace ballast

@@ -5,11 +5,16 @@
 
 #include <vector>
 
+#include "ballast/kernels/expert_feed_forward.h"
 #include "ballast/kernels/expert_rows.h"
 
 namespace ballast {
 
-// The ways expert_feed_forward is computed. x and dy are contiguous and the rows fit.
+// The ways expert_feed_forward is computed, but for expert_block_fused.h. x and dy are contiguous
+// and the rows fit.
+
+// Refuses weights that do not fit rows of this width, or each other.
+void check_expert_weights(int64_t width, int64_t experts, const ExpertWeights& weights);
 
 // The values of ExpertWeights, or the sums of their gradients (undefined where none is wanted).
 struct ExpertStacks {

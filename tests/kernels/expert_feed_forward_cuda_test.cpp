@@ -6,9 +6,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "ballast/kernels/cuda_plugin.h"
+#include "ballast/kernels/expert_block.h"
 #include "ballast/kernels/expert_feed_forward.h"
-#include "ballast/kernels/expert_gate.h"
-#include "ballast/kernels/permute_rows.h"
 #include "ballast/kernels/spread_rows.h"
 #include "tests/router/cuda_graph.h"
 
@@ -43,10 +42,8 @@ TEST_P(ExpertsCuda, NeverWaitForTheGpu) {
   const Tensor x = at::randn({rows, width}, options).requires_grad_(),
                dy = at::randn({rows, width}, options);
   const auto compute = [&]() -> Results {
-    const Tensor h = permute_rows(x, there, back);
-    const Tensor stack =
-        expert_feed_forward(h, loads, {norm, norm_bias, up, up_bias, down, down_bias});
-    const Tensor y = permute_rows(gated_residual(h, stack, loads, embeddings), back, there);
+    const Tensor y = gated_experts(x, {loads, there, back},
+                                   {{norm, norm_bias, up, up_bias, down, down_bias}}, embeddings);
     return {y.detach(), torch::autograd::grad({y}, {x}, {dy})[0]};
   };
   const Results expected = compute();

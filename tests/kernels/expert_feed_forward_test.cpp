@@ -1,66 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/kernels/expert_feed_forward.h"
 
-#include <algorithm>
-
-#include "tests/kernels/expert_cases.h"
+#include "tests/kernels/expert_stack_cases.h"
 #include "tests/support/gradient_check.h"
 
 namespace ballast {
 namespace {
 
 using at::Tensor;
-using Loads = std::vector<int64_t>;
-
-constexpr const char* kNames[] = {"norm", "norm_bias", "up", "up_bias", "down", "down_bias"};
-
-std::vector<std::vector<int64_t>> weight_shapes(int64_t experts, int64_t width, int64_t inner) {
-  return {{experts, width}, {experts, width},        {experts, inner, width},
-          {experts, inner}, {experts, width, inner}, {experts, width}};
-}
-
-ExpertWeights expert_weights(const std::vector<Parameter>& p) {
-  return {p[0], p[1], p[2], p[3], p[4], p[5]};
-}
-
-// The definition, expert by expert, in operations that autograd differentiates.
-Tensor plain_expert_feed_forward(const Tensor& x, const Loads& rows_of_expert,
-                                 const std::vector<Tensor>& w) {
-  std::vector<Tensor> parts;
-  int64_t row = 0;
-  for (size_t e = 0; e < rows_of_expert.size(); row += rows_of_expert[e++]) {
-    const Tensor x_e = x.narrow(0, row, rows_of_expert[e]);
-    const Tensor centred = x_e - x_e.mean(1, true);
-    const Tensor normed =
-        centred / (centred.square().mean(1, true) + 1e-5).sqrt() * w[0][e] + w[1][e];
-    const Tensor active = at::relu(at::linear(normed, w[2][e], w[3][e]));
-    parts.push_back(x_e + at::linear(active, w[4][e], w[5][e]));
-  }
-  return at::cat(parts);
-}
-
-// Where the inner units are before relu: anywhere, or far from zero. There the gradient jumps, and
-// a unit that rounding turns on or off has no right one.
-enum class Units { kAnywhere, kFarFromZero };
 
 // Who knows how many rows each expert has.
 enum class Known { kToHost, kToDevice, kToBoth };
 
-struct ExpertFeedForward : ExpertKernels {
-  // Weights of a size that keeps the result's terms comparable: about 1 each.
-  std::vector<SpacedParameter> spaced_weights(int64_t experts, int64_t width, int64_t inner,
-                                              Units units) const {
-    const bool far = units == Units::kFarFromZero;
-    std::vector<SpacedParameter> weights;
-    for (const auto& shape : weight_shapes(experts, width, inner)) {
-      const double scale = shape.size() == 3 ? (far ? 0.25 : 1) / std::sqrt(double(shape[2])) : 1;
-      Tensor value = random(shape) * scale;
-      if (far && weights.size() == 3) value = value.sign() * 3;  // up_bias
-      weights.emplace_back(value, random(shape));
-    }
-    return weights;
-  }
-
+struct ExpertFeedForward : StackOfExperts {
   ExpertRows rows_of(const Loads& loads, Known known) const {
     if (known == Known::kToHost) return loads;
     const Tensor ends =
@@ -88,7 +40,7 @@ struct ExpertFeedForward : ExpertKernels {
     torch::autograd::backward({y2}, {exact(dy)});
     expect_close(x1.grad(), x2.grad(), "input gradient");
     for (size_t i = 0; i < spaced.size(); ++i) {
-      expect_close(weights[i].gradient, before[i] + leaves[i].grad(), kNames[i]);
+      expect_close(weights[i].gradient, before[i] + leaves[i].grad(), kExpertWeightNames[i]);
       spaced[i].expect_gaps_untouched();
     }
   }
@@ -140,6 +92,29 @@ TEST_P(ExpertFeedForward, LeavesOutGradientsThatAreNotWanted) {
   EXPECT_GT(x.grad().abs().max().item<double>(), 0);
 }
 
+// Equal loads and unequal ones; an expert without rows has a gradient of zeros.
+TEST_P(ExpertFeedForward, WritesTheGradientsOfMatricesIfAsked) {
+  for (const Loads& loads : {Loads{8, 8}, Loads{11, 0}}) {
+    std::vector<Parameter> added, written;
+    for (const auto& shape : weight_shapes(2, 8, 16)) {
+      const Tensor value = random(shape);
+      added.push_back({value, at::zeros_like(value)});
+      written.push_back(
+          {value, shape.size() == 3 ? at::full_like(value, NAN) : at::zeros_like(value)});
+    }
+    const Tensor rows = random({total(loads), 8}), dy = random({total(loads), 8});
+    const auto run = [&](const std::vector<Parameter>& weights, MatrixGradients gradients) {
+      const Tensor x = rows.clone().requires_grad_();
+      torch::autograd::backward({expert_feed_forward(x, loads, expert_weights(weights), gradients)},
+                                {dy});
+    };
+    run(added, MatrixGradients::kAdded);
+    run(written, MatrixGradients::kWritten);
+    for (size_t i = 0; i < added.size(); ++i)
+      expect_close(written[i].gradient, added[i].gradient, kExpertWeightNames[i]);
+  }
+}
+
 TEST_P(ExpertFeedForward, RefusesRowsAndWeightsThatDoNotFit) {
   std::vector<Parameter> weights;
   for (const auto& shape : weight_shapes(2, 8, 16)) weights.push_back({random(shape), {}});
@@ -173,13 +148,13 @@ TEST(ExpertFeedForwardGradient, EqualsCentralDifferences) {
   const auto number = [&] { return loss().item<double>(); };
   expect_gradient(x.detach(), x.grad(), number, "x");
   for (size_t i = 0; i < weights.size(); ++i) {
-    expect_gradient(weights[i].value, weights[i].gradient, number, kNames[i]);
+    expect_gradient(weights[i].value, weights[i].gradient, number, kExpertWeightNames[i]);
   }
   std::vector<Tensor> once;
   for (const Parameter& w : weights) once.push_back(w.gradient.clone());
   loss().backward();
   for (size_t i = 0; i < weights.size(); ++i) {
-    EXPECT_TRUE(at::allclose(weights[i].gradient, 2 * once[i], 1e-13)) << kNames[i];
+    EXPECT_TRUE(at::allclose(weights[i].gradient, 2 * once[i], 1e-13)) << kExpertWeightNames[i];
   }
 }
 
