@@ -2,16 +2,34 @@
 #include "ballast/kernels/embedding.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/index_add.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/index_select.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "ballast/kernels/find_op.h"
 
 namespace ballast {
+
+TORCH_LIBRARY_FRAGMENT(ballast, library) {
+  library.def("embed(Tensor tokens, Tensor positions, Tensor words, Tensor places) -> Tensor");
+  library.def("add_rows_at_(Tensor(a!) sum, Tensor indices, Tensor rows) -> ()");
+}
+
 namespace {
 
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
+
+// Indices [P] for all T rows, again and again.
+void check_repeats(const char* name, const Tensor& indices, const Tensor& rows) {
+  const int64_t count = indices.numel(), wanted = rows.size(0);
+  TORCH_CHECK(indices.dim() == 1 && indices.scalar_type() == at::kLong &&
+                  (count == 0 ? wanted == 0 : wanted % count == 0),
+              name, ": want int64 indices [P] with P a divisor of ", wanted, ", got ",
+              indices.sizes());
+}
 
 struct EmbedFunction : torch::autograd::Function<EmbedFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& tokens, const Tensor& positions,
@@ -19,8 +37,10 @@ struct EmbedFunction : torch::autograd::Function<EmbedFunction> {
                         const Tensor&) {
     context->save_for_backward({tokens, positions});
     context->saved_data["sums"] = gradient_sums({token_embedding, position_embedding});
-    return token_embedding.value.index_select(0, tokens).add_(
-        position_embedding.value.index_select(0, positions));
+    static const auto op =
+        find_op<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
+            "ballast::embed");
+    return op.call(tokens, positions, token_embedding.value, position_embedding.value);
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
@@ -28,7 +48,7 @@ struct EmbedFunction : torch::autograd::Function<EmbedFunction> {
     const auto sums = context->saved_data["sums"].toTensorList();
     for (size_t i = 0; i < 2; ++i) {
       const Tensor sum = sums[i];
-      if (sum.defined()) sum.index_add_(0, saved[i], dy[0]);
+      if (sum.defined()) add_rows_at_(sum, saved[i], dy[0]);
     }
     return {{}, {}, {}, {}, {}};
   }
@@ -50,12 +70,24 @@ struct LookUpFunction : torch::autograd::Function<LookUpFunction> {
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
     const auto saved = context->get_saved_variables();
     const Tensor sum = context->saved_data["sums"].toTensorList()[0];
-    if (sum.defined()) sum.index_add_(0, saved[0], dy[0].masked_fill(saved[1], 0));
+    if (sum.defined()) add_rows_at_(sum, saved[0], dy[0].masked_fill(saved[1], 0));
     return {{}, {}, {}, {}};
   }
 };
 
 }  // namespace
+
+void add_rows_at_(const Tensor& sum, const Tensor& indices, const Tensor& rows) {
+  static const auto op =
+      find_op<void(const Tensor&, const Tensor&, const Tensor&)>("ballast::add_rows_at_");
+  const at::NoGradGuard no_grad;
+  check_repeats("add_rows_at_", indices, rows);
+  TORCH_CHECK(sum.dim() == 2 && rows.dim() == 2 && sum.size(1) == rows.size(1) &&
+                  sum.scalar_type() == rows.scalar_type(),
+              "add_rows_at_: want a sum [R, D] and rows [T, D] of one dtype, got ", sum.sizes(),
+              " and ", rows.sizes());
+  if (rows.numel() > 0) op.call(sum, indices, rows);
+}
 
 Tensor look_up(const Tensor& indices, int64_t first, const Parameter& part,
                const Tensor& graph_root) {
@@ -67,9 +99,8 @@ Tensor look_up(const Tensor& indices, int64_t first, const Parameter& part,
 
 Tensor embed(const Tensor& tokens, const Tensor& positions, const Parameter& token_embedding,
              const Parameter& position_embedding, const Tensor& graph_root) {
-  TORCH_CHECK(tokens.dim() == 1 && tokens.sizes() == positions.sizes(),
-              "embed: want tokens and positions [T], got ", tokens.sizes(), " and ",
-              positions.sizes());
+  TORCH_CHECK(tokens.dim() == 1, "embed: want tokens [T], got ", tokens.sizes());
+  check_repeats("embed", positions, tokens);
   return EmbedFunction::apply(tokens, positions, token_embedding, position_embedding, graph_root);
 }
 

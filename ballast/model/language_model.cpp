@@ -170,8 +170,7 @@ Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
   const int64_t rows = tokens.size(0);
   StepWatch* const watch = routing.watch;
   if (watch != nullptr) watch->switch_to(StepPart::kVocabulary);
-  ResidualStream x(embed_at(
-      tokens, at::arange(tokens.size(1), tokens.options()).expand_as(tokens)));  // [B * S, D]
+  ResidualStream x(embed_at(tokens, at::arange(tokens.size(1), tokens.options())));  // [B * S, D]
   const auto enter = [&](StepPart part) {
     x.pass([&](const Tensor& given) { return pass_into(part, given, watch); });
   };

@@ -54,9 +54,10 @@ Tensor Vocabulary::embed(const Tensor& tokens, const Tensor& positions,
                          const Parameter& position_embedding, const Tensor& graph_root) const {
   if (shards_.size() == 1)
     return ballast::embed(tokens, positions, embedding_, position_embedding, graph_root);
+  const int64_t times = tokens.size(0) / std::max<int64_t>(1, positions.size(0));
   const Tensor part = look_up(tokens, first_, embedding_, graph_root);
   return sum_over_shards(shards_, part, {"token embedding"}) +
-         look_up(positions, 0, position_embedding, graph_root);
+         look_up(positions.repeat({times}), 0, position_embedding, graph_root);
 }
 
 Tensor Vocabulary::logits(const Tensor& hidden) const {

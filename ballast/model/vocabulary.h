@@ -19,7 +19,7 @@ class Vocabulary {
   // REQUIRES: no shard is without rows (check_workers); the shards outlive this.
   Vocabulary(const ModelConfig& config, ParameterTable& table, Communicator& shards);
 
-  // tokens, positions [T] int64, position_embedding [S, D] -> [T, D]; see kernels/embedding.h.
+  // tokens [T], positions [P] int64, position_embedding [S, D] -> [T, D]; see kernels/embedding.h.
   at::Tensor embed(const at::Tensor& tokens, const at::Tensor& positions,
                    const Parameter& position_embedding, const at::Tensor& graph_root) const;
   // hidden [T, D] -> [T, V]
