@@ -13,7 +13,7 @@ namespace ballast {
 // row_of_slot[s] of [N, D] (negative: nobody's), and row r stands in slot slot_of_row[r], each in
 // exactly one. int64; both undefined: row r is in slot r.
 struct ExpertSlots {
-  ExpertRows rows_of_expert;  // slots of each, M in all; the host knows them
+  ExpertRows rows_of_expert = {};  // slots of each, M in all; the host knows them
   at::Tensor row_of_slot = {}, slot_of_row = {};
 };
 

@@ -22,6 +22,11 @@ bool in_whole_units(const Tensor& stack) {
          stack.size(-1) * stack.element_size() % kUnit == 0;
 }
 
+Tensor to_whole_units(const Tensor& x) {
+  const Tensor rows = x.contiguous();
+  return in_whole_units(rows) ? rows : rows.clone();
+}
+
 // Views by expert, and back.  [M, D] <-> [E, M/E, D]
 Tensor by_expert(const Tensor& rows, int64_t experts) {
   return rows.view({experts, -1, rows.size(1)});
@@ -89,7 +94,7 @@ struct ExpertBlockFunction : torch::autograd::Function<ExpertBlockFunction> {
     const auto sums = context->saved_data["sums"].toTensorVector();
     const auto gradients = static_cast<MatrixGradients>(context->saved_data["gradients"].toInt());
     const Tensor &h = saved[kH], &row_of_slot = saved[kRowOfSlot], &gates = saved[kGates],
-                 dy = gradients_of_results[0].contiguous();
+                 dy = to_whole_units(gradients_of_results[0]);
     const auto sublayers = (saved.size() - kOfBlock) / kOfSublayer;
     const auto of_sublayer = [&](size_t i) { return saved.data() + kOfBlock + i * kOfSublayer; };
     // Without a gate, and so without another order, the change has the gradient of the result.

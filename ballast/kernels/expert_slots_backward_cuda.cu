@@ -22,7 +22,7 @@ using MaybeList = c10::List<std::optional<Tensor>>;
 // A block has some slots of one expert, and each thread eight columns of all of them: rows' own
 // sums are taken over the block, the columns' in registers, and those of all blocks added up after.
 constexpr int kSlotsOfPart = 32;
-constexpr int kSlotsAtOnce = 4;
+constexpr int kSlotsAtOnce = 2;  // with four, registers spill
 constexpr int kMostThreads = kWidestSlot / kSize;
 constexpr int kMostWarps = kMostThreads / kLanes;
 constexpr int kRowSums = 2;  // of LayerNorm's gradient: along ones, along the row
@@ -95,12 +95,17 @@ struct OfExpert {
   Unit weight = {}, embedding = {};
 };
 
-// The gradient of one slot's eight columns; adds to their sums. `along`: LayerNorm's two means;
-// `later`: the gradient by the change after the sublayer, null: gate times dy.
+// The gradient by the change after the first sublayer, where it is more than gate times dy.
+struct Later {
+  bool is_there = false;
+  Unit dchange = {};
+};
+
+// The gradient of one slot's eight columns; adds to their sums. `along`: LayerNorm's two means.
 template <bool kAtRows>
 __device__ __forceinline__ Unit finish(const OfSlot<kAtRows>& units, const SlotNumbers& of_slot,
                                        const OfExpert& of_expert, const float* along,
-                                       const Unit* later,
+                                       const Later& later,
                                        float (&sums)[OfSlot<kAtRows>::kSums][kSize]) {
   Unit result;
 #pragma unroll
@@ -109,8 +114,8 @@ __device__ __forceinline__ Unit finish(const OfSlot<kAtRows>& units, const SlotN
     const float above = number(units.above, l);
     float dmade = above, passed = above;
     if (kAtRows) {
-      dmade = later != nullptr ? number(*later, l) : of_slot.gate * above;
-      if (later != nullptr) passed = (1 - of_slot.gate) * above + dmade;
+      dmade = later.is_there ? number(later.dchange, l) : of_slot.gate * above;
+      if (later.is_there) passed = (1 - of_slot.gate) * above + dmade;
       passed += of_slot.dscore * number(of_expert.embedding, l);
       sums[OfSlot<kAtRows>::kSums - 1][l] += of_slot.dscore * number(units.x, l);
     }
@@ -188,12 +193,11 @@ __global__ void __launch_bounds__(kMostThreads)
         if (!kAtRows) store(to + slot * width + column, Unit{});
         continue;
       }
-      Unit later = {};
-      const bool has_later = kAtRows && in.dchange != nullptr;
-      if (has_later) later = load(in.dchange + slot * width + column);
+      Later later{kAtRows && in.dchange != nullptr};
+      if (later.is_there) later.dchange = load(in.dchange + slot * width + column);
       store(to + (kAtRows ? row : slot) * width + column,
-            finish<kAtRows>(units[r], numbers[begin + r], of_expert, along + kRowSums * r,
-                            has_later ? &later : nullptr, sums));
+            finish<kAtRows>(units[r], numbers[begin + r], of_expert, along + kRowSums * r, later,
+                            sums));
     }
   }
   if (inside)
