@@ -35,32 +35,36 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFooter = R"(
 One layer of experts in training, forward and backward, beside a dense stack that computes as much:
 as many residual sublayers (LayerNorm, D -> 4D, ReLU, 4D -> D), all tokens through the same one, twice
-where tokens have two experts. The two and the layer taken apart run in turns, so that a busy machine
-meets all alike; times are medians. Tokens are of clusters of unequal size; turns have different ones.
-One worker holds all experts.
-Gated layers without a capacity also run beside the same layer in plain PyTorch, on grouped_mm
-(benchmarks/twin/layer_twin.py), with the same gate and tokens. It has one LayerNorm for all experts
-and no biases: with those of each expert its gradients would take several times as long.
+where tokens have two experts. The contenders run in turns, so that a busy machine meets all alike;
+times are medians. Tokens are of clusters of unequal size; turns have different ones.
+One worker holds all experts. "assigned" is the layer with the assignment known: what follows it, its
+gradients added to those that are there, as are the dense stack's, or the matrices' written over them.
+Layers without a capacity also run beside the same in plain PyTorch (benchmarks/twin/layer_twin.py):
+gates on grouped_mm, with the same gate and tokens; BASE with a known assignment on bmm, gradients
+written. It has one LayerNorm for all experts and no biases: with those of each expert its gradients
+would take several times as long.
 
 Parts of the layer, forward and backward
   shuffle    drawing the random order, where there are several groups
   assign     affinities, balanced assignment, where each token goes; a gate with its gradient
-  exchange   moving rows: shuffle, to the experts, and back
-  experts    their sublayers
-  gate       weights times outputs, and the sum
+  exchange   moving rows: shuffle; of gates to the experts
+  experts    their sublayers; of BASE with the way there and back and the gate
+  gate       weights times outputs, and the sum, of gates
 
 Examples
   ballast bench layer
   ballast bench layer --size 4096,256,8,2 --size 16384,512,32,4 --rounds 31
   ballast bench layer --router switch --capacity 1.25
   ballast bench layer --router sparsely_gated --size 16384,1024,128,1 --device cuda --mode compile
-  ballast bench layer --device cuda --json
+  ballast bench layer --device cuda --size 16384,1024,8,1 --size 16384,1024,128,1 --json
 
 JSON keys (--json): device, threads, rounds, groups, shuffle, router, capacity (null: none), clusters,
   twin (PyTorch version, null: none), mode, sizes, a list of {tokens, width, experts, sublayers,
-  experts_of_token, gflops (of the sublayers, a pass), layer_ms, layer_fastest_ms, dense_ms,
-  dense_fastest_ms, ratio (layer / dense), twin_ms, twin_fastest_ms, speedup (twin / layer), busiest
-  (rows of the expert that has most / mean of all), parts_ms, shares (of the sum of parts)}.
+  experts_of_token, gflops (of the sublayers, a pass), weights_mb (the experts' matrices), layer_ms,
+  layer_fastest_ms, assigned_ms, assigned_written_ms (with a known assignment, gradients added and
+  written), dense_ms, dense_fastest_ms, ratio (layer / dense), twin_ms, twin_fastest_ms, speedup
+  (twin / layer; of BASE twin / assigned_written), busiest (rows of the expert that has most / mean of
+  all), parts_ms, shares (of the sum of parts)}.
 )";
 
 struct Options {
@@ -151,6 +155,7 @@ class LayerTwin {
     const Json arguments = {{"tokens", size.tokens},
                             {"width", size.config.model.width},
                             {"hidden", size.config.model.feed_forward_width()},
+                            {"router", options.router},
                             {"experts", size.config.experts.count},
                             {"experts_of_token", size.config.experts.experts_of_token()},
                             {"sublayers", size.config.experts.sublayers_of_layer()},
@@ -182,8 +187,9 @@ class LayerTwin {
 };
 
 struct Measured {
-  std::vector<double> layer, dense, twin, busiest;  // seconds of each round; loads
+  std::vector<double> layer, assigned, written, dense, twin, busiest;  // seconds of rounds; loads
   std::map<std::string, std::vector<double>> parts;
+  double weights_mb = 0;
   std::string twin_version;
 };
 
@@ -205,8 +211,11 @@ Json to_json(const Size& size, const Measured& found) {
               {"sublayers", experts.sublayers_of_layer()},
               {"experts_of_token", experts.experts_of_token()},
               {"gflops", 6e-9 * static_cast<double>(weights * size.tokens)},
+              {"weights_mb", found.weights_mb},
               {"layer_ms", 1e3 * median(found.layer)},
               {"layer_fastest_ms", 1e3 * std::ranges::min(found.layer)},
+              {"assigned_ms", 1e3 * median(found.assigned)},
+              {"assigned_written_ms", 1e3 * median(found.written)},
               {"dense_ms", 1e3 * median(found.dense)},
               {"dense_fastest_ms", 1e3 * std::ranges::min(found.dense)},
               {"ratio", median(found.layer) / median(found.dense)},
@@ -219,7 +228,7 @@ Json to_json(const Size& size, const Measured& found) {
   if (!found.twin.empty()) {
     row["twin_ms"] = 1e3 * median(found.twin);
     row["twin_fastest_ms"] = 1e3 * std::ranges::min(found.twin);
-    row["speedup"] = median(found.twin) / median(found.layer);
+    row["speedup"] = median(found.twin) / median(experts.is_base() ? found.written : found.layer);
   }
   return row;
 }
@@ -232,20 +241,28 @@ Measured measure(const Options& options, const Size& size, const ComputePlace& p
   const PassSource source(options, size, place);
   std::optional<LayerTwin> twin;
   const ExpertsConfig& experts = size.config.experts;
-  if (!experts.is_base() && experts.training_capacity() == 0 && !options.twin.no_twin) {
+  if ((experts.is_base() || experts.training_capacity() == 0) && !options.twin.no_twin) {
     twin.emplace(options, size, place, layer.gate(), source);
     if (!twin->is_there()) twin.reset();
   }
   Measured found;
+  found.weights_mb =
+      1e-6 * static_cast<double>(experts.count * experts.sublayers_of_layer() * 2 *
+                                 size.config.model.width * size.config.model.feed_forward_width() *
+                                 static_cast<int64_t>(elementSize(place.working)));
   if (twin) found.twin_version = twin->version();
   constexpr int64_t kWarmUp = 4;
   for (int64_t round = 0; round < kWarmUp + options.rounds; ++round) {
     const LayerPass pass = twin ? twin->pass(round) : source.draw(round);
     const double layer_seconds = layer.run(pass), dense_seconds = dense.run(pass);
+    const double assigned = apart.run_assigned(pass, MatrixGradients::kAdded),
+                 written = apart.run_assigned(pass, MatrixGradients::kWritten);
     const double twin_seconds = twin ? twin->run(round) : 0;
     const auto [parts, busiest] = apart.run(pass);
     if (round < kWarmUp) continue;
     found.layer.push_back(layer_seconds);
+    found.assigned.push_back(assigned);
+    found.written.push_back(written);
     found.dense.push_back(dense_seconds);
     if (twin) found.twin.push_back(twin_seconds);
     found.busiest.push_back(busiest);
@@ -265,10 +282,14 @@ std::string line_of(const Json& row) {
                          row["speedup"].get<double>());
   }
   return fmt::format(
-      "T={} D={} E={} sublayers={} | {:.2f} ms | dense {:.2f} ms | {:.3f}x{} | busiest {:.2f} | {}",
+      "T={} D={} E={} sublayers={} | {:.2f} ms | assigned {:.2f}, written {:.2f} ms | dense {:.2f} "
+      "ms "
+      "| {:.3f}x{} | busiest {:.2f} | {}",
       row["tokens"].get<int64_t>(), row["width"].get<int64_t>(), row["experts"].get<int64_t>(),
-      row["sublayers"].get<int64_t>(), row["layer_ms"].get<double>(), row["dense_ms"].get<double>(),
-      row["ratio"].get<double>(), beside, row["busiest"].get<double>(), shares);
+      row["sublayers"].get<int64_t>(), row["layer_ms"].get<double>(),
+      row["assigned_ms"].get<double>(), row["assigned_written_ms"].get<double>(),
+      row["dense_ms"].get<double>(), row["ratio"].get<double>(), beside,
+      row["busiest"].get<double>(), shares);
 }
 
 int run(const Options& options) {

@@ -69,14 +69,20 @@ void learn_prices(Router& router, const Config& config, uint64_t step) {
   router.set_prices(router.prices() + share * (seen - router.prices()));
 }
 
-double seconds_of(const LayerPass& pass, const std::function<Tensor(const Tensor&)>& forward) {
+// Of one pass. On a GPU several in a row hide what the host takes to queue them, if `times` says
+// so.
+double seconds_of(const LayerPass& pass, int times,
+                  const std::function<Tensor(const Tensor&)>& forward) {
   const Tensor tokens = pass.tokens.detach().requires_grad_();
   DeviceTimer timer;
   timer.begin(tokens.device());
-  torch::autograd::backward({forward(tokens)}, {pass.gradient});
+  for (int i = 0; i < times; ++i)
+    torch::autograd::grad({forward(tokens)}, {tokens}, {pass.gradient});
   timer.end();
-  return timer.take_seconds();
+  return timer.take_seconds() / times;
 }
+
+int times_in_a_row(const LayerPass& pass) { return pass.tokens.is_cpu() ? 1 : 10; }
 
 std::unique_ptr<Router> make_router(const Config& config, ParameterTable& table,
                                     Communicator& workers) {
@@ -130,14 +136,15 @@ WholeLayer::WholeLayer(const Config& config, const ComputePlace& place, Communic
 double WholeLayer::run(const LayerPass& pass) {
   const Routing routing = routing_of(config_, pass.step);
   const double seconds =
-      seconds_of(pass, [&](const Tensor& tokens) { return layer_.forward(tokens, routing); });
+      seconds_of(pass, 1, [&](const Tensor& tokens) { return layer_.forward(tokens, routing); });
   learn_prices(layer_.router(), config_, pass.step);
   return seconds;
 }
 
 at::Tensor WholeLayer::gate() const {
-  return table_.view(table_.master(), table_.segment("layer.0.gate.weight"))
-      .to(at::kCPU, at::kFloat);
+  const char* const name =
+      config_.experts.is_base() ? "layer.0.expert_embeddings" : "layer.0.gate.weight";
+  return table_.view(table_.master(), table_.segment(name)).to(at::kCPU, at::kFloat);
 }
 
 DenseStack::DenseStack(const Config& config, const ComputePlace& place)
@@ -163,7 +170,7 @@ DenseStack::DenseStack(const Config& config, const ComputePlace& place)
 
 double DenseStack::run(const LayerPass& pass) {
   const LayerPass repeated{pass.tokens.repeat({times_, 1}), pass.gradient.repeat({times_, 1})};
-  return seconds_of(repeated, [&](const Tensor& tokens) {
+  return seconds_of(repeated, times_in_a_row(pass), [&](const Tensor& tokens) {
     Tensor h = tokens;
     for (const Sublayer& s : sublayers_) {
       h = h +
@@ -213,20 +220,21 @@ LayerInParts::Times LayerInParts::run(const LayerPass& pass) {
     routes = router_->route(x[0], routing);
     return routes.weights.defined() ? routes.weights : x[0];
   });
+  const Dispatch& dispatch = routes.dispatch;
+  RowsAtExperts arrived;
   TimedStage going(timers_["exchange"], {mixing.output()}, [&](const Tensors& x) {
-    return exchange(workers_, x[0], routes.dispatch.way, {"to experts"});
+    arrived = to_experts(workers_, x[0], dispatch, {"to experts"});
+    return arrived.rows;
   });
   TimedStage computing(timers_["experts"], {going.output()}, [&](const Tensors& x) {
-    return experts_.forward(x[0], routes.dispatch.rows_of_expert);
+    return router_->at_experts({x[0], arrived.slots}, experts_, routing);
   });
-  TimedStage gating(timers_["gate"], {going.output(), computing.output()},
-                    [&](const Tensors& x) { return router_->at_experts(x[0], x[1], routes); });
-  TimedStage coming(timers_["exchange"], {gating.output()}, [&](const Tensors& x) {
-    return send_back(workers_, x[0], routes.dispatch.way, {"from experts"});
+  TimedStage coming(timers_["exchange"], {computing.output()}, [&](const Tensors& x) {
+    return from_experts(workers_, x[0], dispatch, {"from experts"});
   });
   const bool weighs = routes.weights.defined();
-  TimedStage home(timers_[weighs ? "gate" : "exchange"],
-                  {mixing.output(), coming.output(), routed.output()}, [&](const Tensors& x) {
+  TimedStage home(timers_["gate"], {mixing.output(), coming.output(), routed.output()},
+                  [&](const Tensors& x) {
                     if (weighs) routes.weights = x[2];
                     return router_->at_tokens(x[0], x[1], routes);
                   });
@@ -235,12 +243,8 @@ LayerInParts::Times LayerInParts::run(const LayerPass& pass) {
   });
 
   const Tensors of_home = home.backward(unmixing.backward(pass.gradient).front());
-  const Tensors of_gating = gating.backward(coming.backward(of_home[1]).front());
-  const Tensor of_computing = computing.backward(of_gating[1]).front();
-  timers_["gate"].begin(device);
-  const Tensor of_going = of_gating[0].defined() ? of_computing + of_gating[0] : of_computing;
-  timers_["gate"].end();
-  Tensor of_mixing = going.backward(of_going).front();
+  const Tensor of_computing = computing.backward(coming.backward(of_home[1]).front()).front();
+  Tensor of_mixing = going.backward(of_computing).front();
   if (weighs) {
     const Tensor of_routed = routed.backward(of_home[2]).front();
     timers_["gate"].begin(device);
@@ -253,6 +257,20 @@ LayerInParts::Times LayerInParts::run(const LayerPass& pass) {
   Times times{.busiest = busiest_of(routes.dispatch.rows_of_expert)};
   for (const std::string& part : parts()) times.seconds[part] = timers_[part].take_seconds();
   return times;
+}
+
+double LayerInParts::run_assigned(const LayerPass& pass, MatrixGradients gradients) {
+  Routing routing = routing_of(config_, pass.step);
+  routing.gradients = gradients;
+  Routes routes = router_->route(pass.tokens, routing);
+  if (routes.weights.defined()) routes.weights = routes.weights.detach();
+  learn_prices(*router_, config_, pass.step);
+  return seconds_of(pass, times_in_a_row(pass), [&](const Tensor& tokens) {
+    const auto arrived = to_experts(workers_, tokens, routes.dispatch, {"to experts"});
+    const Tensor done = router_->at_experts(arrived, experts_, routing);
+    const Tensor back = from_experts(workers_, done, routes.dispatch, {"from experts"});
+    return router_->at_tokens(tokens, back, routes);
+  });
 }
 
 }  // namespace ballast::cli

@@ -32,7 +32,7 @@ class WholeLayer {
  public:
   WholeLayer(const Config& config, const ComputePlace& place, Communicator& workers);
   double run(const LayerPass& pass);  // forward and backward; seconds
-  at::Tensor gate() const;            // [E, D] of a gated layer, in fp32 on the CPU
+  at::Tensor gate() const;  // [E, D]: a gate's weight or the embeddings, in fp32 on the CPU
 
  private:
   Config config_;
@@ -60,8 +60,8 @@ class DenseStack {
 class LayerInParts {
  public:
   // shuffle: drawing it; assign: affinities, assignment and where tokens go, of a gate also its
-  // gradient; exchange: moving rows, to the experts, back, and for the shuffle; experts; gate:
-  // weights times outputs.
+  // gradient; exchange: moving rows, for the shuffle, and of gates to the experts; experts: of BASE
+  // with the way there and back and the gate; gate: weights times outputs, of gates.
   static const std::vector<std::string>& parts();
 
   LayerInParts(const Config& config, const ComputePlace& place, Communicator& workers);
@@ -71,6 +71,8 @@ class LayerInParts {
     double busiest = 1;  // rows of the expert that has most, by the mean of all
   };
   Times run(const LayerPass& pass);
+  // All but shuffle and assign, for a known assignment, as one; seconds.
+  double run_assigned(const LayerPass& pass, MatrixGradients gradients);
 
  private:
   RowExchange draw_shuffle(const LayerPass& pass, const TrainingRoute& route);

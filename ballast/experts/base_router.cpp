@@ -12,9 +12,7 @@
 #include <cmath>
 #include <utility>
 
-#include "ballast/kernels/expert_gate.h"
 #include "ballast/kernels/expert_ranks.h"
-#include "ballast/kernels/permute_rows.h"
 #include "ballast/kernels/upload.h"
 
 namespace ballast {
@@ -70,14 +68,13 @@ Parameter BaseRouter::own_embeddings() const {
   return {own(expert_embeddings_.value), own(expert_embeddings_.gradient)};
 }
 
-Tensor BaseRouter::at_experts(const Tensor& arrived, const Tensor& stacked,
-                              const Routes& routes) const {
-  return gated_residual(arrived, stacked, routes.dispatch.rows_of_expert.counts, own_embeddings());
+Tensor BaseRouter::at_experts(const RowsAtExperts& arrived, const ExpertStack& experts,
+                              const Routing& routing) const {
+  return experts.gated(arrived.rows, arrived.slots, own_embeddings(), routing.gradients);
 }
 
-Tensor BaseRouter::at_tokens(const Tensor&, const Tensor& back, const Routes& routes) const {
-  const RowExchange& way = routes.dispatch.way;
-  return permute_rows(back, way.slot_of_row, way.row_of_slot);
+Tensor BaseRouter::at_tokens(const Tensor&, const Tensor& back, const Routes&) const {
+  return back;
 }
 
 Tensor BaseRouter::affinities(const Tensor& tokens) const {

@@ -22,8 +22,8 @@ class BaseRouter : public Router {
   BaseRouter(const Config& config, int64_t layer, ParameterTable& table, Communicator& workers);
 
   Routes route(const at::Tensor& tokens, const Routing& routing) override;
-  at::Tensor at_experts(const at::Tensor& arrived, const at::Tensor& stacked,
-                        const Routes& routes) const override;
+  at::Tensor at_experts(const RowsAtExperts& arrived, const ExpertStack& experts,
+                        const Routing& routing) const override;
   at::Tensor at_tokens(const at::Tensor& tokens, const at::Tensor& back,
                        const Routes& routes) const override;
   // A single group is the whole batch already: a shuffle would only reorder it.

@@ -51,12 +51,11 @@ Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing) {
                 mix ? exchange(workers_, tokens, *mix, label("shuffle"), watch) : tokens, watch);
   const Routes routes = router_->route(judged, routing);
   const Tensor mixed = pass_into(StepPart::kExperts, judged, watch);  // [T, D]
-  const auto& [way, rows] = routes.dispatch;
 
-  const Tensor arrived = exchange(workers_, mixed, way, label("to experts"), watch);
-  const Tensor stacked = experts_.forward(arrived, rows);
-  const Tensor gated = router_->at_experts(arrived, stacked, routes);
-  const Tensor back = send_back(workers_, gated, way, label("from experts"), watch);
+  const RowsAtExperts arrived =
+      to_experts(workers_, mixed, routes.dispatch, label("to experts"), watch);
+  const Tensor gated = router_->at_experts(arrived, experts_, routing);
+  const Tensor back = from_experts(workers_, gated, routes.dispatch, label("from experts"), watch);
   const Tensor out = router_->at_tokens(mixed, back, routes);  // [T, D]
 
   return mix ? exchange_back(workers_, out, *mix, label("shuffle back"), watch) : out;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ballast/kernels/expert_block.h"
 #include "ballast/kernels/expert_feed_forward.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/parameters/parameter_table.h"
@@ -26,8 +27,13 @@ class ExpertStack {
   // Parameters are called NAME.expert.17.sublayer.0.up.weight, with the expert's global number.
   ExpertStack(const ExpertShape& shape, const std::string& name, ParameterTable& table);
 
-  // x [N, D] sorted by expert, rows_of_expert of each -> [N, D]
-  at::Tensor forward(const at::Tensor& x, const ExpertRows& rows_of_expert) const;
+  // Each row through its expert, and back to where it stands.  [N, D] -> [N, D]
+  at::Tensor forward(const at::Tensor& rows, const ExpertSlots& slots,
+                     MatrixGradients gradients = MatrixGradients::kAdded) const;
+  // h + sigmoid(h . w_e) f_e(h), where forward() gives h + f_e(h): see gated_experts.
+  at::Tensor gated(const at::Tensor& rows, const ExpertSlots& slots,
+                   const Parameter& expert_embeddings,
+                   MatrixGradients gradients = MatrixGradients::kAdded) const;
 
  private:
   std::vector<ExpertWeights> sublayers_;

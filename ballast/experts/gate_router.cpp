@@ -209,8 +209,9 @@ Dispatch GateRouter::dispatch_unlimited(const Tensor& expert) const {
   return dispatch_by_counts(workers_, places_.experts, expert, label("expert counts"));
 }
 
-Tensor GateRouter::at_experts(const Tensor&, const Tensor& stacked, const Routes&) const {
-  return stacked;
+Tensor GateRouter::at_experts(const RowsAtExperts& arrived, const ExpertStack& experts,
+                              const Routing& routing) const {
+  return experts.forward(arrived.rows, arrived.slots, routing.gradients);
 }
 
 Tensor GateRouter::at_tokens(const Tensor& tokens, const Tensor& back, const Routes& routes) const {

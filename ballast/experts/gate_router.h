@@ -26,8 +26,8 @@ class GateRouter : public Router {
   GateRouter(const Config& config, int64_t layer, ParameterTable& table, Communicator& workers);
 
   Routes route(const at::Tensor& tokens, const Routing& routing) override;
-  at::Tensor at_experts(const at::Tensor& arrived, const at::Tensor& stacked,
-                        const Routes& routes) const override;
+  at::Tensor at_experts(const RowsAtExperts& arrived, const ExpertStack& experts,
+                        const Routing& routing) const override;
   at::Tensor at_tokens(const at::Tensor& tokens, const at::Tensor& back,
                        const Routes& routes) const override;
   bool shuffles(const Routing&) const override { return false; }

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ballast/experts/expert_stack.h"
 #include "ballast/experts/routing.h"
 #include "ballast/experts/routing_stats.h"
 #include "ballast/experts/row_exchange.h"
@@ -23,10 +24,10 @@ class Router {
 
   // tokens [T, D], after the shuffle where there is one. Collective.
   virtual Routes route(const at::Tensor& tokens, const Routing& routing) = 0;
-  // Where the experts are: arrived [N, D] and what their stacks made of it -> what is sent back.
-  virtual at::Tensor at_experts(const at::Tensor& arrived, const at::Tensor& stacked,
-                                const Routes& routes) const = 0;
-  // Where the tokens are: tokens [T, D] and what came back, row by row of what was sent -> [T, D].
+  // Where the experts are: what they make of these rows, for from_experts.
+  virtual at::Tensor at_experts(const RowsAtExperts& arrived, const ExpertStack& experts,
+                                const Routing& routing) const = 0;
+  // Where the tokens are: tokens [T, D] and what from_experts brought back -> [T, D].
   virtual at::Tensor at_tokens(const at::Tensor& tokens, const at::Tensor& back,
                                const Routes& routes) const = 0;
   virtual bool shuffles(const Routing& routing) const = 0;

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "ballast/experts/step_watch.h"
+#include "ballast/kernels/expert_feed_forward.h"
 
 namespace ballast {
 
@@ -67,6 +68,8 @@ struct Routing {
   at::Tensor counted = {};
   std::function<void(const SeenRoute&)> seen = {};  // not called in training
   RouteTape* tape = nullptr;                        // used in training alone
+  // What backward does with the gradients of the experts' matrices: written, over what is there.
+  MatrixGradients gradients = MatrixGradients::kAdded;
   StepWatch* watch = nullptr;  // told which part of the step goes on; outlives backward
 };
 

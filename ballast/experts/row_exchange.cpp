@@ -35,28 +35,50 @@ Tensor send(Communicator& workers, const Tensor& x, const Rows& rows, Label labe
   });
 }
 
+// The rows of what is sent.
+Tensor in_slots(const Tensor& x, const RowExchange& way) {
+  return way.slot_of_row.dim() == 1 ? permute_rows(x, way.row_of_slot, way.slot_of_row)
+                                    : spread_rows(x, way.row_of_slot, way.slot_of_row);
+}
+
+// Nothing is sent, and no row stands twice: experts read tokens where they are.
+bool stays(const Communicator& workers, const RowExchange& way) {
+  return workers.size() == 1 && way.slot_of_row.dim() == 1;
+}
+
 }  // namespace
 
 Tensor exchange(Communicator& workers, const Tensor& x, const RowExchange& way, Label label,
                 StepWatch* watch) {
-  Tensor rows = way.slot_of_row.dim() == 1 ? permute_rows(x, way.row_of_slot, way.slot_of_row)
-                                           : spread_rows(x, way.row_of_slot, way.slot_of_row);
-  rows = send(workers, rows, {way.send, way.receive}, label, watch);
+  const Tensor rows = send(workers, in_slots(x, way), {way.send, way.receive}, label, watch);
   if (!way.arrival_of_place.defined()) return rows;
   return permute_rows(rows, way.arrival_of_place, way.place_of_arrival);
 }
 
-Tensor send_back(Communicator& workers, const Tensor& y, const RowExchange& way, Label label,
-                 StepWatch* watch) {
-  Tensor rows = y;
-  if (way.arrival_of_place.defined())
-    rows = permute_rows(rows, way.place_of_arrival, way.arrival_of_place);
-  return send(workers, rows, {way.receive, way.send}, label, watch);
-}
-
 Tensor exchange_back(Communicator& workers, const Tensor& y, const RowExchange& way, Label label,
                      StepWatch* watch) {
-  return permute_rows(send_back(workers, y, way, label, watch), way.slot_of_row, way.row_of_slot);
+  const Tensor arrived = way.arrival_of_place.defined()
+                             ? permute_rows(y, way.place_of_arrival, way.arrival_of_place)
+                             : y;
+  const Tensor back = send(workers, arrived, {way.receive, way.send}, label, watch);
+  return permute_rows(back, way.slot_of_row, way.row_of_slot);
+}
+
+RowsAtExperts to_experts(Communicator& workers, const Tensor& tokens, const Dispatch& dispatch,
+                         Label label, StepWatch* watch) {
+  const auto& [way, rows_of_expert] = dispatch;
+  if (stays(workers, way)) return {tokens, {rows_of_expert, way.row_of_slot, way.slot_of_row}};
+  return {send(workers, in_slots(tokens, way), {way.send, way.receive}, label, watch),
+          {rows_of_expert, way.arrival_of_place, way.place_of_arrival}};
+}
+
+Tensor from_experts(Communicator& workers, const Tensor& rows, const Dispatch& dispatch,
+                    Label label, StepWatch* watch) {
+  const RowExchange& way = dispatch.way;
+  if (stays(workers, way)) return rows;
+  const Tensor back = send(workers, rows, {way.receive, way.send}, label, watch);
+  if (way.slot_of_row.dim() > 1) return back;
+  return permute_rows(back, way.slot_of_row, way.row_of_slot);
 }
 
 namespace {

@@ -8,6 +8,7 @@
 
 #include "ballast/comm/communicator.h"
 #include "ballast/experts/step_watch.h"
+#include "ballast/kernels/expert_block.h"
 #include "ballast/kernels/expert_rows.h"
 
 namespace ballast {
@@ -26,10 +27,6 @@ struct RowExchange {
 // x [N, D] -> [sum of receive, D]; collective, also backward. `watch` is told while rows are sent.
 at::Tensor exchange(Communicator& workers, const at::Tensor& x, const RowExchange& way, Label label,
                     StepWatch* watch = nullptr);
-// The rows of what exchange() gave, back and in the order they were sent: [sum of receive, D] ->
-// [M, D]
-at::Tensor send_back(Communicator& workers, const at::Tensor& y, const RowExchange& way,
-                     Label label, StepWatch* watch = nullptr);
 // And where they came from. [sum of receive, D] -> [N, D]. REQUIRES: each was sent at most once.
 at::Tensor exchange_back(Communicator& workers, const at::Tensor& y, const RowExchange& way,
                          Label label, StepWatch* watch = nullptr);
@@ -45,6 +42,18 @@ struct Dispatch {
   RowExchange way;
   ExpertRows rows_of_expert = {};
 };
+
+// Rows where they are after the way to the experts, which may still have to put them in order.
+struct RowsAtExperts {
+  at::Tensor rows;  // of a worker that is alone and sends each at most once: the tokens themselves
+  ExpertSlots slots;
+};
+RowsAtExperts to_experts(Communicator& workers, const at::Tensor& tokens, const Dispatch& dispatch,
+                         Label label, StepWatch* watch = nullptr);
+// What became of these rows, where those are, back: of ways that send each row at most once to its
+// token, [T, D]; else in the order in which they were sent.
+at::Tensor from_experts(Communicator& workers, const at::Tensor& rows, const Dispatch& dispatch,
+                        Label label, StepWatch* watch = nullptr);
 
 // For equal loads. Each group of each expert gets a block of `ceil(T/G / E)` rows, the last of them
 // zeros where the group's load is less: all sizes are known beforehand, nothing waits for a GPU.

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times a layer of gated experts in plain PyTorch, on command: `ballast bench layer` starts this and talks to it.
+"""Times a layer of experts in plain PyTorch, on command: `ballast bench layer` starts this and talks to it.
 
-The layer that ballast's Sparsely Gated and Switch layers without capacity are: a softmax gate over the experts, each
+Gates: the layer that ballast's Sparsely Gated and Switch layers without capacity are: a softmax gate over the experts, each
 token to its best or its two best, rows sorted by expert, the experts' products by grouped_mm, outputs added up with
 the gate's weights. Where plain PyTorch has no fast gradient it does less than ballast: one LayerNorm for all experts
-instead of one each, and no biases.
+instead of one each, and no biases. BASE: tokens that are assigned already, equally many to each expert, in a random
+order; the experts' products by bmm, outputs weighted by the sigmoid of token times embedding.
 
-Arguments: one JSON object with tokens, width, hidden, experts, experts_of_token, sublayers, passes, threads, device,
-mode (eager or compile), inputs: a file of the gate [E, D] in fp32 and then, in bf16 on a GPU, else fp32, each pass's
+Arguments: one JSON object with router, tokens, width, hidden, experts, experts_of_token, sublayers, passes, threads, device,
+mode (eager or compile), inputs: a file of the gate or the embeddings [E, D] in fp32 and then, in bf16 on a GPU, else fp32, each pass's
 tokens and gradient [T, D]. For each line "I" on stdin it runs pass I, forward and backward, and prints its seconds.
 """
 
@@ -54,6 +55,32 @@ class GatedExperts(nn.Module):
         return tokens.index_add(0, source, weighted)
 
 
+class BaseExperts(nn.Module):
+    def __init__(self, c, embeddings, dtype):
+        super().__init__()
+        self.experts, width, tokens = c["experts"], c["width"], c["tokens"]
+        of_expert = -(-tokens // self.experts)
+        self.embeddings = nn.Parameter(embeddings.to(dtype))
+        self.norms = nn.ModuleList(nn.LayerNorm(width, dtype=dtype) for _ in range(c["sublayers"]))
+
+        def stack(rows, columns):
+            return nn.ParameterList(0.02 * torch.randn(c["experts"], rows, columns, dtype=dtype) for _ in range(c["sublayers"]))
+
+        self.up, self.down = stack(c["hidden"], width), stack(width, c["hidden"])
+        order = torch.randperm(self.experts * of_expert)
+        self.source, self.slot = order % tokens, order.argsort()[:tokens]  # slots too many repeat a token
+
+    def forward(self, tokens):  # [T, D]
+        rows = tokens.index_select(0, self.source).view(self.experts, -1, tokens.size(1))
+        change = None
+        for norm, up, down in zip(self.norms, self.up, self.down):
+            here = rows if change is None else rows + change
+            more = torch.bmm(F.relu(torch.bmm(norm(here), up.transpose(1, 2))), down.transpose(1, 2))
+            change = more if change is None else change + more
+        gate = torch.sigmoid(torch.bmm(rows, self.embeddings.unsqueeze(2)))
+        return (rows + gate * change).view(-1, tokens.size(1)).index_select(0, self.slot)
+
+
 def main():
     c = json.loads(sys.argv[1])
     torch.set_num_threads(c["threads"])
@@ -67,7 +94,7 @@ def main():
     gate = raw[: 4 * gate_size].view(torch.float32).view(c["experts"], c["width"]).clone()
     rows = raw[4 * gate_size :].view(dtype).view(c["passes"], 2, c["tokens"], c["width"]).to(device)
     with device:
-        layer = GatedExperts(c, gate.to(device), dtype)
+        layer = (BaseExperts if c["router"] == "base" else GatedExperts)(c, gate.to(device), dtype)
     run = torch.compile(layer) if c["mode"] == "compile" else layer
 
     def seconds_of(tokens, gradient):

@@ -9,12 +9,12 @@ from in_folder import ballast
 
 class BenchLayer(Bench):
     def test_a_layer_beside_the_dense_stack_and_its_parts(self):
-        found = self.measured("layer", "--size", "96,16,4,2", "--size", "50,8,1,3", "--rounds", 3, "--groups", 2)
+        found = self.measured("layer", "--size", "96,16,4,2", "--size", "50,8,1,3", "--rounds", 3, "--groups", 2, "--no-twin")
         self.assertEqual((found["device"], found["threads"], found["rounds"], found["groups"], found["shuffle"]), ("cpu", 1, 3, 2, True))
         self.assertEqual([(s["tokens"], s["width"], s["experts"], s["sublayers"]) for s in found["sizes"]],
                          [(96, 16, 4, 2), (50, 8, 1, 3)])
         for size in found["sizes"]:
-            for name in ["layer_ms", "dense_ms"]:
+            for name in ["layer_ms", "assigned_ms", "assigned_written_ms", "dense_ms"]:
                 self.assertGreater(size[name], 0)
             for name in ["layer", "dense"]:
                 self.assertGreaterEqual(size[f"{name}_ms"], size[f"{name}_fastest_ms"])
@@ -27,9 +27,10 @@ class BenchLayer(Bench):
             # Six for each weight of a matrix; the same for the stack.
             weights = size["sublayers"] * 2 * size["width"] * 4 * size["width"]
             self.assertEqual(size["gflops"], 6e-9 * weights * size["tokens"])
+            self.assertAlmostEqual(size["weights_mb"], 4e-6 * weights * size["experts"])
 
     def test_a_single_group_is_not_shuffled(self):
-        found = self.measured("layer", "--size", "96,16,4,2", "--rounds", 1)
+        found = self.measured("layer", "--size", "96,16,4,2", "--rounds", 1, "--no-twin")
         self.assertEqual((found["groups"], found["shuffle"], found["sizes"][0]["parts_ms"]["shuffle"]), (1, False, 0))
 
     def test_gated_layers_with_and_without_capacity(self):
@@ -49,19 +50,15 @@ class BenchLayer(Bench):
         self.assertEqual((found["capacity"], found["clusters"], found["twin"]), (1.25, 0, None))
         self.assertEqual(found["sizes"][0]["busiest"], 1, "places are computed, whoever stands there")
 
-    def test_base_layers_have_no_twin(self):
-        found = self.measured("layer", "--size", "96,16,4,1", "--rounds", 1)
-        self.assertEqual((found["router"], found["twin"]), ("base", None))
-
     def test_without_the_shuffle_nothing_is_drawn(self):
-        found = self.measured("layer", "--size", "96,16,4,2", "--rounds", 1, "--no-shuffle", "--groups", 3)
+        found = self.measured("layer", "--size", "96,16,4,2", "--rounds", 1, "--no-shuffle", "--groups", 3, "--no-twin")
         self.assertEqual((found["groups"], found["shuffle"]), (3, False))
         self.assertEqual(found["sizes"][0]["parts_ms"]["shuffle"], 0)
 
     def test_people_see_the_ratio_and_the_shares(self):
-        result = ballast("bench", "layer", "--size", "96,16,4,2", "--rounds", 1, "--device", "cpu")
+        result = ballast("bench", "layer", "--size", "96,16,4,2", "--rounds", 1, "--device", "cpu", "--no-twin")
         self.assertEqual(result.returncode, 0, result.stderr)
-        for words in ["T=96 D=16 E=4", "dense", "experts", "assign", "exchange", "gate"]:
+        for words in ["T=96 D=16 E=4", "assigned", "dense", "experts", "assign", "exchange", "gate"]:
             self.assertIn(words, result.stdout)
 
     def test_what_cannot_be_measured_is_refused(self):
