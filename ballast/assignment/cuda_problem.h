@@ -24,10 +24,14 @@ struct CudaProblems {
   NonFinite non_finite = NonFinite::kReject;
 };
 
+// A limit on the exact solver's work (ExactCudaOptions::max_work) that odd scores alone come to:
+// some 20 ms on an H200.
+inline constexpr int64_t kBoundedCudaWork = int64_t{1} << 25;
+
 // What became of one problem, written on the device and read by the host a step later.
 struct AssignmentStatus {
   enum Code : int32_t { kOk = 0, kNonFinite = 1, kInfeasible = 2, kNotConverged = 3 };
-  int32_t code = kOk;
+  int32_t code = kOk;    // kNotConverged: valid, but not optimal; the gap says by how much
   int32_t valid = 0;     // 1: loads keep to their bounds and no forbidden pair is used
   int32_t token = -1;    // kNonFinite: the first token, in row order,
   int32_t expert = -1;   // and its first expert with a score that is refused

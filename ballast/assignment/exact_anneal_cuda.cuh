@@ -14,6 +14,7 @@ struct Annealing {
   double last_soft = 9;
   int sinkhorn_left;
   int stalled = 0;
+  int at_floor = 0;  // passes at the lowest temperature
   int best_hard = 0x7fffffff;
   int goal;  // imbalance that is good enough
 };
@@ -64,6 +65,7 @@ __noinline__ __device__ int newton_step(Block& b, Team& team, const int* matrix,
   constexpr int kEach = Spread<M>::kEach;
   Hessian hessian;
   hessian.open(b, matrix);
+  hessian.add_rows(b, team);
   Rest<M> rest;
   Spread<M> residual, answer;
   rest.classes = b.padding > 0 || b.empty > 0;
@@ -71,8 +73,10 @@ __noinline__ __device__ int newton_step(Block& b, Team& team, const int* matrix,
   rest.padding.set(b.experts, [&](int e) { return rest.classes ? b.vector[kPadding][e] : 0.0f; });
   rest.slope.set(b.experts, [&](int e) { return rest.classes ? b.vector[kSlope][e] : 0.0f; });
   rest.slopes = rest.classes ? lanes_sum(rest.slope.sum(), 32) : 0.0f;
-  rest.diagonal.set(b.experts,
-                    [&](int e) { return fmaxf(b.vector[kLoad][e] - b.vector[kSquare][e], 0); });
+  // Products of a sample may add up to more than those of all: never to more than the diagonal.
+  rest.diagonal.set(b.experts, [&](int e) {
+    return fmaxf(b.vector[kLoad][e] - b.vector[kSquare][e], -b.vector[kProduct][e]);
+  });
   residual.set(b.experts, [&](int e) { return soft_load(b, e) - static_cast<float>(b.upper[e]); });
 #pragma unroll
   for (int i = 0; i < kEach; ++i) rest.diagonal.at[i] += rest.padding.at[i] + rest.slope.at[i];
@@ -114,7 +118,10 @@ __device__ inline bool judge(Block& b, Annealing& a, bool newton, double& soft) 
   } else if (newton && soft < 0.02) {
     ++a.stalled;
   }
-  return hard <= a.goal || (newton && a.stalled >= 2);
+  // While very many tokens are at wrong experts it is still too warm to tell those apart that are
+  // alike, however even the probabilities are.
+  const int patience = hard > b.counted / 20 ? 8 : 2;
+  return hard <= a.goal || (newton && a.stalled >= patience) || a.at_floor >= 3;
 }
 
 // The next temperature after a Newton step at a pass of soft imbalance `soft`.
@@ -122,7 +129,11 @@ __device__ inline void cool(Block& b, Annealing& a, double soft) {
   double factor = soft < 0.04 ? 0.4 : soft < 0.1 ? 0.55 : 1.0;
   if (soft > 0.7 * a.last_soft && soft > 0.03) factor = soft > 0.1 ? 1.6 : 1.0;
   a.last_soft = soft;
-  a.tau = fmax(a.tau * factor, b.deviation * 1e-4);
+  // Below this, rounding to fp32 blurs probabilities more than the temperature does.
+  constexpr double kFloor = 1.0 / (1 << 24);
+  const double floor = fmax(b.deviation * 1e-8, kFloor);
+  a.at_floor += a.tau <= floor;
+  a.tau = fmax(a.tau * factor, floor);
 }
 
 template <class M>
@@ -135,7 +146,7 @@ __device__ void anneal(Block& b, Team& team, Annealing a) {
     trace_add(b, team.rank, kTraceDetail + what, now - clock);
     clock = now;
   };
-  for (int pass = 0; pass < 40; ++pass) {
+  for (int pass = 0; pass < 60; ++pass) {
     const bool newton = a.sinkhorn_left <= 0;
     int* matrix = b.work.hessian + static_cast<size_t>(b.turn) * b.experts * b.experts;
     if (b.padding > 0 || b.empty > 0) spread_classes(b, a.tau);

@@ -35,6 +35,7 @@ struct Core {
   int* give;    // pair that gets it
   int* flow;
   Cost budget;      // of rises that cannot hurt what is outside the window
+  int sweeps_left;  // over the pairs; below 0: the work that is allowed is done
   const int* room;  // bound on empty places at each expert: upper - lower
 
   __device__ int expert(int pair) const { return static_cast<int>(ends[pair] >> 16); }
@@ -68,9 +69,9 @@ __device__ inline bool relax_crowd(const Core<Cost>& core, int group) {
 }
 
 // Shortest distances from experts with a surplus, by reduced costs (Bellman and Ford). Returns the
-// sweeps.
+// sweeps. They mean nothing where core.sweeps_left falls below 0.
 template <typename Cost>
-__device__ inline int find_distances(const Core<Cost>& core) {
+__device__ inline int find_distances(Core<Cost>& core) {
   const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) {
     core.distance[e] = core.surplus[e] > 0 ? 0 : core.kFar;
@@ -95,6 +96,7 @@ __device__ inline int find_distances(const Core<Cost>& core) {
   };
   __syncthreads();
   for (int sweep = 1; sweep <= core.experts + 2; ++sweep) {
+    if (--core.sweeps_left < 0) return sweep;
     bool changed = false;
 #pragma unroll
     for (int i = 0; i < kKept; ++i) changed |= relax(kept[i], price[i]);

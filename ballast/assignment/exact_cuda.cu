@@ -110,6 +110,7 @@ void launch_exact_cuda(const CudaProblems& problems, const CudaAssignments& resu
   arguments.problems = problems;
   arguments.results = results;
   arguments.relative_gap = options.relative_gap;
+  arguments.max_work = options.max_work;
   arguments.trace = options.trace;
   arguments.shape = shape_of(problems, options, device.blocks);
   arguments.shared_bytes = device.shared_bytes;

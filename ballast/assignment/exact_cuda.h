@@ -16,6 +16,10 @@ struct ExactCudaOptions {
   // 0: exact. Otherwise the solver may stop at a valid assignment with gap <= relative_gap *
   // |primal|.
   double relative_gap = 0;
+  // 0: no limit. Otherwise the most (token, expert) pairs that the repair of one problem looks at,
+  // a pair once in each sweep over its window. Where that is not enough the assignment is made
+  // valid at hand: the status is kNotConverged, its gap what that cost. A count: always the same.
+  int64_t max_work = 0;
   // Blocks in the grid; 0: one for each multiprocessor, fewer for small problems.
   int32_t max_blocks = 0;
   // Device memory for kExactCudaTraceValues numbers of the first problem (see ExactCudaTrace), or

@@ -127,23 +127,26 @@ __device__ inline bool any_surplus(const Core<Cost>& core) {
 }
 
 // Moves tokens at no cost; what it leaves, the next distances find. Returns the searches; adds up
-// their levels.
+// their levels. Ends early where core.sweeps_left falls below 0.
 template <typename Cost>
 __device__ inline int move_freely(Core<Cost>& core, int& levels) {
   int searches = 0;
   while (true) {
-    levels += find_levels(core);
+    const int depth = find_levels(core);
+    levels += depth;
+    core.sweeps_left -= depth + 1;
     ++searches;
     if (!any_sink(core)) return searches;
     find_steps(core);
     const bool waits = claim_paths(core);
     share_sources(core);
     apply_paths(core);
-    if (!waits) return searches;
+    if (!waits || core.sweeps_left < 0) return searches;
   }
 }
 
-// Solves the core. True: balanced. False: some surplus cannot leave within window and budget.
+// Solves the core. True: balanced. False: some surplus cannot leave within window and budget, or
+// core.sweeps_left is below 0.
 template <typename Cost>
 __device__ inline bool solve_core(Core<Cost>& core, Block& b, int rank) {
   int levels = 0, phases = 0, searches = 0, sweeps = 0;
@@ -151,6 +154,10 @@ __device__ inline bool solve_core(Core<Cost>& core, Block& b, int rank) {
   while (any_surplus(core)) {
     ++phases;
     sweeps += find_distances(core);
+    if (core.sweeps_left < 0) {
+      balanced = false;
+      break;
+    }
     const bool reached = raise_prices(core, reinterpret_cast<Cost*>(b.long_scratch));
     if (reached) searches += move_freely(core, levels);
     if (!reached) {

@@ -87,6 +87,16 @@ struct Hessian {
     }
   }
 
+  // Leaves minus the sums of rows in vector[kProduct].
+  __device__ void add_rows(Block& b, Team& team) {
+    float* direction = b.vector[kDirection];
+    for (int e = threadIdx.x; e < (b.experts + 3) / 4 * 4; e += blockDim.x) {
+      direction[e] = e < b.experts ? 1.0f : 0.0f;
+    }
+    __syncthreads();
+    apply(b, team);
+  }
+
   // Ends with all threads in step.
   __device__ void apply(Block& b, Team& team) {
     const float* direction = b.vector[kDirection];

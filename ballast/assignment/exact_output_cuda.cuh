@@ -24,55 +24,105 @@ __device__ inline void plan_eviction(const Block& b, int* keep, int free) {
   }
 }
 
+// Takes tokens from experts that have more than they keep, the last ones in order. One warp.
+__device__ inline void evict(const Block& b, int* place, const int* keep, int* seen) {
+  const Rows& rows = b.rows;
+  const int lane = threadIdx.x;
+  auto expert_of = [&](int t) {
+    return t < rows.tokens && is_counted(rows, t) ? __ldcg(&place[t]) : -1;
+  };
+  int next = expert_of(lane);
+  for (int base = 0; base < rows.tokens; base += 32) {
+    const int expert = next;
+    next = expert_of(base + 32 + lane);
+    const unsigned same = __match_any_sync(kAll, expert);
+    const int before = __popc(same & ((1u << lane) - 1u));
+    if (expert >= 0 && seen[expert] + before >= keep[expert]) place[base + lane] = -1;
+    __syncwarp();
+    if (expert >= 0 && before == 0) seen[expert] += __popc(same);
+    __syncwarp();
+  }
+}
+
+// The best expert for a token among those with room; where `required`, below their lower bound.
+// One warp.
+__device__ inline int best_with_room(const Block& b, const int* keep, int token, bool required) {
+  double best = minus_infinity();
+  int at = b.experts;  // a forbidden pair is better than none
+  for (int e = threadIdx.x; e < b.experts; e += 32) {
+    if (keep[e] >= (required ? b.lower[e] : b.upper[e])) continue;
+    const double score = mended(b.rows, raw_score(b.rows, token, e));
+    const double profit = score * b.exact_scale - b.price[e];
+    if (at == b.experts || profit > best) {
+      best = profit;
+      at = e;
+    }
+  }
+  const double top = lanes_max(at < b.experts ? best : minus_infinity(), 32);
+  const int found = lanes_min(at < b.experts && best == top ? at : b.experts, 32);
+  return found < b.experts ? found : min(lanes_min(at, 32), b.experts - 1);
+}
+
+// Gives tokens without an expert to the best one with room, in order. One warp; `left` are they
+// and the padding, `missing` what experts lack to their lower bounds.
+__device__ inline void give_places(const Block& b, int* place, int* keep, int left, int missing) {
+  const Rows& rows = b.rows;
+  const int lane = threadIdx.x;
+  for (int base = 0; base < rows.tokens; base += 32) {
+    const int t = base + lane;
+    const bool free = t < rows.tokens && is_counted(rows, t) && __ldcg(&place[t]) < 0;
+    for (unsigned some = __ballot_sync(kAll, free); some != 0; some &= some - 1) {
+      const int token = base + __ffs(some) - 1;
+      const int e = best_with_room(b, keep, token, missing >= left);
+      missing -= keep[e] < b.lower[e];
+      --left;
+      __syncwarp();
+      if (lane == 0) {
+        ++keep[e];
+        place[token] = e;
+      }
+      __syncwarp();
+    }
+  }
+}
+
 // Makes an assignment keep to its bounds, by force: what is too much goes where there is room.
-// For the first block of a team, when the exact way did not end. Slow.
+// For the first block of a team, when the exact way did not end.
 __device__ inline void force_bounds(Block& b) {
   int* place = b.work.place[b.place];
-  int* keep = b.hard;
+  int *keep = b.hard, *seen = b.soft;
   const Rows& rows = b.rows;
-  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-    int load = 0;
-    for (int t = 0; t < rows.tokens; ++t) load += is_counted(rows, t) && __ldcg(&place[t]) == e;
-    keep[e] = load;
+  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) keep[e] = seen[e] = 0;
+  __syncthreads();
+  for (int t = threadIdx.x; t < rows.tokens; t += blockDim.x) {
+    if (is_counted(rows, t)) atomicAdd(&keep[__ldcg(&place[t])], 1);
   }
   __syncthreads();
   if (threadIdx.x == 0) plan_eviction(b, keep, b.padding);
   __syncthreads();
+  int kept = 0, missing = 0;
   for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-    int load = 0;
-    for (int t = 0; t < rows.tokens; ++t) {
-      if (is_counted(rows, t) && __ldcg(&place[t]) == e && load++ >= keep[e]) place[t] = -1;
-    }
+    kept += keep[e];
+    missing += max(0, b.lower[e] - keep[e]);
   }
-  __threadfence_block();
+  kept = block_sum(kept, b.int_scratch);
+  missing = block_sum(missing, b.int_scratch);
+  if (threadIdx.x < 32) {
+    evict(b, place, keep, seen);
+    give_places(b, place, keep, rows.tokens - kept, missing);
+  }
   __syncthreads();
   if (threadIdx.x == 0) {
-    int at = 0, padding = b.padding;
-    auto next = [&](const int* bounds) {
-      while (at < b.experts && keep[at] >= bounds[at]) ++at;
-      return at;
-    };
-    const int* bounds = b.lower;
-    for (int e = 0; e < b.experts; ++e) b.work.padding_at[e] = 0;
-    for (int t = 0; t < rows.tokens || padding > 0;) {
-      const bool counted = t < rows.tokens;
-      if (counted && (!is_counted(rows, t) || __ldcg(&place[t]) >= 0)) {
-        ++t;
-        continue;
-      }
-      if (next(bounds) == b.experts && bounds == b.lower) {
-        at = 0;
-        bounds = b.upper;
-        next(bounds);
-      }
-      const int e = min(at, b.experts - 1);
-      ++keep[e];
-      if (counted) {
-        place[t++] = e;
-      } else {
-        ++b.work.padding_at[e];
-        --padding;
-      }
+    int padding = b.padding;
+    for (int e = 0; e < b.experts; ++e) {
+      const int part = min(padding, max(0, b.lower[e] - keep[e]));
+      b.work.padding_at[e] = part;
+      padding -= part;
+    }
+    for (int e = 0; e < b.experts; ++e) {
+      const int part = min(padding, max(0, b.upper[e] - keep[e] - b.work.padding_at[e]));
+      b.work.padding_at[e] += part;
+      padding -= part;
     }
   }
   __threadfence();

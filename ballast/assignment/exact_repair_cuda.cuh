@@ -7,6 +7,9 @@
 // back: prices, experts of tokens, places of padding.
 namespace ballast::exact_cuda {
 
+constexpr int kSweepWork = 2048;     // what a sweep costs beside its pairs, in pairs
+constexpr int kRoundWork = 1 << 17;  // what a round costs beside its sweeps
+
 // Where each block's share of the window begins; in the arena.
 struct Gather {
   int* entries;  // [team + 1] running sums
@@ -318,7 +321,14 @@ __noinline__ __device__ void repair(Block& b, const Team& team, const int* loads
                : static_cast<Cost>(fmin(static_cast<double>(window.reach), N::highest_price()));
   if (partial) core.budget = 0;
   const int before = surplus_of(core, b);
+  const long long sweep = core.pairs + kSweepWork;
+  const int allowed = static_cast<int>(min(max(b.work_left, 0ll) / sweep, 0x7fffffffll));
+  core.sweeps_left = allowed;
   const bool balanced = solve_core(core, b, team.rank);
+  __syncthreads();  // all have read b.work_left
+  if (threadIdx.x == 0) {
+    b.work_left -= sweep * (static_cast<long long>(allowed) - core.sweeps_left) + kRoundWork;
+  }
   const int moved = before - surplus_of(core, b);
   hand_out<N>(core, b, gather, window.merge);
   trace_add(b, team.rank, kTraceGroups, core.groups);
@@ -327,7 +337,8 @@ __noinline__ __device__ void repair(Block& b, const Team& team, const int* loads
     b.work.verdict->balanced = balanced ? 1 : 0;
     b.work.verdict->moved = moved;
     b.work.verdict->large = core.cost == reinterpret_cast<Cost*>(b.work.core_slack) ? 1 : 0;
-    b.work.verdict->stuck = complete && !balanced ? 1 : 0;
+    b.work.verdict->spent = core.sweeps_left < 0 || b.work_left <= 0 ? 1 : 0;
+    b.work.verdict->stuck = complete && !balanced && core.sweeps_left >= 0 ? 1 : 0;
   }
 }
 

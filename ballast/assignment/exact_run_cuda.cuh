@@ -112,6 +112,7 @@ __device__ void repair_round(Block& b, Team& team, Round& r, int round) {
   r.verdict.balanced = verdict->balanced;
   r.verdict.moved = verdict->moved;
   r.verdict.stuck = verdict->stuck;
+  r.verdict.spent = verdict->spent;
   r.verdict.large = verdict->large;
   r.verdict.overflow = verdict->overflow == round + 1 ? 1 : 0;
   if (r.verdict.overflow != 0 && window.reach > 0) r.ceiling = window.reach / 8;
@@ -119,13 +120,15 @@ __device__ void repair_round(Block& b, Team& team, Round& r, int round) {
   if (round == 0) trace_time(b, team.rank, kTraceTimeVerify);
 }
 
-enum class Outcome { kNotYet, kSolved, kCoarse, kFailed };
+enum class Outcome { kNotYet, kSolved, kCoarse, kFailed, kSpent };
 
 // Whether the last round was good enough: for the caller, and for these quanta.
 template <class N>
 __device__ Outcome outcome_of(Block& b, const Team& team, const Round& r) {
   const bool narrow = sizeof(typename N::Cost) == 4;
   if (r.verdict.stuck != 0) return Outcome::kFailed;
+  const bool spent = r.verdict.spent != 0;
+  if (r.verdict.balanced == 0 && spent) return Outcome::kSpent;
   if (r.verdict.balanced == 0) {
     return narrow && r.window.reach >= r.ceiling && r.ceiling >= N::kCeiling ? Outcome::kCoarse
                                                                              : Outcome::kNotYet;
@@ -133,11 +136,13 @@ __device__ Outcome outcome_of(Block& b, const Team& team, const Round& r) {
   const double slack = static_cast<double>(__ldcg(&r.sums.counts[kSlackSum])) / 64;
   const double norm = static_cast<double>(__ldcg(&r.sums.counts[kNorm])) * 1048576;
   if (r.violations == 0 && !narrow) return Outcome::kSolved;
-  if (r.violations == 0) return slack <= 4e-10 * norm ? Outcome::kSolved : Outcome::kCoarse;
-  if (!(b.arguments->relative_gap > 0) || b.forbid != 0) return Outcome::kNotYet;
+  if (r.violations == 0 && slack <= 4e-10 * norm) return Outcome::kSolved;
+  if (r.violations == 0) return spent ? Outcome::kSpent : Outcome::kCoarse;
+  const Outcome open = spent ? Outcome::kSpent : Outcome::kNotYet;
+  if (!(b.arguments->relative_gap > 0) || b.forbid != 0) return open;
   const double primal = sum_parts(b, team, kPartPrimal);
   const double gap = sum_parts(b, team, kPartSlack) / b.exact_scale;
-  return gap <= b.arguments->relative_gap * fabs(primal) ? Outcome::kSolved : Outcome::kNotYet;
+  return gap <= b.arguments->relative_gap * fabs(primal) ? Outcome::kSolved : open;
 }
 
 // Whether prices are too far apart for padding and empty places in 32 bits.
@@ -189,7 +194,8 @@ __device__ bool solve(Block& b, Team& team) {
   trace_time(b, team.rank, kTraceTimeAnneal);
   if (b.forbid == 0) {
     const Outcome outcome = repair_all<Narrow, M>(b, team);
-    if (outcome == Outcome::kSolved) return true;
+    if (outcome == Outcome::kSolved || outcome == Outcome::kSpent)
+      return outcome == Outcome::kSolved;
     soften_prices<Narrow>(b);
   }
   return repair_wide<M>(b, team) == Outcome::kSolved;

@@ -6,6 +6,8 @@
 // Passes that spread every token over the experts: probabilities exp((score - price) / tau).
 namespace ballast::exact_cuda {
 
+constexpr int kMostSpread = 256;  // experts up to which all products of a token are affordable
+
 // Names of Block::vector.
 enum Vector {
   kDirection,  // of conjugate gradients: the preconditioned residual
@@ -22,16 +24,50 @@ enum Vector {
   kSquare,
 };
 
-// Adds a row's products of probabilities to the Hessian; `weight` are this lane's probabilities.
+// All products of a row that stands for `spread_every` rows. A warp's work; `takes_part` is the
+// same for all lanes of a row.
 template <class M>
-__device__ inline void add_curvature(Block& b, int lane, const float (&weight)[M::kValues],
-                                     int* hessian) {
+__device__ inline void add_spread_curvature(const Block& b, int lane, bool takes_part,
+                                            const float (&weight)[M::kValues], int* hessian) {
+  const float scale = static_cast<float>(1u << b.curve_bits) * static_cast<float>(b.spread_every);
+  const int row_lane = threadIdx.x % 32 / M::kLanes * M::kLanes;
+#pragma unroll
+  for (int i = 0; i < M::kValues; ++i) {
+    for (int other = 0; other < M::kLanes; ++other) {
+      const float product = __shfl_sync(kAll, weight[i], row_lane + other) * scale;
+      const int expert = M::expert(other, i);
+      if (!takes_part || expert >= b.experts) continue;
+      int* row = hessian + expert * b.experts;
+#pragma unroll
+      for (int j = 0; j < M::kValues; ++j) {
+        const int column = M::expert(lane, j);
+        const int amount = static_cast<int>(product * weight[j]);
+        if (amount != 0 && column != expert && column < b.experts) {
+          atomicAdd(&row[column], amount);
+        }
+      }
+    }
+  }
+}
+
+// Adds a row's products of probabilities to the Hessian; `weight` are this lane's probabilities,
+// `top` is the row's largest.
+template <class M>
+__device__ inline void add_curvature(Block& b, int token, int lane, float top,
+                                     const float (&weight)[M::kValues], int* hessian) {
   const int warp = threadIdx.x / 32, slot = threadIdx.x % 32 / M::kLanes;
   float least = 0.01f;
   int mine = 0;
 #pragma unroll
   for (int i = 0; i < M::kValues; ++i) mine += weight[i] > least;
   int count = lanes_sum(mine, M::kLanes);
+  if constexpr (M::kWidth <= kMostSpread) {
+    // Without their products tokens that are alike would pull at all experts one by one.
+    const bool spread = token >= 0 && (count > kHeavy || top < 0.1f);
+    const bool takes_part = spread && token % b.spread_every == 0;
+    if (__any_sync(kAll, takes_part)) add_spread_curvature<M>(b, lane, takes_part, weight, hessian);
+    if (spread) count = 0;
+  }
   while (__any_sync(kAll, count > kHeavy)) {
     if (count > kHeavy) least *= 2;
     mine = 0;
@@ -154,7 +190,7 @@ __noinline__ __device__ void soft_pass(Block& b, double tau, int* hessian) {
       if constexpr (M::kLanes == 1) {
         add_own_curvature<M>(b, value, hessian);
       } else {
-        add_curvature<M>(b, lane, value, hessian);
+        add_curvature<M>(b, token, lane, inverse, value, hessian);
       }
     }
   });

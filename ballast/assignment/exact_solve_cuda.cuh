@@ -72,6 +72,10 @@ __device__ inline void open_rows(Block& b, const Team& team, int problem) {
   bits = 0;
   while (p.tokens >> bits != 0) ++bits;
   b.curve_bits = max(0, min(24, 31 - bits));
+  const int64_t products = static_cast<int64_t>(p.tokens) * p.experts * p.experts;
+  b.spread_every = static_cast<int>(products >> 23) | 1;
+  const long long most = b.arguments->max_work;
+  b.work_left = most > 0 ? most : 0x7fffffffffffffffll;
 }
 
 __device__ inline void open_bounds(Block& b) {

@@ -9,7 +9,7 @@ namespace ballast::exact_cuda {
 
 constexpr int kBins = 256;  // of gaps, by their logarithm
 constexpr int kCounts = 8;  // further sums of a pass
-constexpr int kHeavy = 8;   // experts of a token that enter the curvature
+constexpr int kHeavy = 8;   // experts of a token that enter the curvature, where it has few
 constexpr int kParts = 4;   // sums in double that each block leaves
 
 struct Shape {
@@ -39,6 +39,7 @@ struct Verdict {
   int moved;     // tokens have changed their experts
   int large;     // the window did not fit into shared memory
   int stuck;     // no room can be reached in the window, however high the prices
+  int spent;     // the work that the caller allows is done
   int overflow;  // 1 + the last round in which lists were left out for want of memory
 };
 
@@ -162,6 +163,7 @@ struct Arguments {
   CudaProblems problems;
   CudaAssignments results;
   double relative_gap;
+  long long max_work;
   uint64_t* trace;
   Shape shape;
   char* workspace;  // one Work for each team
@@ -224,9 +226,11 @@ struct Block {
   int experts;
   int counted;  // tokens that are not padding
   int padding;
-  int empty;       // places that stay empty
-  int fixed_bits;  // of probabilities' sums
-  int curve_bits;  // of the Hessian
+  int empty;            // places that stay empty
+  int fixed_bits;       // of probabilities' sums
+  int curve_bits;       // of the Hessian
+  int spread_every;     // of tokens with many likely experts, one in this many enters it
+  long long work_left;  // pairs that the repair may still look at; the first block of a team's
   int forbid;
   int infeasible;
   int turn;   // of the sums

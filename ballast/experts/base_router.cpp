@@ -26,6 +26,7 @@ constexpr double kEmbeddingGain = 0.1;  // of the authors' code
 AssignOptions options_of(const ExpertsConfig& config) {
   return {.solver = parse_solver_kind(config.solver),
           .non_finite = NonFinite::kLowest,
+          .max_work = kBoundedCudaWork,  // no step waits for ever on scores that have collapsed
           .threads = static_cast<size_t>(at::get_num_threads()),
           .self_check = config.self_check};
 }

@@ -122,7 +122,7 @@ Tensor on_device(const std::vector<int32_t>& values, const Tensor& scores) {
 Results assign_cpu(const Tensor& scores, const OptionalTensor& counted,
                    const OptionalTensor& start_prices, const OptionalTensor& lower,
                    const OptionalTensor& upper, const Tensor& /*workspace*/, int64_t solver,
-                   int64_t non_finite, double /*relative_gap*/) {
+                   int64_t non_finite, double /*relative_gap*/, int64_t /*max_work*/) {
   AssignOptions options{.solver = static_cast<SolverKind>(solver),
                         .non_finite = static_cast<NonFinite>(non_finite)};
   const auto list = [](const Tensor& bound) {
@@ -145,8 +145,8 @@ int64_t assign_workspace_cpu(const Tensor&, int64_t, double) { return 0; }
 TORCH_LIBRARY_FRAGMENT(ballast, library) {
   library.def(
       "assign(Tensor scores, Tensor? counted, Tensor? start_prices, Tensor? lower, Tensor? upper, "
-      "Tensor(a!) workspace, int solver, int non_finite, float relative_gap) -> (Tensor, Tensor, "
-      "Tensor, Tensor, Tensor, Tensor)");
+      "Tensor(a!) workspace, int solver, int non_finite, float relative_gap, int max_work) -> "
+      "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
   library.def("assign_workspace(Tensor scores, int solver, float relative_gap) -> int");
 }
 
@@ -246,7 +246,7 @@ TensorAssignment Assigner::assign_on_cuda(const Tensor& scores, const AssignInpu
           .findSchemaOrThrow("ballast::assign", "")
           .typed<Results(const Tensor&, const OptionalTensor&, const OptionalTensor&,
                          const OptionalTensor&, const OptionalTensor&, const Tensor&, int64_t,
-                         int64_t, double)>();
+                         int64_t, double, int64_t)>();
   static const auto workspace_bytes = c10::Dispatcher::singleton()
                                           .findSchemaOrThrow("ballast::assign_workspace", "")
                                           .typed<int64_t(const Tensor&, int64_t, double)>();
@@ -265,7 +265,8 @@ TensorAssignment Assigner::assign_on_cuda(const Tensor& scores, const AssignInpu
   }
   return named(assign.call(scores, optional(inputs.counted), optional(inputs.start_prices),
                            optional(lower_), optional(upper_), workspace_, solver,
-                           static_cast<int64_t>(options_.non_finite), options_.relative_gap));
+                           static_cast<int64_t>(options_.non_finite), options_.relative_gap,
+                           options_.max_work));
 }
 
 std::vector<AssignmentStatus> read_status(const TensorAssignment& result) {

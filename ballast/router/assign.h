@@ -17,6 +17,7 @@ struct AssignOptions {
   LoadBounds bounds = {};  // of every problem; empty: equal loads
   NonFinite non_finite = NonFinite::kReject;
   double relative_gap = 0;  // exact on CUDA: may stop at a gap of this share of the objective
+  int64_t max_work = 0;     // exact on CUDA: as in ExactCudaOptions; 0: until it is optimal
   size_t threads = 1;       // on the CPU
   bool self_check = false;  // check() refuses a result that is not valid; not with greedy
 };

@@ -78,7 +78,7 @@ int64_t workspace_bytes(const Tensor& scores, int64_t solver, double relative_ga
 Results assign_cuda(const Tensor& scores, const OptionalTensor& counted,
                     const OptionalTensor& start_prices, const OptionalTensor& lower,
                     const OptionalTensor& upper, const Tensor& workspace, int64_t solver,
-                    int64_t non_finite, double relative_gap) {
+                    int64_t non_finite, double relative_gap, int64_t max_work) {
   const c10::cuda::CUDAGuard guard(scores.device());
   CudaProblems problems = problems_of(scores);
   const int64_t count = scores.size(0), tokens = scores.size(1), experts = scores.size(2);
@@ -112,8 +112,8 @@ Results assign_cuda(const Tensor& scores, const OptionalTensor& counted,
   if (count > 0) {
     switch (static_cast<SolverKind>(solver)) {
       case SolverKind::kExact:
-        launch_exact_cuda(problems, results, {.relative_gap = relative_gap}, memory,
-                          workspace.nbytes(), stream);
+        launch_exact_cuda(problems, results, {.relative_gap = relative_gap, .max_work = max_work},
+                          memory, workspace.nbytes(), stream);
         break;
       case SolverKind::kAuction:
         launch_auction_cuda(problems, results, memory, stream);

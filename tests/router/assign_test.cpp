@@ -147,7 +147,8 @@ TEST_F(Assign, IsAlsoAnOperator) {
                              at::empty({0}, at::kByte),
                              static_cast<int64_t>(SolverKind::kAuction),
                              static_cast<int64_t>(NonFinite::kReject),
-                             0.0};
+                             0.0,
+                             int64_t{0}};
   op.callBoxed(&stack);
   ASSERT_EQ(stack.size(), 6U);
   const auto want = Assigner({.solver = SolverKind::kAuction}).assign(scores);
