@@ -176,6 +176,29 @@ SoftLoads CoreNewton::measure_whole(const Core& core, const SoftTargets& targets
   return compare(targets);
 }
 
+SoftLoads CoreNewton::adopt(const WholeShares& shares, const SoftTargets& targets,
+                            const std::vector<Units>& prices, float temperature) {
+  const auto experts = static_cast<int64_t>(prices.size());
+  padded_ = (experts + kLanes - 1) / kLanes * kLanes;
+  temperature_ = temperature;
+  has_shares_ = false;
+  load_.assign(shares.loads().begin(), shares.loads().end());
+  free_load_.assign(load_.size(), 0.0);
+  hessian_ = shares.curvature();
+  complete_hessian();
+  if (targets.free > 0) share_out_free(targets, prices);
+  return compare(targets);
+}
+
+int64_t CoreNewton::whole_imbalance(const WholeShares& shares, const SoftTargets& targets) const {
+  int64_t imbalance = 0;
+  for (size_t e = 0; e < load_.size(); ++e) {
+    const double load = static_cast<double>(shares.best()[e]) + free_load_[e];
+    imbalance += std::max<int64_t>(0, std::llrint(load) - std::llrint(targets.places[e]));
+  }
+  return imbalance;
+}
+
 int64_t CoreNewton::whole_imbalance(const Core& core, const SoftTargets& targets) {
   whole_.assign(core.settled.begin(), core.settled.end());
   for (int32_t g = 0; has_shares_ && g < core.groups(); ++g) {

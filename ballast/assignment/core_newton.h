@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ballast/assignment/core.h"
+#include "ballast/assignment/whole_shares.h"
 
 namespace ballast {
 
@@ -34,12 +35,17 @@ class CoreNewton {
   SoftLoads measure(const Core& core, const SoftTargets& targets, const std::vector<Units>& prices,
                     float temperature);
 
+  // Instead of `measure`: what WholeShares found at `prices`.
+  SoftLoads adopt(const WholeShares& shares, const SoftTargets& targets,
+                  const std::vector<Units>& prices, float temperature);
+
   // Instead of `measure`: whole tokens with their best expert, and the curvature that the last
   // `measure` found in a smaller sample of tokens, `times` as large now.
   SoftLoads measure_whole(const Core& core, const SoftTargets& targets, float times);
 
-  // After `measure`: the imbalance if each token went whole to its largest share.
+  // After `measure`, or `adopt`: the imbalance if each token went whole to its largest share.
   int64_t whole_imbalance(const Core& core, const SoftTargets& targets);
+  int64_t whole_imbalance(const WholeShares& shares, const SoftTargets& targets) const;
 
   // After `measure`: experts with less than a tenth of their places, of two or more.
   std::span<const int32_t> idle_experts(const SoftTargets& targets);

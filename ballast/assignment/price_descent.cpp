@@ -29,6 +29,8 @@ void PriceDescent::begin(const ActiveProblem& problem, const Setup& setup, Exact
   extractor_.begin(problem, setup.wide, setup.threads);
   work.wide = extractor_.is_wide();
   prices_.assign(problem.experts, 0);
+  threads_ = setup.threads;
+  lost_ = annealed_ = false;
   const std::vector<int32_t>& upper = problem.bounds->upper;
   const double places = std::accumulate(upper.begin(), upper.end(), 0.0);
   shares_.resize(problem.experts);
@@ -41,6 +43,8 @@ void PriceDescent::begin(const ActiveProblem& problem, const Setup& setup, Exact
   }
   extractor_.reserve(pairs);
   newton_.reserve(pairs);
+  whole_.reserve(problem);
+  best_.reserve(problem.experts);
 }
 
 void PriceDescent::plan_levels() {
@@ -113,19 +117,25 @@ bool PriceDescent::start_warm(std::span<const double> start_prices) {
   return true;
 }
 
+void PriceDescent::start_from_few() {
+  const Stopwatch watch(work_->start_ms);
+  RowSample rows = levels_.back();
+  const int64_t few = std::max<int64_t>(2 * problem_->experts, 128);
+  const int64_t skip = std::max<int64_t>(1, rows.count / few) | 1;
+  rows = {.count = rows.count / skip, .stride = rows.stride * skip};
+  start_.find(*problem_, rows, extractor_.units_per_score(), shares_, prices_);
+}
+
 void PriceDescent::start_cold() {
-  {
-    const Stopwatch watch(work_->start_ms);
-    RowSample rows = levels_.back();
-    const int64_t few = std::max<int64_t>(2 * problem_->experts, 128);
-    const int64_t skip = std::max<int64_t>(1, rows.count / few) | 1;
-    rows = {.count = rows.count / skip, .stride = rows.stride * skip};
-    start_.find(*problem_, rows, extractor_.units_per_score(), shares_, prices_);
-  }
+  start_from_few();
   measured_rows_ = 0;
   snap_to_grid();
-  for (size_t level = levels_.size() - 1; level > 0; --level) refine(levels_[level]);
-  if (levels_.size() > 1) price_idle_experts(levels_[1]);
+  for (size_t level = levels_.size() - 1; level > 0 && !lost_; --level) refine(levels_[level]);
+  if (lost_) {
+    anneal();
+  } else if (levels_.size() > 1) {
+    price_idle_experts(levels_[1]);
+  }
 }
 
 // A price that is far too high is not felt by any token, so Newton's method brings it down slowly.
@@ -145,11 +155,15 @@ void PriceDescent::refine(const RowSample& rows) {
     extract(rows, std::min(candidates, problem_->experts / 2));
     const bool stayed = descend(rows, false);
     snap_to_grid();
-    if (stayed) return;
+    if (stayed || lost_) return;
   }
 }
 
 bool PriceDescent::descend_on_all(int64_t candidates) {
+  extract(all(), candidates);
+  const bool stayed = descend(all(), true);
+  if (!lost_ || annealed_) return stayed;
+  anneal();
   extract(all(), candidates);
   return descend(all(), true);
 }
@@ -204,6 +218,10 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
                : newton_.measure(cores_[depth_], targets_, prices_, state_.temperature);
     measured_rows_ = count;
     last_temperature_ = state_.temperature;
+    if (i == 0 && is_lost(loads, is_last)) {
+      lost_ = true;
+      return false;
+    }
     if (loads.imbalance < enough || (is_last && is_enough(loads))) return true;
     const bool finer_than_grid = 8 * state_.temperature < static_cast<float>(extractor_.grid());
     if (finer_than_grid || (state_.temperature <= 1 && i > 0)) {

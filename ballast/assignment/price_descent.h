@@ -11,6 +11,7 @@
 #include "ballast/assignment/core_extractor.h"
 #include "ballast/assignment/core_newton.h"
 #include "ballast/assignment/price_start.h"
+#include "ballast/assignment/whole_shares.h"
 
 namespace ballast {
 
@@ -18,6 +19,7 @@ namespace ballast {
 struct ExactWork {
   int64_t rows_read = 0;  // by extractions
   int64_t newton_steps = 0;
+  int64_t whole_passes = 0;  // over all tokens and experts, where no core would do
   int64_t phases = 0;        // of exchanging
   int64_t tokens_moved = 0;  // by exchanges
   bool started_warm = false;
@@ -66,6 +68,10 @@ class PriceDescent {
   void plan_levels();
   bool start_warm(std::span<const double> start_prices);
   void start_cold();
+  void start_from_few();
+  bool is_lost(const SoftLoads& loads, bool is_last) const;
+  void anneal();
+  int64_t annealed_imbalance(const RowSample& rows, float temperature, double& soft);
   bool price_idle_experts(const RowSample& rows);
   void refine(const RowSample& rows);
   void extract(const RowSample& rows, int64_t candidates);
@@ -82,13 +88,17 @@ class PriceDescent {
   CoreExtractor extractor_;
   PriceStart start_;
   CoreNewton newton_;
+  WholeShares whole_;
   std::vector<RowSample> levels_;  // all tokens first, the smallest sample last
   SoftTargets targets_;            // of the level in work
   std::vector<double> shares_;     // [E] of a token
-  std::vector<Units> prices_, before_;
+  std::vector<Units> prices_, before_, best_;
   static constexpr size_t kMostDepth = 6;
   std::array<Core, kMostDepth + 2> cores_;  // each a part of the one before
   size_t depth_ = 0;                        // of the one in work
+  size_t threads_ = 1;
+  bool lost_ = false;            // prices were found to be too far off for any core
+  bool annealed_ = false;        // prices are those of `anneal`, or came from there
   double measured_rows_ = 0;     // of the level at which curvature was last measured; 0: nowhere
   float first_temperature_ = 1;  // that fits the core's reach
   float last_temperature_ = 1;

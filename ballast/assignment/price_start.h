@@ -16,6 +16,8 @@ class PriceStart {
  public:
   void find(const ActiveProblem& problem, const RowSample& rows, double units_per_score,
             std::span<const double> shares, std::vector<Units>& prices);
+  // Of the sample's scores about their expert's mean, in units.
+  float deviation() const { return deviation_; }
 
  private:
   void read(const ActiveProblem& problem, const RowSample& rows, double units_per_score);
