@@ -53,10 +53,12 @@ void PriceDescent::anneal() {
   float temperature = std::max(0.1F * start_.deviation(), lowest);
   int64_t least = std::numeric_limits<int64_t>::max();
   constexpr int kMostPasses = 60;
+  constexpr int64_t kTokensPerExpert = 16;
   for (int i = 0, at_lowest = 0; i < kMostPasses && at_lowest < 3; ++i) {
     double soft = 0;
     // How many tokens there are of each sort must be exact only once sorts are told apart.
-    const bool sample = levels_.size() > 1 && temperature > 0.02F * start_.deviation();
+    const bool sample = temperature > 0.02F * start_.deviation() && levels_.size() > 1 &&
+                        levels_[1].count >= kTokensPerExpert * problem_->experts;
     const RowSample& rows = sample ? levels_[1] : all();
     const int64_t imbalance = annealed_imbalance(rows, temperature, soft);
     if (imbalance < least) {
