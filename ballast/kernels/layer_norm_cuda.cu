@@ -38,7 +38,6 @@ __global__ void __launch_bounds__(kThreads) norm_rows_kernel(Rows rows, Forward<
   const int64_t begin = row * rows.width;
   // A row that is not there has no columns: its threads only take part in what all must.
   const int width = row < rows.rows ? rows.width : 0;
-
   Words x[kPacks], change[kPacks];
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
