@@ -11,6 +11,7 @@ void add_bench(CLI::App& app, Action& chosen) {
   command->require_subcommand(1);
   add_bench_step(*command, chosen);
   add_bench_layer(*command, chosen);
+  add_bench_kernels(*command, chosen);
   add_bench_tokenizer(*command, chosen);
   add_bench_assignment(*command, chosen);
 }

@@ -30,6 +30,7 @@ void add_doctor(CLI::App& app, Action& chosen);
 void add_bench_tokenizer(CLI::App& bench, Action& chosen);
 void add_bench_step(CLI::App& bench, Action& chosen);
 void add_bench_layer(CLI::App& bench, Action& chosen);
+void add_bench_kernels(CLI::App& bench, Action& chosen);
 void add_bench_assignment(CLI::App& bench, Action& chosen);
 
 }  // namespace ballast::cli
