@@ -73,7 +73,7 @@ struct Options {
   std::vector<std::string> experts = {};  // none: dense models
   std::string device = "auto", systems;
   int64_t threads = 0, rounds = 7, steps = 5;
-  bool json = false;
+  bool json = false, plain = false;
   TwinOptions twin = {};
   WorkerOptions workers = {};
 };
@@ -109,6 +109,7 @@ Config config_of(const Options& options, const Size& size) {
     set_knob(config, key, std::to_string(value));
   }
   config.optimizer.weight_decay = 0.01;
+  config.training.graph = !options.plain;
   config.training.steps = (options.rounds + 1) * options.steps;
   check_config(config);
   return config;
@@ -386,6 +387,8 @@ void add_bench_step(CLI::App& bench, Action& chosen) {
       ->type_name("NAMES");
   add_worker_options(*command, options->workers);
   add_twin_options(*command, options->twin);
+  command->add_flag("--plain", options->plain,
+                    "on a GPU, compute steps plainly instead of as a recorded graph");
   command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
   command->callback([options, &chosen] { chosen = [options] { return run_or_launch(*options); }; });
 }

@@ -202,7 +202,7 @@ RowExchange LayerInParts::draw_shuffle(const LayerPass& pass, const TrainingRout
   timers_["shuffle"].begin(pass.tokens.device());
   RowExchange mix = shuffle_way(
       route, 0, {.groups = route.groups, .tokens_of_group = pass.tokens.size(0) / route.groups},
-      pass.tokens.device());
+      {.step = route.step, .device = pass.tokens.device()});
   timers_["shuffle"].end();
   return mix;
 }

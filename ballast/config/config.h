@@ -85,6 +85,7 @@ struct TrainingConfig {
   int64_t threads = 0;             // 0: all cores
   int64_t model_parallel = 1;      // workers that share one model, M; it has workers / M replicas
   bool deterministic = false;      // slower kernels on a GPU that give the same bits each time
+  bool graph = true;               // a GPU's step is recorded once and then replayed
   double max_time = 0;             // seconds; 0: no limit
   int64_t log_every = 10;
   int64_t validate_every = 250;

@@ -153,6 +153,10 @@ void add_training(std::vector<Knob>& list, TrainingConfig& t) {
   section.add("deterministic", &t.deterministic,
               "on a GPU, use kernels that give the same bits on every run");
   section
+      .add("graph", &t.graph,
+           "on a GPU, record a step once and replay it (the same numbers, faster); false: plainly")
+      .operational();
+  section
       .add("max_time", &t.max_time, 0, kMany,
            "stop cleanly after this time (90, 90s, 10m, 2h); 0: no limit")
       .operational()

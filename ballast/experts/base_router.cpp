@@ -86,11 +86,11 @@ Tensor BaseRouter::affinities(const Tensor& tokens) const {
 
 Routes BaseRouter::route(const Tensor& tokens, const Routing& routing) {
   const at::NoGradGuard no_grad;
-  if (routing.training) timer_.begin(tokens.device());
+  if (routing.training) stats_.assigning.begin(tokens.device());
   const Tensor scores = affinities(tokens.detach());  // [T, E]
   Dispatch dispatch =
       routing.training ? route_groups(scores, routing) : route_by_choice(scores, routing);
-  if (routing.training) timer_.end();
+  if (routing.training) stats_.assigning.end();
   return {std::move(dispatch)};
 }
 
@@ -127,12 +127,18 @@ void BaseRouter::observe(const Tensor& scores, const TensorAssignment& result) {
   const Tensor prices = (result.prices - result.prices.mean(1, /*keepdim=*/true)).sum(0);  // [E]
   add_to(stats_.price_sum, prices);
   stats_.groups += scores.size(0);
-  // What a GPU found is read when the next assignment comes, so that nothing waits for it.
-  const auto statuses = scores.is_cpu() ? status_blocks(result.status) : status_.take();
-  if (!scores.is_cpu()) status_.watch(result);
-  assigner_.check(statuses);
-  for (const AssignmentStatus& status : statuses)
-    stats_.relative_gap = std::max(stats_.relative_gap, relative_gap(status));
+  stats_.statuses.push_back(result.status);
+}
+
+double BaseRouter::largest_gap(const RoutingStats& stats) const {
+  double largest = 0;
+  for (const Tensor& bytes : stats.statuses) {
+    const auto statuses = status_blocks(bytes.cpu());
+    assigner_.check(statuses);
+    for (const AssignmentStatus& status : statuses)
+      largest = std::max(largest, relative_gap(status));
+  }
+  return largest;
 }
 
 Dispatch BaseRouter::route_by_choice(const Tensor& affinities, const Routing& routing) {
@@ -164,7 +170,7 @@ const Tensor& BaseRouter::prices_on(at::Device device) {
 
 void BaseRouter::set_prices(const Tensor& prices) {
   prices_ = prices.to(at::kCPU, at::kDouble).contiguous();
-  prices_there_ = Tensor();
+  if (prices_there_.defined()) prices_there_.copy_(upload(prices_, prices_there_.device()));
   has_prices_ = prices_.count_nonzero().item<int64_t>() > 0;
 }
 

@@ -9,7 +9,6 @@
 #include "ballast/kernels/parameter.h"
 #include "ballast/parameters/parameter_table.h"
 #include "ballast/router/assign.h"
-#include "ballast/router/status_watch.h"
 
 namespace ballast {
 
@@ -32,6 +31,7 @@ class BaseRouter : public Router {
   }
   const at::Tensor& prices() const override { return prices_; }
   void set_prices(const at::Tensor& prices) override;
+  double largest_gap(const RoutingStats& stats) const override;
 
  private:
   Parameter own_embeddings() const;                       // [E / workers, D] of the experts here
@@ -48,8 +48,7 @@ class BaseRouter : public Router {
   const Parameter& expert_embeddings_;  // [E, D]
   Communicator& workers_;
   Assigner assigner_;
-  StatusWatch status_;  // of the last assignment on a GPU
-  at::Tensor prices_, prices_there_;
+  at::Tensor prices_, prices_there_;  // one place on a GPU, where a recorded step finds them
   bool has_prices_ = false;
 };
 

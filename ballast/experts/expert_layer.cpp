@@ -69,7 +69,7 @@ std::optional<RowExchange> ExpertLayer::shuffle(const Tensor& tokens,
                            .tokens_of_group = tokens.size(0) * workers_.size() / route.groups,
                            .rank = workers_.rank(),
                            .workers = workers_.size()};
-  return shuffle_way(route, place_, shape, tokens.device());
+  return shuffle_way(route, place_, shape, {routing.inputs, route.step, tokens.device()});
 }
 
 }  // namespace ballast

@@ -22,7 +22,6 @@
 #include "ballast/kernels/gate_logits.h"
 #include "ballast/kernels/layer_norm.h"
 #include "ballast/kernels/spread_rows.h"
-#include "ballast/kernels/upload.h"
 #include "ballast/system/error.h"
 #include "ballast/system/random.h"
 
@@ -85,7 +84,7 @@ Routes GateRouter::route(const Tensor& tokens, const Routing& routing) {
     fail("{} routing is for BASE layers; {} layers route greedily", routing_name(routing.mode),
          config_.router);
   }
-  if (routing.training) timer_.begin(tokens.device());
+  if (routing.training) stats_.assigning.begin(tokens.device());
   const Tensor logits = gate_logits(layer_norm(tokens, norm_, norm_bias_), gate_);  // [T, E]
   Tensor expert = best_experts(logits.detach(), routing);
   Tensor probabilities = at::softmax(logits, 1);
@@ -94,9 +93,9 @@ Routes GateRouter::route(const Tensor& tokens, const Routing& routing) {
   routes.weights = weights_of(probabilities, expert);
   if (routing.training) {
     if (config_.second_expert == "random" && expert.size(0) > 1)
-      expert = draw_second(expert, routes.weights.detach(), *routing.training);
+      expert = draw_second(expert, routes.weights.detach(), routing);
     routes.dispatch = dispatch_groups(expert, *routing.training);
-    timer_.end();
+    stats_.assigning.end();
   } else {
     if (routing.seen)
       routing.seen({layer_, expert[0], logits.detach().to(at::kFloat),
@@ -162,19 +161,24 @@ Tensor GateRouter::add_balance(const Tensor& probabilities, const Tensor& first,
 }
 
 Tensor GateRouter::draw_second(const Tensor& expert, const Tensor& weights,
-                               const TrainingRoute& route) const {
-  const int64_t tokens = expert.size(1);
-  const Tensor host =
-      at::empty({tokens}, at::TensorOptions().dtype(at::kDouble).pinned_memory(!expert.is_cpu()));
-  auto* const drawn = host.mutable_data_ptr<double>();
-  const uint64_t key = random_bits(route.seed, "second expert", route.step, route.micro_step);
-  at::parallel_for(0, tokens, 4096, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {  // by the token's place among those of all workers
-      const auto place = static_cast<uint64_t>(workers_.rank() * tokens + t);
-      drawn[t] = RandomStream(key, "layer", static_cast<uint64_t>(layer_), place).uniform();
-    }
-  });
-  const Tensor is_used = upload(host, weights.device()) < 2 * weights.select(1, 1);
+                               const Routing& routing) const {
+  const TrainingRoute& route = *routing.training;
+  const int64_t tokens = expert.size(1), first = workers_.rank() * tokens;
+  const auto draw = [this, route, tokens, first, on_cpu = expert.is_cpu()](uint64_t step) {
+    const Tensor host =
+        at::empty({tokens}, at::TensorOptions().dtype(at::kDouble).pinned_memory(!on_cpu));
+    auto* const drawn = host.mutable_data_ptr<double>();
+    const uint64_t key = random_bits(route.seed, "second expert", step, route.micro_step);
+    at::parallel_for(0, tokens, 4096, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {  // by the token's place among those of all workers
+        const auto place = static_cast<uint64_t>(first + t);
+        drawn[t] = RandomStream(key, "layer", static_cast<uint64_t>(layer_), place).uniform();
+      }
+    });
+    return host;
+  };
+  const Tensor drawn = take_input({routing.inputs, route.step, weights.device()}, draw);
+  const Tensor is_used = drawn < 2 * weights.select(1, 1);
   return at::stack(
       {expert[0], at::where(is_used, expert[1], at::full_like(expert[1], places_.experts))});
 }

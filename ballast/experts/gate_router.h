@@ -33,6 +33,7 @@ class GateRouter : public Router {
   bool shuffles(const Routing&) const override { return false; }
   const at::Tensor& prices() const override { return no_prices_; }
   void set_prices(const at::Tensor& prices) override;
+  double largest_gap(const RoutingStats&) const override { return 0; }
 
  private:
   // Experts are [K, T] int64, best first.
@@ -43,7 +44,7 @@ class GateRouter : public Router {
                          const TrainingRoute& route);
   // The same experts, some second ones left out: the number of experts stands for none.
   at::Tensor draw_second(const at::Tensor& expert, const at::Tensor& weights,
-                         const TrainingRoute& route) const;
+                         const Routing& routing) const;
   Dispatch dispatch_groups(const at::Tensor& expert, const TrainingRoute& route);
   Dispatch dispatch_unlimited(const at::Tensor& expert) const;
   int64_t local_groups(const TrainingRoute& route) const { return route.groups / workers_.size(); }

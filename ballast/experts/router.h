@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <utility>
+
 #include "ballast/experts/expert_stack.h"
 #include "ballast/experts/routing.h"
 #include "ballast/experts/routing_stats.h"
@@ -37,11 +39,13 @@ class Router {
   virtual const at::Tensor& prices() const = 0;
   virtual void set_prices(const at::Tensor& prices) = 0;
 
-  // What was observed in training since the last call, by this worker.
-  RoutingStats take_stats();
+  // What was observed in training since the last call, by this worker; nothing waits for a GPU.
+  RoutingStats take_stats() { return std::exchange(stats_, RoutingStats()); }
+  // The largest (dual - primal) / max(|primal|, |dual|) of its assignments; waits for the device.
+  // UserError: one of them is not valid.
+  virtual double largest_gap(const RoutingStats& stats) const = 0;
 
  protected:
-  DeviceTimer timer_;
   RoutingStats stats_;
 };
 

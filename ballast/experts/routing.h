@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "ballast/experts/step_inputs.h"
 #include "ballast/experts/step_watch.h"
 #include "ballast/kernels/expert_feed_forward.h"
 
@@ -70,7 +71,8 @@ struct Routing {
   RouteTape* tape = nullptr;                        // used in training alone
   // What backward does with the gradients of the experts' matrices: written, over what is there.
   MatrixGradients gradients = MatrixGradients::kAdded;
-  StepWatch* watch = nullptr;  // told which part of the step goes on; outlives backward
+  StepInputs* inputs = nullptr;  // of the step; null: what the host makes is brought there anew
+  StepWatch* watch = nullptr;    // told which part of the step goes on; outlives backward
 };
 
 }  // namespace ballast

@@ -1,41 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/experts/routing_stats.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 namespace ballast {
-namespace {
-
-c10::Event record_now(at::Device device) {
-  c10::Event event(device.type(), c10::EventFlag::BACKEND_DEFAULT);
-  event.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  return event;
-}
-
-}  // namespace
 
 void DeviceTimer::begin(at::Device device) {
-  device_ = device;
   on_gpu_ = !device.is_cpu();
   begun_ = std::chrono::steady_clock::now();
-  if (on_gpu_) spans_.emplace_back(record_now(device), record_now(device));
+  if (!on_gpu_) return;
+  spans_.push_back({make_gpu_event(), make_gpu_event()});
+  spans_.back().begin->record();
 }
 
 void DeviceTimer::end() {
   if (on_gpu_) {
-    spans_.back().second = record_now(device_);
+    spans_.back().end->record();
   } else {
     seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
   }
 }
 
-double DeviceTimer::take_seconds() {
-  for (auto& [begin, end] : spans_) {
-    end.synchronize();
-    seconds_ += 1e-3 * begin.elapsedTime(end);
+double DeviceTimer::seconds() const {
+  double sum = seconds_;
+  for (const Span& span : spans_) {
+    span.end->synchronize();
+    sum += span.begin->seconds_until(*span.end);
   }
+  return sum;
+}
+
+double DeviceTimer::take_seconds() {
+  const double sum = seconds();
   spans_.clear();
-  return std::exchange(seconds_, 0);
+  seconds_ = 0;
+  return sum;
 }
 
 }  // namespace ballast

@@ -2,28 +2,32 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Event.h>
 
 #include <chrono>
 #include <cstdint>
-#include <utility>
+#include <memory>
 #include <vector>
+
+#include "ballast/kernels/gpu_graph.h"
 
 namespace ballast {
 
 // Time that work takes where it is done: on a GPU between events in its stream, so that measuring
-// makes nobody wait.
+// makes nobody wait, also within a graph: then of its last replay.
 class DeviceTimer {
  public:
   void begin(at::Device device);
   void end();
-  double take_seconds();  // since the last call; on a GPU waits for the last end()
+  double seconds() const;  // of all spans; on a GPU waits for the last end()
+  double take_seconds();   // the same, and forgets them
 
  private:
+  struct Span {
+    std::shared_ptr<GpuEvent> begin, end;
+  };
   std::chrono::steady_clock::time_point begun_;
-  std::vector<std::pair<c10::Event, c10::Event>> spans_;
+  std::vector<Span> spans_;
   bool on_gpu_ = false;
-  at::Device device_ = at::kCPU;
   double seconds_ = 0;
 };
 
@@ -37,9 +41,8 @@ struct RoutingStats {
   at::Tensor dropped;         // [] int64: those of them that found no place
   at::Tensor passed_by;       // [] int64: tokens that have no expert at all
   int64_t tokens = 0, groups = 0;
-  // The largest (dual - primal) / max(|primal|, |dual|) seen; on a GPU it is known one call later.
-  double relative_gap = 0;
-  double assign_seconds = 0;  // affinities and assignment; gates and places
+  std::vector<at::Tensor> statuses;  // of the assignments, as TensorAssignment has them
+  DeviceTimer assigning;             // affinities and assignment; gates and places
 };
 
 // sum += value, which becomes the sum where there is none yet.

@@ -7,7 +7,6 @@
 #include <numeric>
 #include <vector>
 
-#include "ballast/kernels/upload.h"
 #include "ballast/system/random.h"
 
 namespace ballast {
@@ -93,11 +92,8 @@ std::vector<int64_t> arrivals_of_places(const ShuffleShape& shape, const Parts& 
   return arrival_of_place;
 }
 
-struct Permutation {
-  Tensor forward, inverse;
-};
-
-Permutation to_device(const std::vector<int64_t>& order, at::Device device) {
+// [2, N]: a permutation and its inverse.
+Tensor both_ways(const std::vector<int64_t>& order, at::Device device) {
   const auto size = static_cast<int64_t>(order.size());
   const Tensor both =
       at::empty({2, size}, at::TensorOptions().dtype(at::kLong).pinned_memory(device.is_cuda()));
@@ -106,20 +102,23 @@ Permutation to_device(const std::vector<int64_t>& order, at::Device device) {
     data[i] = order[static_cast<size_t>(i)];
     data[size + data[i]] = i;
   }
-  const Tensor there = upload(both, device);
-  return {there.select(0, 0), there.select(0, 1)};
+  return both;
 }
 
 }  // namespace
 
 RowExchange shuffle_way(const TrainingRoute& route, int64_t layer, const ShuffleShape& shape,
-                        at::Device device) {
+                        const InputOf& input) {
   const Parts parts(shape);
   const int64_t local = shape.groups / shape.workers;
   RowExchange way;
-  const auto sent = to_device(rows_of_slots(route, layer, shape, parts), device);
-  way.row_of_slot = sent.forward;
-  way.slot_of_row = sent.inverse;
+  const Tensor sent = take_input(input, [=, device = input.device](uint64_t step) {
+    TrainingRoute of_step = route;
+    of_step.step = step;
+    return both_ways(rows_of_slots(of_step, layer, shape, parts), device);
+  });
+  way.row_of_slot = sent.select(0, 0);
+  way.slot_of_row = sent.select(0, 1);
   for (int64_t worker = 0; worker < shape.workers; ++worker) {
     int64_t send = 0, receive = 0;
     for (int64_t mine = shape.rank * local; mine < (shape.rank + 1) * local; ++mine) {
@@ -132,9 +131,11 @@ RowExchange shuffle_way(const TrainingRoute& route, int64_t layer, const Shuffle
     way.receive.push_back(receive);
   }
   if (shape.workers > 1 && local > 1) {
-    const auto arrived = to_device(arrivals_of_places(shape, parts), device);
-    way.arrival_of_place = arrived.forward;
-    way.place_of_arrival = arrived.inverse;
+    const Tensor arrived = take_input(input, [=, device = input.device](uint64_t) {
+      return both_ways(arrivals_of_places(shape, parts), device);
+    });
+    way.arrival_of_place = arrived.select(0, 0);
+    way.place_of_arrival = arrived.select(0, 1);
   }
   return way;
 }

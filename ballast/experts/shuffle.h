@@ -17,8 +17,9 @@ struct ShuffleShape {
 // The paper's shuffle: the tokens of each group are permuted at random and an equal part of them
 // goes to every group, so that each group becomes a sample of the whole batch. Where G does not
 // divide T/G, parts differ by one token and groups keep their size.
+// Made by the host, as an input of the step.
 // A pure function of (seed, step, micro-step, layer, position): not of the number of workers.
 RowExchange shuffle_way(const TrainingRoute& route, int64_t layer, const ShuffleShape& shape,
-                        at::Device device);
+                        const InputOf& input);
 
 }  // namespace ballast

@@ -53,6 +53,9 @@ ComputePlace choose_place(const PlaceRequest& request) {
     const c10::impl::VirtualGuardImpl gpus(at::kCUDA);
     place.device = gpu_of(request.on_machine, gpus.deviceCount());
     gpus.setDevice(place.device);
+    // Everything goes by one stream, which is not the default one: that cannot be recorded.
+    if (gpus.getStream(place.device) == gpus.getDefaultStream(place.device))
+      gpus.exchangeStream(gpus.getStreamFromGlobalPool(place.device));
   }
   const std::string& precision = request.precision;
   if (precision == "fp64") place.working = place.master = at::kDouble;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/model/step_clock.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <array>
 #include <chrono>
 #include <utility>
@@ -40,21 +38,24 @@ void StepClock::mark(StepPart begins) {
     times_.push_back(now_());
     return;
   }
-  if (index == events_.size())
-    events_.emplace_back(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
-  events_[index].record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+  if (index == events_.size()) events_.push_back(make_gpu_event());
+  events_[index]->record();
 }
 
 double StepClock::between(size_t mark) const {
   if (device_.is_cpu()) return times_[mark + 1] - times_[mark];
-  return 1e-3 * events_[mark].elapsedTime(events_[mark + 1]);
+  return events_[mark]->seconds_until(*events_[mark + 1]);
 }
 
-std::vector<PartSeconds> StepClock::stop() {
+void StepClock::stop() {
   TORCH_CHECK(is_running_, "StepClock: stopped before it was started");
   mark(StepPart::kOther);
   is_running_ = false;
-  if (!device_.is_cpu()) events_[parts_.size() - 1].synchronize();
+}
+
+std::vector<PartSeconds> StepClock::read() const {
+  TORCH_CHECK(!is_running_ && !parts_.empty(), "StepClock: read before it was stopped");
+  if (!device_.is_cpu()) events_[parts_.size() - 1]->synchronize();
   std::array<double, kStepParts> seconds{};
   std::array<bool, kStepParts> was_in{};
   for (size_t i = 0; i + 1 < parts_.size(); ++i) {

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Event.h>
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "ballast/experts/step_watch.h"
+#include "ballast/kernels/gpu_graph.h"
 
 namespace ballast {
 
@@ -28,9 +29,12 @@ class StepClock : public StepWatch {
 
   // A step begins, in the part kOther.
   void start();
-  // It ends: the parts it was in, kOther left out, in their order. Their sum is at most the time
-  // since start(). Waits for the device. REQUIRES: it was started.
-  std::vector<PartSeconds> stop();
+  // It ends. REQUIRES: it was started.
+  void stop();
+  // The parts it was in, kOther left out, in their order. Their sum is at most the time from
+  // start() to stop(). Waits for the device. A step that was recorded as a graph is that of its
+  // last replay.
+  std::vector<PartSeconds> read() const;
 
  private:
   void switched(StepPart part) override;
@@ -43,7 +47,7 @@ class StepClock : public StepWatch {
   // Since start(): when each part began, and the end. Events are kept from step to step.
   std::vector<StepPart> parts_;
   std::vector<double> times_;
-  std::vector<c10::Event> events_;
+  std::vector<std::unique_ptr<GpuEvent>> events_;
 };
 
 }  // namespace ballast

@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/training/optimizer.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
-
-#include <algorithm>
-
-#include "ballast/kernels/adam.h"
-#include "ballast/kernels/upload.h"
 
 namespace ballast {
 
@@ -21,28 +14,28 @@ Tensor Optimizer::gradient_norm(Owner first, Owner last) const {
                                 /*keepdim=*/false, dtype);
 }
 
-void Optimizer::update(int64_t update, double learning_rate, double norm) {
+AdamConstants Optimizer::constants(bool decays) const {
+  return {.beta1 = config_.beta1,
+          .beta2 = config_.beta2,
+          .epsilon = config_.epsilon,
+          .weight_decay = decays ? config_.weight_decay : 0.0,
+          .clear = true};
+}
+
+Tensor Optimizer::numbers(int64_t update, double learning_rate) const {
+  return adam_numbers(constants(true), learning_rate, update);
+}
+
+void Optimizer::update(const Tensor& numbers, const Tensor& scale) {
   const at::NoGradGuard no_grad;
-  // The small constant is PyTorch's, so that both clip alike.
-  const double shorter = config_.clip_norm > 0 ? config_.clip_norm / (norm + 1e-6) : 1.0;
-  const Tensor scale = at::full({}, std::min(shorter, 1.0), table_.master().options());
   for (const ParameterTable::Group& group : table_.groups()) {
     const auto part = [&](const Tensor& flat) {
       return flat.narrow(0, group.begin, group.end - group.begin);
     };
-    const AdamBuffers buffers{part(table_.working()), part(table_.master()),
-                              part(table_.gradient()), part(table_.first_moment()),
-                              part(table_.second_moment())};
-    const AdamConstants constants{.beta1 = config_.beta1,
-                                  .beta2 = config_.beta2,
-                                  .epsilon = config_.epsilon,
-                                  .weight_decay = group.decay ? config_.weight_decay : 0.0};
-    const Tensor numbers =
-        upload(adam_numbers(constants, learning_rate, update), table_.master().device());
-    adam_(buffers, constants, numbers, scale);
+    adam_({part(table_.working()), part(table_.master()), part(table_.gradient()),
+           part(table_.first_moment()), part(table_.second_moment())},
+          constants(group.decay), numbers, scale);
   }
 }
-
-void Optimizer::clear_gradients() { table_.gradient().zero_(); }
 
 }  // namespace ballast

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "ballast/config/config.h"
+#include "ballast/kernels/adam.h"
 #include "ballast/parameters/parameter_table.h"
 
 namespace ballast {
@@ -19,12 +20,15 @@ class Optimizer {
   // on its device.
   at::Tensor gradient_norm(Owner first, Owner last) const;
   at::Tensor gradient_norm(Owner owner) const { return gradient_norm(owner, owner); }
-  // Moves the weights. `update` counts the updates made, from 1; `norm` is what clipping goes by,
-  // the same on all workers.
-  void update(int64_t update, double learning_rate, double norm);
-  void clear_gradients();
+  // What update() wants to know of the step that makes the `update`-th one, from 1: on the host.
+  at::Tensor numbers(int64_t update, double learning_rate) const;
+  // Moves the weights and leaves gradients of zeros. `numbers` and `scale`, by which gradients are
+  // multiplied, are where the weights are; a scale that is not finite moves nothing.
+  void update(const at::Tensor& numbers, const at::Tensor& scale);
 
  private:
+  AdamConstants constants(bool decays) const;
+
   ParameterTable& table_;
   OptimizerConfig config_;
 };

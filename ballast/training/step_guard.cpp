@@ -5,22 +5,27 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "ballast/system/error.h"
 
 namespace ballast {
 
+double StepGuard::limit() const {
+  if (config_.spike_factor <= 0 || recent_norms.size() < kRecentNorms)
+    return std::numeric_limits<double>::infinity();
+  std::vector<double> sorted(recent_norms.begin(), recent_norms.end());
+  std::ranges::nth_element(sorted, sorted.begin() + sorted.size() / 2);
+  return config_.spike_factor * sorted[sorted.size() / 2];
+}
+
 std::string StepGuard::reason_against(double loss, double norm) const {
   if (!std::isfinite(loss)) return fmt::format("the loss is {}", loss);
   if (!std::isfinite(norm)) return fmt::format("the gradient norm is {}", norm);
-  if (config_.spike_factor <= 0 || recent_norms.size() < kRecentNorms) return "";
-  std::vector<double> sorted(recent_norms.begin(), recent_norms.end());
-  std::ranges::nth_element(sorted, sorted.begin() + sorted.size() / 2);
-  const double median = sorted[sorted.size() / 2];
-  if (norm <= config_.spike_factor * median) return "";
+  if (norm <= limit()) return "";
   return fmt::format("the gradient norm {:.3g} is more than {:g} times the recent median {:.3g}",
-                     norm, config_.spike_factor, median);
+                     norm, config_.spike_factor, limit() / config_.spike_factor);
 }
 
 std::string StepGuard::judge(double loss, double norm) {

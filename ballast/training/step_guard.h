@@ -18,6 +18,8 @@ class StepGuard {
 
   explicit StepGuard(const TrainingConfig& config) : config_(config) {}
 
+  // The largest norm that is no spike; infinite: all are fine.
+  double limit() const;
   // The reason to skip this step; empty: it is fine. Counts skipped steps; throws UserError once
   // max_skipped were skipped in a row.
   std::string judge(double loss, double norm);

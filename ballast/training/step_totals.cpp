@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
@@ -19,10 +20,8 @@ constexpr int64_t kMaxima = 3;   // of each layer: gap, seconds of assigning and
 
 // One layer's part of what is summed.
 Tensor counts_of(const RoutingStats& stats, int64_t prices, const at::TensorOptions& doubles) {
-  const Tensor sizes = at::empty({2}, at::kDouble);
-  sizes.mutable_data_ptr<double>()[0] = static_cast<double>(stats.tokens);
-  sizes.mutable_data_ptr<double>()[1] = static_cast<double>(stats.groups);
-  std::vector<Tensor> parts = {sizes.to(doubles.device())};
+  std::vector<Tensor> parts = {at::full({1}, static_cast<double>(stats.tokens), doubles),
+                               at::full({1}, static_cast<double>(stats.groups), doubles)};
   for (const Tensor& sum : {stats.greedy_matches, stats.chosen, stats.dropped, stats.passed_by,
                             stats.balance_sum})  // scalars
     parts.push_back(sum.defined() ? sum.to(at::kDouble).view({1}) : at::zeros({1}, doubles));
@@ -60,9 +59,8 @@ void take_maxima(std::vector<LayerStats>& layers, Communicator& workers) {
 
 }  // namespace
 
-StepTotals sum_over_workers(const WorkerTotals& own, const LanguageModel& model, StepWatch* watch) {
+StepSums sum_over_workers(const WorkerTotals& own, const LanguageModel& model, StepWatch* watch) {
   Communicator& workers = model.workers();
-  StepTotals totals;
   const auto doubles = own.loss_sum.options().dtype(at::kDouble);
   const auto scalar = [](const Tensor& value) { return value.to(at::kDouble).view({1}); };
   const auto counts_if = [](bool counts) { return counts ? 1.0 : 0.0; };
@@ -70,29 +68,39 @@ StepTotals sum_over_workers(const WorkerTotals& own, const LanguageModel& model,
       scalar(own.loss_sum) * counts_if(model.grid().shard() == 0),
       scalar(own.shard_norm).square() * counts_if(model.grid().replica() == 0),
       scalar(own.common_norm) * counts_if(workers.rank() == 0), scalar(own.expert_norm).square()};
+  StepSums result;
   for (const auto& layer : model.expert_layers()) {
-    const RoutingStats stats = layer->router().take_stats();
-    const double exchanging = workers.take_all_to_all_seconds(static_cast<int>(layer->place()));
-    totals.layers.push_back({.place = layer->place(),
-                             .relative_gap = stats.relative_gap,
-                             .assign_seconds = stats.assign_seconds,
-                             .exchange_seconds = exchanging});
-    parts.push_back(counts_of(stats, layer->router().prices().size(0), doubles));
+    result.layers.push_back(layer->router().take_stats());
+    parts.push_back(counts_of(result.layers.back(), layer->router().prices().size(0), doubles));
   }
-  const Tensor sums = at::cat(parts).cpu();
+  result.sums = at::cat(parts);
   const bool is_told = watch != nullptr && workers.size() > 1;
   if (is_told) watch->switch_to(StepPart::kCommunication);
-  workers.all_reduce(sums, Reduction::kSum, {"step totals"});
-  take_maxima(totals.layers, workers);
+  workers.all_reduce(result.sums, Reduction::kSum, {"step totals"});
   if (is_told) watch->switch_to(StepPart::kOptimizer);
+  return result;
+}
+
+StepTotals read_totals(const StepSums& of_step, const LanguageModel& model) {
+  const Tensor norm_and_sums = at::cat({of_step.norm, of_step.sums}).cpu();
+  const Tensor sums = norm_and_sums.narrow(0, 1, of_step.sums.size(0));
   const auto* values = sums.const_data_ptr<double>();
+  StepTotals totals;
   totals.loss_sum = values[0];
   totals.shared_norm = std::hypot(std::sqrt(values[1]), values[2]);
   totals.expert_norm = std::sqrt(values[3]);
+  totals.clipped_by = *norm_and_sums.const_data_ptr<double>();
   int64_t next = kScalars;
-  for (size_t i = 0; i < totals.layers.size(); ++i)
-    next += read_counts(sums, next, model.expert_layers()[i]->router().prices().size(0),
-                        totals.layers[i]);
+  for (size_t i = 0; i < of_step.layers.size(); ++i) {
+    const ExpertLayer& layer = *model.expert_layers()[i];
+    totals.layers.push_back({.place = layer.place(),
+                             .relative_gap = layer.router().largest_gap(of_step.layers[i]),
+                             .assign_seconds = of_step.layers[i].assigning.seconds(),
+                             .exchange_seconds = model.workers().take_all_to_all_seconds(
+                                 static_cast<int>(layer.place()))});
+    next += read_counts(sums, next, layer.router().prices().size(0), totals.layers[i]);
+  }
+  take_maxima(totals.layers, model.workers());
   return totals;
 }
 

@@ -38,12 +38,22 @@ struct StepTotals {
   double loss_sum = 0;
   double shared_norm = 0;  // of all but the experts; replica 0's: rounding may tell them apart
   double expert_norm = 0;  // of all experts
+  double clipped_by = 0;   // the norm that clipping goes by
   std::vector<LayerStats> layers;
 };
 
+// The same where it was computed: all of it stays in place when the step is a recorded graph.
+struct StepSums {
+  at::Tensor sums;  // [N] float64 over all workers: the first four as gradient_scale wants them
+  at::Tensor norm;  // [1] float64: what gradient_scale found
+  std::vector<RoutingStats> layers;  // of this worker
+};
+
 // Sums it up over the model's workers, what shards have alike once, and takes the layers'
-// statistics. All workers get the same bits. Collective; waits for the device.
-StepTotals sum_over_workers(const WorkerTotals& own, const LanguageModel& model,
-                            StepWatch* watch = nullptr);
+// statistics. All workers get the same bits. Collective; nothing waits for a GPU.
+StepSums sum_over_workers(const WorkerTotals& own, const LanguageModel& model,
+                          StepWatch* watch = nullptr);
+// Collective; waits for the device. UserError: an assignment was not valid.
+StepTotals read_totals(const StepSums& sums, const LanguageModel& model);
 
 }  // namespace ballast

@@ -2,13 +2,15 @@
 #include "ballast/training/trainer.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 
-#include "ballast/inference/batch_tensors.h"
+#include "ballast/kernels/gradient_scale.h"
 #include "ballast/training/schedule.h"
 
 namespace ballast {
@@ -18,6 +20,22 @@ using at::Tensor;
 bool is_logged(int64_t step, const TrainingConfig& config) {
   return step % config.log_every == 0 || step == 1 || step == config.steps;
 }
+
+namespace {
+
+// Why a step cannot be one graph; empty: it can.
+std::string why_not_recorded(const Config& config, const ComputePlace& place,
+                             const WorkerGrid& grid) {
+  if (place.device.is_cpu()) return "graphs are for GPUs";
+  if (!config.training.graph) return "training.graph is off";
+  if (grid.everyone().size() > 1) return "there are several workers";
+  const ExpertsConfig& experts = config.experts;
+  if (experts.layers > 0 && !experts.is_base() && experts.training_capacity() == 0)
+    return "experts without a capacity get as many tokens as the step finds";
+  return "";
+}
+
+}  // namespace
 
 Trainer::Trainer(const Config& config, const ComputePlace& place,
                  std::vector<WeightedSource> sources, const WorkerGrid& grid)
@@ -31,6 +49,8 @@ Trainer::Trainer(const Config& config, const ComputePlace& place,
                                     .micro_steps = config.training.micro_steps,
                                     .seed = static_cast<uint64_t>(config.training.seed)}),
       state_(config.training),
+      inputs_(place.device),
+      graphs_(why_not_recorded(config, place, grid)),
       clock_(place.device) {
   table_.allocate({.device = place.device, .working = place.working, .master = place.master});
   table_.initialize(static_cast<uint64_t>(config.training.seed));
@@ -69,7 +89,7 @@ void Trainer::start_reading() {
       count);
 }
 
-Routing Trainer::routing(int64_t micro_step) const {
+Routing Trainer::routing(int64_t micro_step) {
   return {.mode = RoutingMode::kBalanced,
           .training = TrainingRoute{.groups = config_.experts.groups,
                                     .shuffle = config_.experts.shuffle,
@@ -78,7 +98,30 @@ Routing Trainer::routing(int64_t micro_step) const {
                                     .micro_step = static_cast<uint64_t>(micro_step),
                                     .micro_steps = config_.training.micro_steps},
           .tape = tape_,
+          .inputs = &inputs_,
           .watch = watch_};
+}
+
+void Trainer::use_tape(RouteTape* tape) {
+  tape_ = tape;
+  graphs_.give_up("assignments are kept or repeated");
+}
+
+void Trainer::read_batches() {
+  const auto micro_steps = static_cast<size_t>(config_.training.micro_steps);
+  batches_of_step_.resize(micro_steps);
+  inputs_of_step_.resize(micro_steps);
+  for (size_t micro = 0; micro < micro_steps; ++micro) {
+    batches_of_step_[micro] = prefetcher_->next();
+    const BatchTensors read = to_device(batches_of_step_[micro], place_.device);
+    BatchTensors& there = inputs_of_step_[micro];
+    if (place_.device.is_cpu() || !there.inputs.defined()) {
+      there = read;
+    } else {  // where a recorded step finds them
+      there.inputs.copy_(read.inputs);
+      there.targets.copy_(read.targets);
+    }
+  }
 }
 
 Tensor Trainer::add_gradients() {
@@ -87,13 +130,12 @@ Tensor Trainer::add_gradients() {
   const int64_t targets = config_.training.batch * config_.model.context;
   Tensor sum;
   for (int64_t micro = 0; micro < config_.training.micro_steps; ++micro) {
-    const Batch batch = prefetcher_->next();
-    const BatchTensors tensors = to_device(batch, place_.device);
+    const BatchTensors& batch = inputs_of_step_[static_cast<size_t>(micro)];
     const bool is_last = micro + 1 == config_.training.micro_steps;
-    const Tensor hidden = model_.forward(tensors.inputs, routing(micro),
+    const Tensor hidden = model_.forward(batch.inputs, routing(micro),
                                          is_last ? &*reducer_ : nullptr);  // [B * S, D]
     const auto [losses, gradient] =
-        model_.losses_and_gradient(hidden, tensors.targets, 1.0 / static_cast<double>(targets));
+        model_.losses_and_gradient(hidden, batch.targets, 1.0 / static_cast<double>(targets));
     torch::autograd::backward({hidden}, {gradient});
     enter(StepPart::kOther);
     const Tensor part = losses.sum(at::kDouble);
@@ -117,7 +159,7 @@ void Trainer::enter(StepPart part) const {
   if (watch_ != nullptr) watch_->switch_to(part);
 }
 
-StepTotals Trainer::totals_of_step(const Tensor& loss_sum) {
+StepSums Trainer::sum_up(const Tensor& loss_sum) {
   if (workers().size() > 1) enter(StepPart::kCommunication);
   reducer_->finish();
   enter(StepPart::kOptimizer);
@@ -127,17 +169,43 @@ StepTotals Trainer::totals_of_step(const Tensor& loss_sum) {
                           model_, watch_);
 }
 
-void Trainer::update_weights(StepStats& stats, const StepTotals& totals) {
+// What the optimizer wants to know, and the largest norm that is no spike.
+Tensor Trainer::numbers_of_step() const {
+  const double rate = learning_rate_at(state_.step, config_.training.steps, config_.optimizer);
+  return at::cat({optimizer_.numbers(state_.updates + 1, rate),
+                  at::full({1}, state_.guard.limit(), at::kDouble)});
+}
+
+void Trainer::update_weights(StepSums& sums) {
+  const Tensor numbers = inputs_.take([this](uint64_t) { return numbers_of_step(); });
+  const ClipRule rule{.clip_norm = config_.optimizer.clip_norm,
+                      .over_all = config_.optimizer.clip_over == "all"};
+  const auto [scale, norm] =
+      gradient_scale(sums.sums, numbers.narrow(0, 3, 1), rule, place_.master);
+  optimizer_.update(numbers.narrow(0, 0, 3), scale);
+  sums.norm = norm;
+}
+
+StepSums Trainer::compute() {
+  if (watch_ != nullptr) clock_.start();
+  StepSums sums = sum_up(add_gradients());
+  update_weights(sums);
+  if (watch_ != nullptr) clock_.stop();
+  return sums;
+}
+
+// What the device decided, by the same numbers.
+void Trainer::judge(StepStats& stats, const StepTotals& totals) {
+  stats.tokens = config_.training.batch * config_.model.context;
+  stats.loss = totals.loss_sum / static_cast<double>(stats.tokens);
   stats.expert_gradient_norm = totals.expert_norm;
-  stats.gradient_norm = config_.optimizer.clip_over == "all"
-                            ? std::hypot(totals.shared_norm, totals.expert_norm)
-                            : totals.shared_norm;
+  stats.gradient_norm = totals.clipped_by;
   stats.learning_rate = learning_rate_at(state_.step, config_.training.steps, config_.optimizer);
   // An expert's gradient that is not finite stops the step on all workers, not on its own alone.
   stats.skipped = state_.guard.judge(
       stats.loss, std::isfinite(totals.expert_norm) ? stats.gradient_norm : totals.expert_norm);
   if (!stats.skipped.empty()) return;
-  optimizer_.update(++state_.updates, stats.learning_rate, stats.gradient_norm);
+  ++state_.updates;
   average_prices(totals.layers);
 }
 
@@ -146,18 +214,17 @@ StepStats Trainer::step() {
   if (prefetcher_ == nullptr) start_reading();
   for (const auto& layer : model_.expert_layers())  // what validation and samples took is not ours
     workers().take_all_to_all_seconds(static_cast<int>(layer->place()));
-  StepStats stats;
-  watch_ = is_logged(state_.step + 1, config_.training) ? &clock_ : nullptr;
-  if (watch_ != nullptr) clock_.start();
-  enter(StepPart::kOptimizer);
-  optimizer_.clear_gradients();
-  enter(StepPart::kOther);
-  StepTotals totals = totals_of_step(add_gradients());
-  stats.tokens = config_.training.batch * config_.model.context;
-  stats.loss = totals.loss_sum / static_cast<double>(stats.tokens);
-  update_weights(stats, totals);
-  if (watch_ != nullptr) stats.parts = clock_.stop();
+  read_batches();
+  const bool is_clocked = is_logged(state_.step + 1, config_.training);
+  watch_ = is_clocked ? &clock_ : nullptr;
+  const StepSums& sums =
+      graphs_.run(is_clocked ? StepKind::kClocked : StepKind::kUsual,
+                  static_cast<uint64_t>(state_.step), inputs_, [this] { return compute(); });
   watch_ = nullptr;
+  StepTotals totals = read_totals(sums, model_);
+  StepStats stats;
+  judge(stats, totals);
+  if (is_clocked) stats.parts = clock_.read();
   stats.layers = std::move(totals.layers);
   state_.tokens += stats.tokens;
   stats.step = ++state_.step;

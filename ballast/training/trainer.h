@@ -11,12 +11,15 @@
 #include "ballast/batches/prefetcher.h"
 #include "ballast/comm/worker_grid.h"
 #include "ballast/config/config.h"
+#include "ballast/experts/step_inputs.h"
+#include "ballast/inference/batch_tensors.h"
 #include "ballast/model/device.h"
 #include "ballast/model/language_model.h"
 #include "ballast/model/step_clock.h"
 #include "ballast/parameters/parameter_table.h"
 #include "ballast/training/gradient_reducer.h"
 #include "ballast/training/optimizer.h"
+#include "ballast/training/step_graphs.h"
 #include "ballast/training/step_totals.h"
 #include "ballast/training/training_state.h"
 
@@ -59,8 +62,9 @@ class Trainer {
   // One step: the next batch in micro-steps, then the optimizer. The numbers are those of all
   // workers. Throws UserError when too many steps in a row had to be skipped.
   StepStats step();
-  // Repeats or keeps the assignments of the steps to come. Must outlive them.
-  void use_tape(RouteTape* tape) { tape_ = tape; }
+  // Repeats or keeps the assignments of the steps to come, which are computed plainly. Must outlive
+  // them.
+  void use_tape(RouteTape* tape);
 
   const Config& config() const { return config_; }
   const ComputePlace& place() const { return place_; }
@@ -70,13 +74,19 @@ class Trainer {
   const BatchStream& batches() const { return batches_; }
   const WorkerGrid& grid() const { return grid_; }
   Communicator& workers() const { return grid_.everyone(); }
+  // Why steps are computed plainly; empty: as a graph, after the first few.
+  const std::string& why_plain() const { return graphs_.reason(); }
 
  private:
-  at::Tensor add_gradients();  // of the next step's batch; returns the sum of losses here
-  StepTotals totals_of_step(const at::Tensor& loss_sum);
-  void update_weights(StepStats& stats, const StepTotals& totals);
+  void read_batches();         // of the next step
+  StepSums compute();          // the next step, where the weights are: nothing waits for a GPU
+  at::Tensor add_gradients();  // returns the sum of losses here
+  StepSums sum_up(const at::Tensor& loss_sum);
+  void update_weights(StepSums& sums);
+  at::Tensor numbers_of_step() const;
+  void judge(StepStats& stats, const StepTotals& totals);
   void enter(StepPart part) const;
-  Routing routing(int64_t micro_step) const;
+  Routing routing(int64_t micro_step);
   void average_prices(const std::vector<LayerStats>& layers);
   void share_initial_weights();
   void start_reading();  // from the batch of state_.step on
@@ -90,7 +100,11 @@ class Trainer {
   std::optional<GradientReducer> reducer_;
   BatchStream batches_;
   TrainingState state_;
-  std::unique_ptr<Prefetcher> prefetcher_;  // one batch for each micro-step
+  std::unique_ptr<Prefetcher> prefetcher_;    // one batch for each micro-step
+  std::vector<Batch> batches_of_step_;        // one for each micro-step
+  std::vector<BatchTensors> inputs_of_step_;  // the same where the model is
+  StepInputs inputs_;
+  StepGraphs graphs_;
   RouteTape* tape_ = nullptr;
   StepClock clock_;
   StepWatch* watch_ = nullptr;  // the clock while it runs

@@ -22,7 +22,7 @@ std::vector<Rows> shuffled(const TrainingRoute& route, int64_t tokens_of_group, 
                                 .tokens_of_group = tokens_of_group,
                                 .rank = rank,
                                 .workers = workers},
-                               at::kCPU));
+                               {.step = route.step}));
   }
   std::vector<Rows> result;
   for (size_t to = 0; to < ways.size(); ++to) {
@@ -96,7 +96,7 @@ TEST(Shuffle, IsAnotherOneForEveryStepMicroStepLayerAndSeed) {
   other.micro_step = 2;
   seen.insert(joined(shuffled(other, 64, 1)));
   const RowExchange layer = shuffle_way(
-      route, 7, {.groups = 2, .tokens_of_group = 64, .rank = 0, .workers = 1}, at::kCPU);
+      route, 7, {.groups = 2, .tokens_of_group = 64, .rank = 0, .workers = 1}, {.step = route.step});
   const auto* rows = layer.row_of_slot.const_data_ptr<int64_t>();
   seen.insert(Rows(rows, rows + 128));
   EXPECT_EQ(seen.size(), 5U);

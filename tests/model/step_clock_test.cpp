@@ -156,7 +156,8 @@ TEST(StepClock, TakesTheTimeOfEachPart) {
     spend(StepPart::kOther, 8);
     spend(StepPart::kExperts, 0);
     spend(StepPart::kOptimizer, 16);
-    EXPECT_THAT(by_name(clock.stop()),
+    clock.stop();
+    EXPECT_THAT(by_name(clock.read()),
                 ElementsAre(Pair("attention", 5), Pair("experts", 0), Pair("optimizer", 18)));
     now += 1000;
     clock.switch_to(StepPart::kVocabulary);  // between the steps nobody counts
@@ -171,7 +172,8 @@ TEST(StepClock, CountsEveryPartOfAPassOnTheWayThereAndBack) {
   const Pass pass(sparse("switch", "replace", 1));
   clock.start();
   pass.backward(pass.forward(&clock));
-  const auto parts = by_name(clock.stop());
+  clock.stop();
+  const auto parts = by_name(clock.read());
   // V A F A X S X V, then X S X A F A V, and before them one tick of nothing in particular.
   EXPECT_THAT(parts, ElementsAre(Pair("assignment", 2), Pair("attention", 4), Pair("experts", 4),
                                  Pair("feed_forward", 2), Pair("vocabulary", 3)));

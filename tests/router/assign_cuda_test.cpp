@@ -8,7 +8,6 @@
 
 #include "ballast/kernels/cuda_plugin.h"
 #include "ballast/router/assign.h"
-#include "ballast/router/status_watch.h"
 #include "ballast/system/random.h"
 #include "tests/router/cuda_graph.h"
 #include "tests/support/error_of.h"
@@ -259,23 +258,6 @@ TEST_F(AssignCuda, NamesTheScoreThatIsRefusedLater) {
     const auto replaced = lowest.assign(scores.cuda());
     lowest.check(replaced);
     EXPECT_EQ(read_status(replaced)[1].replaced, 3);
-  }
-}
-
-TEST_F(AssignCuda, AWatchedStatusIsOfItsOwnStep) {
-  Assigner assigner({.solver = SolverKind::kAuction});
-  StatusWatch watch;
-  for (int step = 0; step < 5; ++step) {
-    Tensor scores = at::randn({2, 256, 8});
-    if (step == 3) scores[1][9][5] = std::numeric_limits<double>::quiet_NaN();
-    const std::vector<AssignmentStatus> last = watch.take();  // of the step before
-    if (step == 4) {
-      EXPECT_THAT(error_of([&] { assigner.check(last); }), HasSubstr("token 9 for expert 5"));
-    } else {
-      EXPECT_EQ(last.size(), step == 0 ? 0U : 2U);
-      assigner.check(last);
-    }
-    watch.watch(assigner.assign(scores.cuda()));
   }
 }
 

@@ -8,7 +8,6 @@
 
 #include <limits>
 
-#include "ballast/router/status_watch.h"
 #include "tests/support/error_of.h"
 
 namespace ballast {
@@ -209,19 +208,6 @@ TEST_F(Assign, TheSelfCheckStopsOnAnInvalidResult) {
   std::memcpy(result.status.data_ptr<uint8_t>(), &status, sizeof(status));
   EXPECT_THAT(error_of([&] { checking.check(result); }), HasSubstr("load bounds"));
   EXPECT_EQ(error_of([&] { Assigner({}).check(result); }), "no error");
-}
-
-TEST_F(Assign, AWatchedStatusIsTakenOnce) {
-  Assigner assigner({});
-  StatusWatch watch;
-  EXPECT_TRUE(watch.take().empty());
-  const auto result = assigner.assign(at::randn({3, 16, 4}));
-  watch.watch(result);
-  EXPECT_THROW(watch.watch(result), std::logic_error);
-  const std::vector<AssignmentStatus> status = watch.take();
-  ASSERT_EQ(status.size(), 3U);
-  EXPECT_EQ(status[2].primal, read_status(result)[2].primal);
-  EXPECT_TRUE(watch.take().empty());
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +18,7 @@ class StalledGpu {
   explicit StalledGpu(std::chrono::milliseconds patience = std::chrono::seconds(5))
       : patience_(patience) {
     call("cudaDeviceSynchronize");
-    call("cudaLaunchHostFunc", kDefaultStream, &StalledGpu::stand, static_cast<void*>(this));
+    call("cudaLaunchHostFunc", current_stream(), &StalledGpu::stand, static_cast<void*>(this));
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, patience_, [&] { return begun_; })) ADD_FAILURE() << "it goes on";
   }
@@ -39,7 +40,10 @@ class StalledGpu {
   }
 
  private:
-  static constexpr void* kDefaultStream = nullptr;  // libtorch's too
+  static void* current_stream() {
+    const c10::impl::VirtualGuardImpl gpus(at::kCUDA);
+    return gpus.getStream(gpus.getDevice()).native_handle();
+  }
 
   // Called in the stream's turn, on a thread of the driver.
   static void stand(void* gpu) {

@@ -15,6 +15,7 @@
 #include "ballast/training/schedule.h"
 #include "tests/support/lone_worker.h"
 #include "tests/training/counting_runs.h"
+#include "tests/training/plain_update.h"
 
 namespace ballast {
 namespace {
@@ -53,12 +54,11 @@ TEST(Optimizer, OverfitsOneBatch) {
                    targets = at::randint(0, 20, {64}, at::kLong);
   double loss = 0;
   for (int64_t step = 1; step <= 150; ++step) {
-    optimizer.clear_gradients();
     const at::Tensor hidden = model.forward(tokens, {});
     const auto result =
         next_token_losses_and_gradient(hidden, model.token_embedding(), targets, 1.0 / 64);
     torch::autograd::backward({hidden}, {result.gradient});
-    optimizer.update(step, 1e-2, optimizer.gradient_norm(Owner::kShared).item<double>());
+    test::update_weights(optimizer, config.optimizer, step, 1e-2);
     loss = result.losses.mean().item<double>();
   }
   EXPECT_LT(loss, 0.05);
@@ -77,11 +77,11 @@ TEST(Trainer, TheBalanceLossOfGatesDoesNotDependOnMicroSteps) {
     Trainer trainer(config, {.working = at::kDouble, .master = at::kDouble}, random_source(500, 20),
                     test::lone_worker());
     trainer.step();
-    return trainer.table().gradient().clone();
+    return trainer.table().first_moment().clone();  // a tenth of the gradient, clipped
   };
   const at::Tensor together = gradient_in(1, 10), apart = gradient_in(2, 10);
   EXPECT_LE((together - apart).abs().max().item<double>(), 1e-12);
-  EXPECT_GT((together - gradient_in(1, 0)).abs().max().item<double>(), 1e-3) << "it matters";
+  EXPECT_GT((together - gradient_in(1, 0)).abs().max().item<double>(), 1e-4) << "it matters";
 }
 
 TEST(Trainer, Learns) {
@@ -185,7 +185,7 @@ TEST(Trainer, FrozenParametersStayAsTheyAre) {
   config.weight_decay = 0.5;
   Optimizer optimizer(table, config);
   free.gradient.fill_(1);
-  optimizer.update(1, 0.1, optimizer.gradient_norm(Owner::kShared).item<double>());
+  test::update_weights(optimizer, config, 1, 0.1);
   EXPECT_EQ(table.view(table.master(), table.segment("frozen")).sum().item<float>(), 4);
   EXPECT_LT(free.value.sum().item<float>(), 4);
 }

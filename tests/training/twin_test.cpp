@@ -14,6 +14,7 @@
 #include "ballast/training/schedule.h"
 #include "tests/support/config_of.h"
 #include "tests/support/lone_worker.h"
+#include "tests/training/plain_update.h"
 
 namespace ballast {
 namespace {
@@ -74,7 +75,6 @@ TEST(Twin, TwentyStepsGiveThePyTorchTwinsLosses) {
           scramble(static_cast<uint64_t>(1000 + step % 3), static_cast<uint64_t>(i)) %
           static_cast<uint64_t>(config.vocabulary));
     }
-    optimizer.clear_gradients();
     const at::Tensor hidden = model.forward(tokens.narrow(1, 0, config.context), {});
     const at::Tensor targets = tokens.narrow(1, 1, config.context).reshape({-1});
     const auto result = next_token_losses_and_gradient(
@@ -84,8 +84,8 @@ TEST(Twin, TwentyStepsGiveThePyTorchTwinsLosses) {
     EXPECT_NEAR(result.losses.mean().item<double>(),
                 golden["losses"][static_cast<size_t>(step)].get<double>(), 1e-5)
         << "step " << step;
-    optimizer.update(step + 1, learning_rate_at(step, steps, optimizer_config),
-                     optimizer.gradient_norm(Owner::kShared).item<double>());
+    test::update_weights(optimizer, optimizer_config, step + 1,
+                         learning_rate_at(step, steps, optimizer_config));
   }
   EXPECT_LT(golden["losses"].back().get<double>(), golden["losses"].front().get<double>() - 0.5)
       << "the twin must have learned";

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace ballast {
+
+// What the host makes for each step, such as a shuffle, on the device that computes it. On a GPU
+// each input keeps its place, so that a step that was recorded as a graph finds it there. A step
+// takes the same inputs in the same order as every other.
+class StepInputs {
+ public:
+  // An input of a step, counted from 0: a host tensor, of the same size and type for every step.
+  using Make = std::function<at::Tensor(uint64_t step)>;
+
+  explicit StepInputs(at::Device device) : device_(device) {}
+
+  // A step begins that takes its inputs one by one; they are made as they are taken.
+  void begin(uint64_t step);
+  // The inputs of a step, all at once, for a graph that was recorded.
+  void fill(uint64_t step);
+  // A step begins that is recorded: it takes inputs without making them. REQUIRES: fill().
+  void begin_recording();
+
+  at::Tensor take(Make make);
+
+ private:
+  struct Slot {
+    at::Tensor there;
+    Make make;
+  };
+
+  at::Device device_;
+  std::vector<Slot> slots_;
+  uint64_t step_ = 0;
+  size_t next_ = 0;
+  bool recording_ = false;
+};
+
+// An input of a step where there may be no StepInputs (null): then it is brought there by itself.
+struct InputOf {
+  StepInputs* inputs = nullptr;
+  uint64_t step = 0;
+  at::Device device = at::kCPU;
+};
+at::Tensor take_input(const InputOf& of, StepInputs::Make make);
+
+}  // namespace ballast

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <cuda_runtime_api.h>
+
+#include "ballast/kernels/gpu_graph.h"
+
+namespace ballast {
+namespace {
+
+class CudaGraph : public GpuGraph {
+ public:
+  explicit CudaGraph(const CudaGraph* other)
+      : pool_(other != nullptr ? other->pool_ : at::cuda::graph_pool_handle()) {}
+
+  void record(const std::function<void()>& work) override {
+    auto graph = std::make_unique<at::cuda::CUDAGraph>();
+    // Other threads, such as NCCL's watchdog, go on as they please meanwhile.
+    graph->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    try {
+      work();
+    } catch (...) {
+      abandon(*graph);
+      throw;
+    }
+    graph->capture_end();
+    graph_ = std::move(graph);
+  }
+
+  void replay() override {
+    TORCH_CHECK(graph_ != nullptr, "GpuGraph: replayed before it was recorded");
+    graph_->replay();
+  }
+
+ private:
+  // What was recorded is thrown away, so that the stream is of use again.
+  static void abandon(at::cuda::CUDAGraph& graph) noexcept {
+    try {
+      graph.capture_end();
+    } catch (...) {  // it says again that the recording failed
+    }
+    cudaGetLastError();
+  }
+
+  at::cuda::MempoolId_t pool_;
+  std::unique_ptr<at::cuda::CUDAGraph> graph_;
+};
+
+class CudaEvent : public GpuEvent {
+ public:
+  CudaEvent() { C10_CUDA_CHECK(cudaEventCreate(&event_)); }
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  void record() override {
+    const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    C10_CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
+    // External: an event of the graph's replays, not of its recording.
+    const bool recording = status == cudaStreamCaptureStatusActive;
+    C10_CUDA_CHECK(cudaEventRecordWithFlags(
+        event_, stream, recording ? cudaEventRecordExternal : cudaEventRecordDefault));
+  }
+
+  void synchronize() const override { C10_CUDA_CHECK(cudaEventSynchronize(event_)); }
+
+  double seconds_until(const GpuEvent& later) const override {
+    float milliseconds = 0;
+    C10_CUDA_CHECK(
+        cudaEventElapsedTime(&milliseconds, event_, dynamic_cast<const CudaEvent&>(later).event_));
+    return 1e-3 * milliseconds;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace
+}  // namespace ballast
+
+void ballast_make_gpu_graph(const ballast::GpuGraph* shares_memory_with,
+                            std::unique_ptr<ballast::GpuGraph>& graph) {
+  graph = std::make_unique<ballast::CudaGraph>(
+      dynamic_cast<const ballast::CudaGraph*>(shares_memory_with));
+}
+
+void ballast_make_gpu_event(std::unique_ptr<ballast::GpuEvent>& event) {
+  event = std::make_unique<ballast::CudaEvent>();
+}
+
+void ballast_gpu_memory(at::Device device, ballast::GpuMemory& memory) {
+  using c10::CachingAllocator::StatType;
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+  const auto all = static_cast<size_t>(StatType::AGGREGATE);
+  memory.peak_bytes = stats.allocated_bytes.at(all).peak;
+  memory.kept_bytes = stats.reserved_bytes.at(all).peak;
+}
+
+void ballast_release_cached_gpu_memory() { c10::cuda::CUDACachingAllocator::emptyCache(); }

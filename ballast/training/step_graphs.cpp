@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/training/step_graphs.h"
+
+#include <exception>
+#include <utility>
+
+#include "ballast/system/log.h"
+
+namespace ballast {
+namespace {
+
+// Libraries choose their algorithms and allocate what they keep in the first steps.
+constexpr int64_t kPlainSteps = 3;
+
+}  // namespace
+
+const StepSums& StepGraphs::run(StepKind kind, uint64_t step, StepInputs& inputs,
+                                const std::function<StepSums()>& compute) {
+  if (!reason_.empty() || plain_steps_ < kPlainSteps) return run_plainly(step, inputs, compute);
+  Recorded& recorded = recorded_.at(static_cast<size_t>(kind));
+  inputs.fill(step);
+  if (recorded.graph == nullptr && !record(recorded, inputs, compute))
+    return run_plainly(step, inputs, compute);
+  recorded.graph->replay();
+  return recorded.sums;
+}
+
+const StepSums& StepGraphs::run_plainly(uint64_t step, StepInputs& inputs,
+                                        const std::function<StepSums()>& compute) {
+  ++plain_steps_;
+  inputs.begin(step);
+  plain_ = compute();
+  return plain_;
+}
+
+bool StepGraphs::record(Recorded& recorded, StepInputs& inputs,
+                        const std::function<StepSums()>& compute) {
+  plain_ = {};
+  release_cached_gpu_memory();  // the graph has memory of its own
+  const GpuGraph* other = nullptr;
+  for (const Recorded& one : recorded_) {
+    if (one.graph != nullptr) other = one.graph.get();
+  }
+  auto graph = make_gpu_graph(other);
+  inputs.begin_recording();
+  try {
+    graph->record([&] { recorded.sums = compute(); });
+  } catch (const std::exception& error) {
+    reason_ = error.what();
+    log_warning("a step cannot be recorded as a graph, and is computed plainly: {}", reason_);
+    return false;
+  }
+  recorded.graph = std::move(graph);
+  return true;
+}
+
+}  // namespace ballast

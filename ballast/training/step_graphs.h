@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ballast/experts/step_inputs.h"
+#include "ballast/kernels/gpu_graph.h"
+#include "ballast/training/step_totals.h"
+
+namespace ballast {
+
+enum class StepKind { kUsual, kClocked };  // clocked: the time of its parts is taken
+
+// Has steps computed: the first few plainly, the others, on a GPU, as a graph that was recorded of
+// one of them. The numbers are the same. Steps of a kind queue the same work, on the same memory.
+class StepGraphs {
+ public:
+  // `reason`: why steps are not to be recorded; empty: they are.
+  explicit StepGraphs(std::string reason) : reason_(std::move(reason)) {}
+
+  // What compute() leaves, of the step counted from 0; it is overwritten by the next run(). Nothing
+  // waits for the GPU. A step that turns out not to be recordable is computed plainly, and so are
+  // all after it.
+  const StepSums& run(StepKind kind, uint64_t step, StepInputs& inputs,
+                      const std::function<StepSums()>& compute);
+
+  // Why steps are computed plainly; empty: they are recorded, or will be.
+  const std::string& reason() const { return reason_; }
+  void give_up(std::string reason) { reason_ = std::move(reason); }
+
+ private:
+  struct Recorded {
+    std::unique_ptr<GpuGraph> graph;
+    StepSums sums;
+  };
+
+  const StepSums& run_plainly(uint64_t step, StepInputs& inputs,
+                              const std::function<StepSums()>& compute);
+  bool record(Recorded& recorded, StepInputs& inputs, const std::function<StepSums()>& compute);
+
+  std::string reason_;
+  int64_t plain_steps_ = 0;
+  StepSums plain_;
+  std::array<Recorded, 2> recorded_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include <limits>
+
+#include "ballast/kernels/gradient_scale.h"
+#include "ballast/training/optimizer.h"
+
+namespace ballast::test {
+
+// An update of a model without experts on the CPU, clipped by the norm of all its gradients.
+inline void update_weights(Optimizer& optimizer, const OptimizerConfig& config, int64_t update,
+                           double learning_rate) {
+  const at::Tensor sums = at::zeros({4}, at::kDouble);
+  sums[2] = optimizer.gradient_norm(Owner::kShared);
+  const at::Tensor no_limit = at::full({1}, std::numeric_limits<double>::infinity(), at::kDouble);
+  optimizer.update(
+      optimizer.numbers(update, learning_rate),
+      gradient_scale(sums, no_limit, {.clip_norm = config.clip_norm}, at::kFloat).scale);
+}
+
+}  // namespace ballast::test
