@@ -56,7 +56,7 @@ class Assigner {
   // Waits for the device and reads the status of a result. UserError: a score that was refused,
   // with its token and expert; no assignment without a forbidden pair; with self_check, not valid.
   void check(const TensorAssignment& result) const;
-  // The same for status blocks that are on the host already (StatusWatch).
+  // The same for status blocks that are on the host already.
   void check(std::span<const AssignmentStatus> status) const;
 
  private:
