@@ -225,7 +225,7 @@ __device__ inline void write_status(Block& b, const Team& team, bool solved, con
     status.token = static_cast<int>(~head.first_bad / b.experts);
     status.expert = static_cast<int>(~head.first_bad % b.experts);
   }
-  status.valid = !bad && b.infeasible == 0;
+  status.valid = !bad && b.infeasible == 0 && isfinite(primal);  // -inf: a forbidden pair
   status.replaced = rule == NonFinite::kLowest ? static_cast<int64_t>(head.replaced) : 0;
   status.primal = primal;
   status.gap = slack;
