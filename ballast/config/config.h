@@ -86,6 +86,7 @@ struct TrainingConfig {
   int64_t model_parallel = 1;      // workers that share one model, M; it has workers / M replicas
   bool deterministic = false;      // slower kernels on a GPU that give the same bits each time
   bool graph = true;               // a GPU's step is recorded once and then replayed
+  std::string recompute = "none";  // blocks: a block keeps its inputs, the rest is computed again
   double max_time = 0;             // seconds; 0: no limit
   int64_t log_every = 10;
   int64_t validate_every = 250;

@@ -157,6 +157,11 @@ void add_training(std::vector<Knob>& list, TrainingConfig& t) {
            "on a GPU, record a step once and replay it (the same numbers, faster); false: plainly")
       .operational();
   section
+      .add("recompute", &t.recompute, {"none", "blocks"},
+           "blocks: attention and feed-forward keep only what enters their block and are computed "
+           "again on the way back (the same numbers; less memory, more time)")
+      .operational();
+  section
       .add("max_time", &t.max_time, 0, kMany,
            "stop cleanly after this time (90, 90s, 10m, 2h); 0: no limit")
       .operational()

@@ -8,10 +8,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "ballast/comm/collectives.h"
-#include "ballast/kernels/layer_norm.h"
 #include "ballast/model/initialization.h"
 #include "ballast/model/shard_layers.h"
 
@@ -20,29 +18,6 @@ namespace ballast {
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
-
-void ResidualStream::add(const Tensor& change) {
-  x_ = value();
-  change_ = change;
-}
-
-const Tensor& ResidualStream::value() {
-  if (change_.defined()) x_ = x_ + std::exchange(change_, {});
-  return x_;
-}
-
-Tensor ResidualStream::normed(const Parameter& weight, const Parameter& bias) {
-  if (!change_.defined()) return layer_norm(x_, weight, bias);
-  const auto [sum, normed] = add_layer_norm(x_, std::exchange(change_, {}), weight, bias);
-  x_ = sum;
-  return normed;
-}
-
-void ResidualStream::pass(const std::function<Tensor(const Tensor&)>& mark) {
-  // All earlier work waits for the gradient by the change, which comes together with that by x.
-  Tensor& last = change_.defined() ? change_ : x_;
-  last = mark(last);
-}
 
 Norm::Norm(int64_t width, const std::string& name, ParameterTable& table)
     : weight(table.declare(vector(name + ".weight", width, Initialization::one()))),
@@ -86,6 +61,15 @@ Block::Block(const ModelConfig& config, int64_t number, FeedForwardKind kind, Pa
   if (kind == FeedForwardKind::kDense) feed_forward.emplace(config, number, table, shards);
 }
 
+void Block::forward(ResidualStream& x, int64_t rows, StepWatch* watch) const {
+  // Once more on the way back the watch was told of what follows.
+  if (watch != nullptr) watch->switch_to(StepPart::kAttention);
+  x.add(attention.forward(attention_norm(x), rows, watch));
+  if (!feed_forward) return;
+  x.pass([&](const Tensor& given) { return pass_into(StepPart::kFeedForward, given, watch); });
+  x.add(feed_forward->forward(x, watch));
+}
+
 namespace {
 
 // Hands x on, and on the way back tells that everything after it is done.
@@ -107,6 +91,7 @@ struct ProgressMark : torch::autograd::Function<ProgressMark> {
 
 LanguageModel::LanguageModel(const Config& config, ParameterTable& table, const WorkerGrid& grid)
     : config_(config.model),
+      recomputes_blocks_(config.training.recompute == "blocks"),
       grid_(grid),
       vocabulary_(config_, table, grid_.shards()),
       position_embedding_(
@@ -180,11 +165,10 @@ Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
     if (progress != nullptr)
       x.pass([&](const Tensor& given) { return ProgressMark::apply(given, progress, i); });
     enter(StepPart::kAttention);
-    x.add(block.attention.forward(block.attention_norm(x), rows, watch));
-    if (block.feed_forward) {
-      enter(StepPart::kFeedForward);
-      x.add(block.feed_forward->forward(x, watch));
-    }
+    const auto through_block = [&block, rows, watch](ResidualStream& stream) {
+      block.forward(stream, rows, watch);
+    };
+    recomputes_blocks_ ? x.pass_recomputed(through_block) : through_block(x);
     expert_layers_after(i + 1, x, routing);
   }
   enter(StepPart::kVocabulary);

@@ -3,10 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
 #include <memory>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "ballast/comm/worker_grid.h"
@@ -16,27 +14,11 @@
 #include "ballast/kernels/parameter.h"
 #include "ballast/model/attention.h"
 #include "ballast/model/key_value_cache.h"
+#include "ballast/model/residual_stream.h"
 #include "ballast/model/vocabulary.h"
 #include "ballast/parameters/parameter_table.h"
 
 namespace ballast {
-
-// The residual stream x [T, D]. The last change to it may be yet to be added: the norm that follows
-// does both in one pass.
-class ResidualStream {
- public:
-  explicit ResidualStream(at::Tensor x) : x_(std::move(x)) {}
-
-  void add(const at::Tensor& change);                                 // x = x + change
-  const at::Tensor& value();                                          // x
-  at::Tensor normed(const Parameter& weight, const Parameter& bias);  // layer_norm(x)
-  // x = mark(x), where mark hands on what it is given. On the way back it is reached after all that
-  // follows and before all that came earlier.
-  void pass(const std::function<at::Tensor(const at::Tensor&)>& mark);
-
- private:
-  at::Tensor x_, change_;  // change_ undefined: nothing is to be added
-};
 
 // One LayerNorm's weight and bias.
 struct Norm {
@@ -68,6 +50,10 @@ enum class FeedForwardKind { kDense, kExperts };
 struct Block {
   Block(const ModelConfig& config, int64_t number, FeedForwardKind kind, ParameterTable& table,
         Communicator& shards);
+  // Of sequences in `rows`; the layer of experts is not in it. REQUIRES: the watch, if any, has
+  // been told of the attention.
+  void forward(ResidualStream& x, int64_t rows, StepWatch* watch) const;
+
   Norm attention_norm;
   Attention attention;
   std::optional<FeedForward> feed_forward;  // none: the layer of experts after this block
@@ -94,6 +80,8 @@ class LanguageModel {
   // The replica's tokens [B, S'] int64, S' <= context -> the last representations [B * S', D],
   // alike on its shards. Collective where there are experts, or else among the shards; also
   // backward. routing.watch is told of all parts from the embedding to the output norm and back.
+  // With training.recompute blocks are computed again on the way back, their sums over the shards
+  // too; layers of experts are not.
   at::Tensor forward(const at::Tensor& tokens, const Routing& routing,
                      BackwardProgress* progress = nullptr) const;
   // The same for new tokens [B, N] that follow what the cache holds.
@@ -128,6 +116,7 @@ class LanguageModel {
   at::Tensor through(ExpertLayer& layer, const at::Tensor& x, const Routing& routing) const;
 
   ModelConfig config_;
+  const bool recomputes_blocks_;
   const WorkerGrid grid_;
   Vocabulary vocabulary_;
   const Parameter& position_embedding_;

@@ -106,6 +106,14 @@ TEST(ModelParallel, LearnsAsOnOneWorkerInMicroSteps) {
   expect_same_run(config);
 }
 
+// Sums over the shards are made once more on the way back, by all in the same order.
+TEST(ModelParallel, LearnsAsOnOneWorkerWithBlocksComputedAgain) {
+  for (Config config : {dense_config(), config_with("base")}) {
+    config.training.recompute = "blocks";
+    expect_same_run(config);
+  }
+}
+
 // Parts of each matrix on each worker, and of nothing twice.
 TEST(ModelParallel, DividesTheMatricesOfBlocksAndTheVocabulary) {
   for (const WorkerGrid& grid : test::divisions()) {
