@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
+#include "cli/at_least.h"
 #include "cli/commands.h"
 #include "cli/expert_table.h"
 #include "cli/knob_options.h"
@@ -48,9 +50,9 @@ Examples
 
 JSON keys (--json): run, checkpoint, finished, step, tokens, seconds, parameters, skipped, loss,
   valid_loss, valid_perplexity, valid_tokens, greedy_perplexity, priced_perplexity (of BASE models),
-  floor_per_token, floor_per_byte (nats), sample, report (its page); null where there is none.
+  floor_per_token, floor_per_byte (nats), predicted_memory, peak_memory (bytes), sample, report (its page); null where there is none.
 The run directory: config.toml, run.json, metrics.jsonl, samples.txt, validation.json, tensorboard/,
-  checkpoints/, tokenizer/, report/. docs/file_formats.md describes each.
+  checkpoints/, tokenizer/, report/, profile.json. docs/file_formats.md describes each.
 )";
 
 struct Options {
@@ -58,6 +60,7 @@ struct Options {
   std::string run, resume = "never", max_time, initial_weights;
   WorkerOptions workers;
   std::vector<std::string> data;
+  int64_t profile = 0;
   bool print_config = false, json = false, report = false;
 };
 
@@ -96,6 +99,7 @@ TrainRequest to_request(const Options& options) {
   request.initial_weights = options.initial_weights;
   request.run = options.run;
   request.command_line = command_line();
+  request.profiled_steps = options.profile;
   return request;
 }
 
@@ -141,6 +145,8 @@ void print_json(const TrainSummary& s, const std::filesystem::path& page) {
   }
   out["floor_per_token"] = optional(s.floor_per_token);
   out["floor_per_byte"] = optional(s.floor_per_byte);
+  out["predicted_memory"] = s.predicted_memory;
+  out["peak_memory"] = optional(s.peak_memory);
   out["sample"] = s.sample;
   out["report"] = page.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(page.string());
   fmt::print("{}\n", out.dump(2));
@@ -168,6 +174,9 @@ void print_summary(const TrainSummary& s, const std::filesystem::path& page) {
         s.floor_per_byte.value_or(0) / std::log(2.0));
   }
   if (s.skipped > 0) fmt::print("  skipped steps          {}\n", s.skipped);
+  if (s.peak_memory)
+    fmt::print("  peak memory            {} ({} predicted)\n", format_bytes(*s.peak_memory),
+               format_bytes(s.predicted_memory));
   fmt::print("  run directory          {}\n  newest checkpoint      {}\n", s.run.string(),
              s.checkpoint.string());
   if (!page.empty()) fmt::print("  report                 {}\n", page.string());
@@ -194,6 +203,8 @@ int run(const Options& options) {
     fmt::print("{}", to_toml(resolve_config(request)));
     return 0;
   }
+  // libtorch's profiler takes a machine without a GPU for an error.
+  if (options.profile > 0) ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   if (request.run.empty()) request.run = unused_run_directory(options.config);
   if (must_launch(options.workers)) {
     resolve_config(request);  // what is wrong with it is said once, before workers start
@@ -242,6 +253,12 @@ void add_train(CLI::App& app, Action& chosen) {
   command->add_flag(
       "--report", options->report,
       "at the end, also of a part, write a page with figures, as `ballast report` does");
+  command
+      ->add_option("--profile", options->profile,
+                   "write a trace of N steps, after three others, to profile.json in the run "
+                   "directory, for ui.perfetto.dev or chrome://tracing (docs/profiling.md)")
+      ->type_name("N")
+      ->check(at_least(1));
   command->add_flag("--print-config", options->print_config,
                     "print the resolved configuration as TOML and stop");
   command->add_flag("--json", options->json, "print the result as one JSON object on stdout");

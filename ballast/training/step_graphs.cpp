@@ -16,7 +16,8 @@ constexpr int64_t kPlainSteps = 3;
 
 const StepSums& StepGraphs::run(StepKind kind, uint64_t step, StepInputs& inputs,
                                 const std::function<StepSums()>& compute) {
-  if (!reason_.empty() || plain_steps_ < kPlainSteps) return run_plainly(step, inputs, compute);
+  if (!reason_.empty() || kind == StepKind::kWatched || plain_steps_ < kPlainSteps)
+    return run_plainly(step, inputs, compute);
   Recorded& recorded = recorded_.at(static_cast<size_t>(kind));
   inputs.fill(step);
   if (recorded.graph == nullptr && !record(recorded, inputs, compute))

@@ -13,7 +13,11 @@
 
 namespace ballast {
 
-enum class StepKind { kUsual, kClocked };  // clocked: the time of its parts is taken
+enum class StepKind {
+  kUsual,
+  kClocked,  // the time of its parts is taken
+  kWatched,  // somebody on the host is told of its parts: computed plainly
+};
 
 // Has steps computed: the first few plainly, the others, on a GPU, as a graph that was recorded of
 // one of them. The numbers are the same. Steps of a kind queue the same work, on the same memory.

@@ -17,6 +17,7 @@
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "ballast/system/version.h"
+#include "ballast/training/run_memory.h"
 #include "ballast/training/training_data.h"
 #include "ballast/training/training_run.h"
 
@@ -60,6 +61,9 @@ void announce(const Config& config, const std::filesystem::path& run, const Trai
            workers > 1 ? fmt::format(", by {} workers over {}{}", workers, world.transport(),
                                      shards > 1 ? fmt::format(", model parallel x{}", shards) : "")
                        : "");
+  log_info("memory: about {} predicted{}",
+           memory_in_words(predict_memory(config, trainer.place(), workers)),
+           workers > 1 ? ", of a worker" : "");
   log_info("run directory: {}", run.string());
 }
 
@@ -184,7 +188,7 @@ TrainSummary start_new(const TrainRequest& request, World& world) {
     throw;
   }
   announce(config, request.run, training->trainer(), world);
-  return training->go();
+  return training->go(request.profiled_steps);
 }
 
 // What the request wants must be what the run was started with, but for how it is watched and kept.
@@ -265,7 +269,7 @@ TrainSummary resume_run(const TrainRequest& request, World& world) {
     run->record_start(run_start(request, training.trainer().state().step));
   }
   announce(config, request.run, training.trainer(), world);
-  return training.go();
+  return training.go(request.profiled_steps);
 }
 
 }  // namespace

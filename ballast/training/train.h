@@ -27,6 +27,7 @@ struct TrainRequest {
   Resume resume = Resume::kNever;
   std::filesystem::path initial_weights;  // a checkpoint or run a new run starts from; empty: none
   std::vector<std::string> command_line;
+  int64_t profiled_steps = 0;  // that worker 0 writes a trace of (docs/profiling.md)
 };
 
 // The configuration a request asks for, checked. model.vocabulary may still be 0.
@@ -37,8 +38,10 @@ struct TrainSummary {
   int64_t step = 0, tokens = 0, skipped = 0, parameters = 0;
   int workers = 1;
   double seconds = 0;
-  std::optional<double> loss;  // of the last step; none was made: nothing
-  bool finished = false;       // false: stopped early by a signal or max_time
+  std::optional<double> loss;         // of the last step; none was made: nothing
+  double predicted_memory = 0;        // bytes of a worker
+  std::optional<double> peak_memory;  // of this worker's; no step was made: nothing
+  bool finished = false;              // false: stopped early by a signal or max_time
   std::optional<Validation> validation;
   std::vector<std::string> layers;  // of experts, by name: "BASE layer 6"
   std::optional<double> floor_per_token, floor_per_byte;
@@ -46,8 +49,9 @@ struct TrainSummary {
 };
 
 // Trains to the end, or until a signal or max_time asks it to stop; saves either way. Every worker
-// of the world calls it with the same request and gets the same summary. Throws UserError before
-// anything is written if the request does not fit the run directory, the data or the workers.
+// of the world calls it with the same request and gets the same summary but for its memory. Throws
+// UserError before anything is written if the request does not fit the run directory, the data or
+// the workers.
 TrainSummary train(const TrainRequest& request, World& world);
 
 }  // namespace ballast

@@ -187,10 +187,11 @@ void Trainer::update_weights(StepSums& sums) {
 }
 
 StepSums Trainer::compute() {
-  if (watch_ != nullptr) clock_.start();
+  const bool is_clocked = watch_ == &clock_;
+  if (is_clocked) clock_.start();
   StepSums sums = sum_up(add_gradients());
   update_weights(sums);
-  if (watch_ != nullptr) clock_.stop();
+  if (is_clocked) clock_.stop();
   return sums;
 }
 
@@ -209,17 +210,19 @@ void Trainer::judge(StepStats& stats, const StepTotals& totals) {
   average_prices(totals.layers);
 }
 
-StepStats Trainer::step() {
+StepStats Trainer::step(StepWatch* watch) {
   const auto begin = std::chrono::steady_clock::now();
   if (prefetcher_ == nullptr) start_reading();
   for (const auto& layer : model_.expert_layers())  // what validation and samples took is not ours
     workers().take_all_to_all_seconds(static_cast<int>(layer->place()));
   read_batches();
-  const bool is_clocked = is_logged(state_.step + 1, config_.training);
-  watch_ = is_clocked ? &clock_ : nullptr;
+  const bool is_clocked = watch == nullptr && is_logged(state_.step + 1, config_.training);
+  watch_ = is_clocked ? &clock_ : watch;
+  const StepKind kind = watch != nullptr ? StepKind::kWatched
+                        : is_clocked     ? StepKind::kClocked
+                                         : StepKind::kUsual;
   const StepSums& sums =
-      graphs_.run(is_clocked ? StepKind::kClocked : StepKind::kUsual,
-                  static_cast<uint64_t>(state_.step), inputs_, [this] { return compute(); });
+      graphs_.run(kind, static_cast<uint64_t>(state_.step), inputs_, [this] { return compute(); });
   watch_ = nullptr;
   StepTotals totals = read_totals(sums, model_);
   StepStats stats;

@@ -35,8 +35,8 @@ struct StepStats {
   int64_t tokens = 0;              // of this step
   std::string skipped;             // why the weights were not moved; empty: they were
   std::vector<LayerStats> layers;  // layers of experts, in their order
-  // Where this worker's time went, of a step that is logged; of others nothing. What is left of
-  // `seconds` is data and the host's own work.
+  // Where this worker's time went, of a step that is logged and that nobody watches; of others
+  // nothing. What is left of `seconds` is data and the host's own work.
   std::vector<PartSeconds> parts = {};
 };
 
@@ -60,8 +60,9 @@ class Trainer {
   // Takes the weights a checkpoint has, and leaves fresh what it lacks. See initialize_from.
   InitializedFrom initialize_from(const Checkpoint& checkpoint);
   // One step: the next batch in micro-steps, then the optimizer. The numbers are those of all
-  // workers. Throws UserError when too many steps in a row had to be skipped.
-  StepStats step();
+  // workers. Throws UserError when too many steps in a row had to be skipped. `watch` is told of
+  // its parts in place of the clock, and the step is computed plainly; the numbers are the same.
+  StepStats step(StepWatch* watch = nullptr);
   // Repeats or keeps the assignments of the steps to come, which are computed plainly. Must outlive
   // them.
   void use_tape(RouteTape* tape);
@@ -107,7 +108,7 @@ class Trainer {
   StepGraphs graphs_;
   RouteTape* tape_ = nullptr;
   StepClock clock_;
-  StepWatch* watch_ = nullptr;  // the clock while it runs
+  StepWatch* watch_ = nullptr;  // of the step under way: the clock, or who was given
 };
 
 }  // namespace ballast

@@ -2,19 +2,16 @@
 #include "ballast/training/training_run.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "ballast/comm/agreement.h"
 #include "ballast/config/system_words.h"
 #include "ballast/inference/any_worker.h"
 #include "ballast/inference/generate.h"
-#include "ballast/kernels/cuda_driver.h"
 #include "ballast/model/model_size.h"
-#include "ballast/report/hardware.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
-#include "ballast/system/progress.h"
 #include "ballast/system/utf8.h"
+#include "ballast/training/step_profile.h"
 
 namespace ballast {
 namespace {
@@ -22,35 +19,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
-
-// Bytes a worker can have; nothing: not known.
-std::optional<double> memory_for(const ComputePlace& place, const PlaceOnMachine& worker) {
-  if (place.device.is_cpu()) {
-    const nlohmann::json memory = describe_hardware().at("memory_bytes");
-    if (memory.is_null()) return std::nullopt;
-    return memory.get<double>() / worker.workers;
-  }
-  const std::vector<CudaDevice> devices = query_cuda_driver().devices;
-  const auto index = static_cast<size_t>(place.device.index());
-  if (index >= devices.size()) return std::nullopt;
-  return static_cast<double>(devices[index].memory_bytes);
-}
-
-// Weights, gradients and moments must fit, before they are asked for.
-void check_memory(const Config& config, const ComputePlace& place, const World& world,
-                  int64_t workers) {
-  const ParameterBytes each =
-      bytes_of_parameter(static_cast<int64_t>(c10::elementSize(place.working)),
-                         static_cast<int64_t>(c10::elementSize(place.master)));
-  const auto needed = static_cast<double>(each.total() * parameters_of_worker(config, workers));
-  const std::optional<double> there = memory_for(place, world.place());
-  if (!there || needed <= *there) return;
-  fail(
-      "the model does not fit: weights, gradients and moments of a worker take {}, of {} that it "
-      "has; more workers, or a smaller model (--scale of a preset), would do; `ballast params` "
-      "tells",
-      format_bytes(needed), format_bytes(*there));
-}
 
 ComputePlace place_of(const Config& config, World& world) {
   ComputePlace place;
@@ -61,7 +29,7 @@ ComputePlace place_of(const Config& config, World& world) {
                              .on_machine = world.place()};
   const auto choose = [&] {
     place = choose_place(request);
-    check_memory(config, place, world, world.everyone().size());
+    check_memory(config, place, world.everyone().size(), memory_for(place, world.place()));
   };
   all_or_none(world.everyone(), choose, {"device"});
   world.compute_on(place.device);
@@ -79,6 +47,7 @@ TrainingRun::TrainingRun(const Config& config, const std::filesystem::path& run,
       workers_(world.everyone()),
       place_(place_of(config, world)),
       grid_(workers_, config.training.model_parallel),
+      peak_memory_(place_),
       trainer_(config, place_, data.train, grid_) {}
 
 void TrainingRun::resume(const Checkpoint& checkpoint) {
@@ -216,7 +185,7 @@ bool TrainingRun::lacks_validation() const {
                        {"validation.json"});
 }
 
-TrainSummary TrainingRun::go() {
+TrainSummary TrainingRun::go(int64_t profiled_steps) {
   const StopSignal signal;
   if (directory_ != nullptr) reporter_.emplace(*directory_, trainer_);
   if (trainer_.state().step >= config_.training.steps) {
@@ -228,11 +197,14 @@ TrainSummary TrainingRun::go() {
   }
   if (directory_ != nullptr) directory_->remove_validation();  // that of an earlier end
   std::optional<double> last_loss;
+  StepProfile profile(directory_ != nullptr ? profiled_steps : 0,
+                      config_.training.steps - trainer_.state().step, run_ / "profile.json");
   while (trainer_.state().step < config_.training.steps && !must_stop(signal)) {
-    const StepStats stats = trainer_.step();
+    const StepStats stats = profile.step(trainer_);
     last_loss = stats.loss;
     after_step(stats);
   }
+  profile.finish();
   save();
   reporter_.reset();
   return summary(last_loss);
@@ -250,6 +222,8 @@ TrainSummary TrainingRun::summary(std::optional<double> last_loss) {
   s.workers = workers_.size();
   s.seconds = state.seconds;
   s.loss = last_loss;
+  s.predicted_memory = predict_memory(config_, place_, workers_.size()).total();
+  if (last_loss) s.peak_memory = peak_memory_.bytes();
   s.finished = state.step >= config_.training.steps;
   s.validation = std::move(validation_);
   s.layers = layers_in_words(config_);

@@ -11,6 +11,7 @@
 #include "ballast/inference/evaluate.h"
 #include "ballast/report/run_directory.h"
 #include "ballast/system/stop_signal.h"
+#include "ballast/training/run_memory.h"
 #include "ballast/training/run_reporter.h"
 #include "ballast/training/train.h"
 #include "ballast/training/trainer.h"
@@ -32,8 +33,9 @@ class TrainingRun {
   }
   // What it starts from, as the checkpoint of step 0: a new start then needs no other weights.
   void save_start() { save(); }
-  // To the end, or until a worker is asked to stop; saves either way. Collective.
-  TrainSummary go();
+  // To the end, or until a worker is asked to stop; saves either way. Worker 0 traces as many of
+  // its steps as it is told to, in profile.json. Collective.
+  TrainSummary go(int64_t profiled_steps);
 
   const Trainer& trainer() const { return trainer_; }
 
@@ -56,7 +58,8 @@ class TrainingRun {
   TrainingData& data_;
   Communicator& workers_;
   ComputePlace place_;
-  WorkerGrid grid_;  // made once all know where they compute
+  WorkerGrid grid_;         // made once all know where they compute
+  PeakMemory peak_memory_;  // of the trainer and what it does
   Trainer trainer_;
   std::optional<RunReporter> reporter_;  // worker 0's
   std::optional<Validation> validation_;

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/training/run_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "ballast/kernels/cuda_driver.h"
+#include "ballast/kernels/gpu_graph.h"
+#include "ballast/plan/device.h"
+#include "ballast/plan/work.h"
+#include "ballast/report/hardware.h"
+#include "ballast/system/error.h"
+#include "ballast/system/progress.h"
+#include "ballast/training/compute_rate.h"
+
+namespace ballast {
+namespace {
+
+// The most of the shorter micro-steps that fit, in words; empty: none does.
+std::string fitting_micro_steps(Config config, const ComputePlace& place, int64_t workers,
+                                double there) {
+  TrainingConfig& t = config.training;
+  const int64_t replicas = workers / t.model_parallel;
+  for (t.micro_steps *= 2; t.batch / t.micro_steps >= replicas; t.micro_steps *= 2) {
+    if (t.batch % (t.micro_steps * replicas) != 0) return "";
+    const double total = predict_memory(config, place, workers).total();
+    if (total <= there)
+      return fmt::format("--training.micro_steps {} ({}), ", t.micro_steps, format_bytes(total));
+  }
+  return "";
+}
+
+double resident_peak() {
+  std::ifstream file("/proc/self/status");
+  for (std::string word; file >> word;) {
+    double kilobytes = 0;
+    if (word == "VmHWM:" && file >> kilobytes) return 1024 * kilobytes;
+  }
+  return 0;
+}
+
+}  // namespace
+
+MemoryParts predict_memory(const Config& config, const ComputePlace& place, int64_t workers) {
+  Device device;
+  device.name = place.device.is_cpu() ? "cpu" : "gpu";
+  device.working = static_cast<int64_t>(c10::elementSize(place.working));
+  device.master = static_cast<int64_t>(c10::elementSize(place.master));
+  return memory_of(LayoutShape(config, workers, device), device);
+}
+
+std::string memory_in_words(const MemoryParts& memory) {
+  return fmt::format("{} (weights {}, gradients {}, optimizer {}, activations {}, buffers {})",
+                     format_bytes(memory.total()), format_bytes(memory.weights),
+                     format_bytes(memory.gradients), format_bytes(memory.optimizer),
+                     format_bytes(memory.activations), format_bytes(memory.buffers));
+}
+
+std::optional<double> memory_for(const ComputePlace& place, const PlaceOnMachine& worker) {
+  if (place.device.is_cpu()) {
+    const nlohmann::json memory = describe_hardware().at("memory_bytes");
+    if (memory.is_null()) return std::nullopt;
+    return memory.get<double>() / worker.workers;
+  }
+  const std::vector<CudaDevice> devices = query_cuda_driver().devices;
+  const auto index = static_cast<size_t>(place.device.index());
+  if (index >= devices.size()) return std::nullopt;
+  return static_cast<double>(devices[index].memory_bytes);
+}
+
+void check_memory(const Config& config, const ComputePlace& place, int64_t workers,
+                  std::optional<double> there) {
+  if (!there) return;
+  const MemoryParts memory = predict_memory(config, place, workers);
+  const double parameters = memory.weights + memory.gradients + memory.optimizer;
+  if (parameters > *there) {
+    fail(
+        "the model does not fit: weights, gradients and moments of a worker take {}, of {} that it "
+        "has; more workers, or a smaller model (--scale of a preset), would do; `ballast params` "
+        "tells",
+        format_bytes(parameters), format_bytes(*there));
+  }
+  if (place.device.is_cpu() || memory.total() <= *there) return;
+  fail(
+      "the run does not fit: a worker is predicted to take {}, of {} that its GPU has; {}a smaller "
+      "training.batch, more workers, or a smaller model (--scale of a preset) would do; `ballast "
+      "plan` tells",
+      memory_in_words(memory), format_bytes(*there),
+      fitting_micro_steps(config, place, workers, *there));
+}
+
+PeakMemory::PeakMemory(const ComputePlace& place) : device_(place.device) {
+  if (!device_.is_cpu()) return;
+  std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew, where that is allowed
+  before_ = static_cast<double>(memory_in_use(place));
+}
+
+double PeakMemory::bytes() const {
+  if (!device_.is_cpu()) return static_cast<double>(gpu_memory(device_).peak_bytes);
+  return std::max(0.0, resident_peak() - before_);
+}
+
+}  // namespace ballast

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "ballast/comm/world.h"
+#include "ballast/config/config.h"
+#include "ballast/model/device.h"
+#include "ballast/plan/plan.h"
+
+namespace ballast {
+
+// What training takes of a worker's memory, by the cost model (docs/plan.md). REQUIRES: as Trainer.
+MemoryParts predict_memory(const Config& config, const ComputePlace& place, int64_t workers);
+// "2.1 GB (weights 0.3 GB, gradients ...)"
+std::string memory_in_words(const MemoryParts& memory);
+
+// Bytes a worker can have; nothing: not known.
+std::optional<double> memory_for(const ComputePlace& place, const PlaceOnMachine& worker);
+// Before anything is asked for. UserError names the numbers and what would do, where `there` bytes
+// cannot hold weights, gradients and moments, or on a GPU all that is predicted.
+void check_memory(const Config& config, const ComputePlace& place, int64_t workers,
+                  std::optional<double> there);
+
+// The most memory in use since it was made, beyond what the process had then: resident on a CPU, of
+// tensors on a GPU.
+class PeakMemory {
+ public:
+  explicit PeakMemory(const ComputePlace& place);
+  double bytes() const;
+
+ private:
+  at::Device device_;
+  double before_ = 0;
+};
+
+}  // namespace ballast

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ballast/experts/step_watch.h"
+#include "ballast/system/file.h"
+
+namespace ballast {
+
+// Steps as a file of trace events (JSON) that Chrome's and Perfetto's viewers open: operators and a
+// GPU's kernels as libtorch's profiler has them, and tracks of our own with the steps and their
+// parts. docs/profiling.md. One at a time in a process.
+class StepTrace : public StepWatch {
+ public:
+  struct Span {
+    std::string name;
+    int64_t begin = 0, end = 0;  // nanoseconds since 1970
+  };
+
+  // Recording begins, of the operators that this thread starts, and autograd for it.
+  explicit StepTrace(at::Device device);
+  ~StepTrace() override;  // what was not saved is lost
+  StepTrace(const StepTrace&) = delete;
+  StepTrace& operator=(const StepTrace&) = delete;
+
+  void begin_step(int64_t step);
+  // REQUIRES: one was begun, and the device has done its work.
+  void end_step();
+  // Recording ends; the file is written as a whole or not at all.
+  void save(const fs::path& path);
+
+ private:
+  void switched(StepPart part) override;
+  void end_part(int64_t now);
+
+  at::Device device_;
+  bool is_recording_ = true, is_in_step_ = false;
+  std::vector<Span> steps_, parts_;   // in their order
+  StepPart open_ = StepPart::kOther;  // the last of parts_ is this one, and has no end yet
+};
+
+}  // namespace ballast
