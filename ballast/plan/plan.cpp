@@ -54,8 +54,10 @@ double shard_sum_seconds(const LayoutShape& shape, const Wires& wires,
                          const GroupOnNetwork& shards) {
   if (shape.shards == 1) return 0;
   const double row = shape.width * shape.number;
-  // Each attention and feed-forward has one forward and one backward; embedding and loss one each.
-  const double sums = 2 * (shape.blocks + shape.feed_forwards) + 2;
+  // Each attention and feed-forward has one forward, one backward, one where it is computed again;
+  // embedding and loss have one each.
+  const double passes = shape.recomputes_blocks ? 3 : 2;
+  const double sums = passes * (shape.blocks + shape.feed_forwards) + 2;
   return sums * wires.all_reduce(shape.tokens * row, shards) +
          2 * shape.expert_layers * wires.all_gather(shape.own_tokens * row, shards);
 }

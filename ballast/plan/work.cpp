@@ -65,7 +65,8 @@ LayoutShape::LayoutShape(const Config& of, int64_t all_workers, const Device& de
       experts_here(of.experts.layers > 0 ? as_double(of.experts.count / all_workers) : 0),
       parameters(as_double(parameters_of_worker(of, all_workers))),
       expert_parameters(experts_here * as_double(model_size(of).per_expert)),
-      is_cpu(device.is_cpu()) {}
+      is_cpu(device.is_cpu()),
+      recomputes_blocks(of.training.recompute == "blocks") {}
 
 double LayoutShape::rows_of_logits() const {
   // As in kernels/cross_entropy.cpp.
@@ -73,6 +74,13 @@ double LayoutShape::rows_of_logits() const {
   const double rows = elements / (as_double(config.model.vocabulary) / as_double(shards));
   return std::min(tokens, std::clamp(rows, 64.0, 8192.0));
 }
+
+namespace {
+
+// Forward is a third of forward and backward.
+double passes_of_blocks(const LayoutShape& s) { return s.recomputes_blocks ? 4.0 / 3 : 1; }
+
+}  // namespace
 
 Work attention_work(const LayoutShape& s) {
   const double matrices = 4 * s.width * s.width / as_double(s.shards);
@@ -85,7 +93,7 @@ Work attention_work(const LayoutShape& s) {
   work.bytes =
       s.number * (s.tokens * s.width * (20 + 66 / as_double(s.shards)) + kWeightPasses * matrices);
   work.operations = 32;
-  return work * s.blocks;
+  return work * (s.blocks * passes_of_blocks(s));
 }
 
 Work feed_forward_work(const LayoutShape& s) {
@@ -95,7 +103,7 @@ Work feed_forward_work(const LayoutShape& s) {
   work.bytes = s.number * (s.tokens * (20 * s.width + 12 * s.hidden / as_double(s.shards)) +
                            kWeightPasses * matrices);
   work.operations = 20;
-  return work * s.feed_forwards;
+  return work * (s.feed_forwards * passes_of_blocks(s));
 }
 
 namespace {
@@ -172,13 +180,16 @@ MemoryParts memory_of(const LayoutShape& s, const Device& device) {
   memory.optimizer = s.parameters * as_double(each.moments);
   // What autograd keeps: inputs of norms and products, queries to values and their mix, the active
   // units of feed-forwards; of a layer of experts also what goes in and out of its gate.
-  const double of_attention = s.blocks * (2 + 4 / shards) * s.width;
-  const double of_feed_forward = s.feed_forwards * (2 * s.width + s.hidden / shards);
+  const double of_attention = (2 + 4 / shards) * s.width;
+  const double of_feed_forward = 2 * s.width + s.hidden / shards;
+  // Recomputed blocks keep the stream and its last change; one at a time has the rest.
+  const double of_blocks = s.recomputes_blocks
+                               ? s.blocks * 2 * s.width + of_attention + of_feed_forward
+                               : s.blocks * of_attention + s.feed_forwards * of_feed_forward;
   const double of_experts =
       s.expert_layers *
       (s.expert_sublayers * s.expert_rows * (2 * s.width + s.hidden) + 2 * s.expert_rows * s.width);
-  memory.activations =
-      s.number * (s.tokens * (of_attention + of_feed_forward + 2 * s.width) + of_experts);
+  memory.activations = s.number * (s.tokens * (of_blocks + 2 * s.width) + of_experts);
   const double logits = s.rows_of_logits() * as_double(s.config.model.vocabulary) / shards;
   const double widest = std::max(s.tokens * (2 * s.hidden / shards + 3 * s.width),
                                  s.expert_rows * (2 * s.hidden + 3 * s.width));

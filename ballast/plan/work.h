@@ -41,6 +41,7 @@ struct LayoutShape {
   double parameters;         // of a worker
   double expert_parameters;  // those of its experts
   bool is_cpu;
+  bool recomputes_blocks;
 
   double rows_of_logits() const;
 };

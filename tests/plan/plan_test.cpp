@@ -62,6 +62,27 @@ TEST(Plan, ActivationsAreWhatTheBackwardPassNeeds) {
   EXPECT_EQ(activations(), 4 * 64 * (2 * (attention + feed_forward) + end));
   config.training.micro_steps = 2;
   EXPECT_EQ(activations(), 4 * 32 * (2 * (attention + feed_forward) + end));
+  config.training.recompute = "blocks";
+  const double entering = 2 * 8;
+  EXPECT_EQ(activations(), 4 * 32 * (2 * entering + attention + feed_forward + end));
+}
+
+TEST(Plan, BlocksThatAreComputedAgainTakeAThirdMoreTime) {
+  Config config = read_preset("dense_1.5b");
+  const auto seconds = [&] {
+    return make_plan(
+               config,
+               {.workers = 8, .device = find_device("h200"), .network = find_network("nvlink")})
+        .own()
+        .step;
+  };
+  const StepParts kept = seconds();
+  config.training.recompute = "blocks";
+  const StepParts again = seconds();
+  EXPECT_DOUBLE_EQ(again.attention, kept.attention * 4 / 3);
+  EXPECT_DOUBLE_EQ(again.feed_forward, kept.feed_forward * 4 / 3);
+  EXPECT_EQ(again.vocabulary, kept.vocabulary);
+  EXPECT_EQ(again.optimizer, kept.optimizer);
 }
 
 TEST(Plan, MoreWorkersNeverNeedMoreMemory) {
