@@ -12,6 +12,9 @@ namespace {
 // A matrix is read forward and backward, its gradient read and written.
 constexpr double kWeightPasses = 4;
 constexpr double kUsableMemory = 0.95;
+// A CPU's heap, which what comes and goes leaves full of holes, and the libraries' own memory: of
+// measured peaks (docs/profiling.md).
+constexpr double kHeapShare = 0.3, kCpuLibraries = 40e6;
 
 double as_double(int64_t value) { return static_cast<double>(value); }
 
@@ -69,7 +72,7 @@ LayoutShape::LayoutShape(const Config& of, int64_t all_workers, const Device& de
       recomputes_blocks(of.training.recompute == "blocks") {}
 
 double LayoutShape::rows_of_logits() const {
-  // As in kernels/cross_entropy.cpp.
+  // As in kernels/cross_entropy.cpp when an H200's steps were measured; see logits_at_once.
   const double elements = is_cpu ? 1 << 19 : 1 << 28;
   const double rows = elements / (as_double(config.model.vocabulary) / as_double(shards));
   return std::min(tokens, std::clamp(rows, 64.0, 8192.0));
@@ -171,6 +174,18 @@ Work optimizer_work(const LayoutShape& s, const Device& device) {
   return work;
 }
 
+namespace {
+
+// As in kernels/cross_entropy.cpp today.
+double logits_at_once(const LayoutShape& s) {
+  const double here = as_double(s.config.model.vocabulary) / as_double(s.shards);
+  if (s.is_cpu) return s.rows_of_logits() * here;
+  const double most = std::max(64.0, (1 << 29) / here);
+  return s.tokens / std::ceil(s.tokens / most) * here;
+}
+
+}  // namespace
+
 MemoryParts memory_of(const LayoutShape& s, const Device& device) {
   const ParameterBytes each = bytes_of_parameter(device.working, device.master);
   const double shards = as_double(s.shards);
@@ -190,12 +205,14 @@ MemoryParts memory_of(const LayoutShape& s, const Device& device) {
       s.expert_layers *
       (s.expert_sublayers * s.expert_rows * (2 * s.width + s.hidden) + 2 * s.expert_rows * s.width);
   memory.activations = s.number * (s.tokens * (of_blocks + 2 * s.width) + of_experts);
-  const double logits = s.rows_of_logits() * as_double(s.config.model.vocabulary) / shards;
   const double widest = std::max(s.tokens * (2 * s.hidden / shards + 3 * s.width),
                                  s.expert_rows * (2 * s.hidden + 3 * s.width));
   const double messages = s.workers > 1 ? 2 * s.expert_rows * s.width : 0;
   const double block = (4 * s.width + 2 * s.hidden) * s.width / shards;  // sums of gradients
-  memory.buffers = s.number * (std::max(logits, widest) + messages + (s.replicas > 1 ? block : 0));
+  memory.buffers =
+      s.number * (std::max(logits_at_once(s), widest) + messages + (s.replicas > 1 ? block : 0));
+  if (s.is_cpu)
+    memory.buffers += kHeapShare * (memory.activations + memory.buffers) + kCpuLibraries;
   return memory;
 }
 

@@ -43,7 +43,7 @@ struct LayoutShape {
   bool is_cpu;
   bool recomputes_blocks;
 
-  double rows_of_logits() const;
+  double rows_of_logits() const;  // of a chunk, as the step's time counts them
 };
 
 // Of a micro-step, forward and backward.
