@@ -20,18 +20,28 @@
 namespace ballast {
 namespace {
 
-// The most of the shorter micro-steps that fit, in words; empty: none does.
-std::string fitting_micro_steps(Config config, const ComputePlace& place, int64_t workers,
-                                double there) {
-  TrainingConfig& t = config.training;
+// The change and what is then predicted, "" where that does not fit.
+std::string proposed(const std::string& change, const Config& config, const ComputePlace& place,
+                     int64_t workers, double there) {
+  const double total = predict_memory(config, place, workers).total();
+  return total <= there ? fmt::format("{} ({}), ", change, format_bytes(total)) : "";
+}
+
+// Blocks that are computed again; the longest of the shorter micro-steps.
+std::string what_would_fit(const Config& config, const ComputePlace& place, int64_t workers,
+                           double there) {
+  Config changed = config;
+  changed.training.recompute = "blocks";
+  std::string words = proposed("--training.recompute blocks", changed, place, workers, there);
+  changed = config;
+  TrainingConfig& t = changed.training;
   const int64_t replicas = workers / t.model_parallel;
-  for (t.micro_steps *= 2; t.batch / t.micro_steps >= replicas; t.micro_steps *= 2) {
-    if (t.batch % (t.micro_steps * replicas) != 0) return "";
-    const double total = predict_memory(config, place, workers).total();
-    if (total <= there)
-      return fmt::format("--training.micro_steps {} ({}), ", t.micro_steps, format_bytes(total));
+  for (t.micro_steps *= 2; t.batch % (t.micro_steps * replicas) == 0; t.micro_steps *= 2) {
+    const std::string steps = proposed(fmt::format("--training.micro_steps {}", t.micro_steps),
+                                       changed, place, workers, there);
+    if (!steps.empty()) return words + steps;
   }
-  return "";
+  return words;
 }
 
 double resident_peak() {
@@ -90,7 +100,7 @@ void check_memory(const Config& config, const ComputePlace& place, int64_t worke
       "training.batch, more workers, or a smaller model (--scale of a preset) would do; `ballast "
       "plan` tells",
       memory_in_words(memory), format_bytes(*there),
-      fitting_micro_steps(config, place, workers, *there));
+      what_would_fit(config, place, workers, *there));
 }
 
 PeakMemory::PeakMemory(const ComputePlace& place) : device_(place.device) {

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/training/run_memory.h"
+
+#include <gmock/gmock.h>
+
+#include "ballast/system/progress.h"
+#include "tests/support/config_of.h"
+#include "tests/support/error_of.h"
+
+namespace ballast {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const ComputePlace kGpu{
+    .device = at::Device(at::kCUDA, 0), .working = at::kBFloat16, .master = at::kFloat};
+
+// Activations of its 64 sequences are most of it.
+Config long_micro_steps() {
+  Config config = test::config_of(
+      {.vocabulary = 512, .width = 64, .layers = 4, .heads = 2, .hidden = 0, .context = 128});
+  config.training.batch = 64;
+  return config;
+}
+
+std::string refusal(const Config& config, const ComputePlace& place, std::optional<double> there) {
+  return error_of([&] { check_memory(config, place, 1, there); });
+}
+
+TEST(RunMemory, WhatFitsIsLetPass) {
+  const double needed = predict_memory(long_micro_steps(), kGpu, 1).total();
+  EXPECT_EQ(refusal(long_micro_steps(), kGpu, needed), "no error");
+  EXPECT_EQ(refusal(long_micro_steps(), kGpu, std::nullopt), "no error");  // not known
+}
+
+TEST(RunMemory, ARunThatIsPredictedNotToFitItsGpuIsToldWhatWould) {
+  Config config = long_micro_steps();
+  const MemoryParts memory = predict_memory(config, kGpu, 1);
+  const double there = 0.6 * memory.total();
+  EXPECT_THAT(refusal(config, kGpu, there),
+              AllOf(HasSubstr("the run does not fit"), HasSubstr(memory_in_words(memory)),
+                    HasSubstr(format_bytes(there)), HasSubstr("--training.micro_steps 2 ("),
+                    HasSubstr("--training.recompute blocks ("), HasSubstr("more workers")));
+  config.training.micro_steps = 2;
+  EXPECT_EQ(refusal(config, kGpu, there), "no error");
+  config = long_micro_steps();
+  config.training.recompute = "blocks";
+  EXPECT_EQ(refusal(config, kGpu, there), "no error");
+}
+
+TEST(RunMemory, MicroStepsThatCannotBeShorterAreNotProposed) {
+  Config config = long_micro_steps();
+  config.training.micro_steps = 64;
+  const double there = 0.99 * predict_memory(config, kGpu, 1).total();
+  EXPECT_THAT(refusal(config, kGpu, there),
+              AllOf(HasSubstr("does not fit"), Not(HasSubstr("micro_steps"))));
+}
+
+TEST(RunMemory, WeightsGradientsAndMomentsMustFitEverywhere) {
+  for (const ComputePlace& place : {kGpu, ComputePlace{}}) {
+    const MemoryParts memory = predict_memory(long_micro_steps(), place, 1);
+    const double parameters = memory.weights + memory.gradients + memory.optimizer;
+    EXPECT_THAT(refusal(long_micro_steps(), place, 0.99 * parameters),
+                HasSubstr("the model does not fit"));
+  }
+}
+
+TEST(RunMemory, ACpuMayHaveMoreThanItsMachineSays) {
+  const double needed = predict_memory(long_micro_steps(), ComputePlace{}, 1).total();
+  EXPECT_EQ(refusal(long_micro_steps(), ComputePlace{}, 0.9 * needed), "no error");
+}
+
+TEST(RunMemory, ThePeakGrowsByWhatIsTaken) {
+  const PeakMemory peak{ComputePlace{}};
+  const double before = peak.bytes();
+  constexpr size_t kBytes = 64 << 20;
+  { const std::vector<char> taken(kBytes, 'x'); }
+  // Whole pages, less those of freed memory that it may have been given.
+  EXPECT_GE(peak.bytes(), before + 0.5 * kBytes);
+}
+
+}  // namespace
+}  // namespace ballast
