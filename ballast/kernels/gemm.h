@@ -31,8 +31,9 @@ ActiveRows multiply_transposed_relu(const at::Tensor& x, const at::Tensor& weigh
 at::Tensor multiply_weight(const at::Tensor& y, const at::Tensor& weight);
 // The same, into `product`.
 void multiply_weight_out(const at::Tensor& product, const at::Tensor& y, const at::Tensor& weight);
-// y W where `active` is positive, else 0: the gradient of what relu was taken of. Its rows are
-// added to bias_sum [I], unless that is undefined.  active [T, I]
+// y W where `active` is positive, else 0: the gradient of what relu was taken of. Where that was
+// exactly zero a mask of cublasLt lets it through. Its rows are added to bias_sum [I], unless that
+// is undefined.  active [T, I]
 at::Tensor multiply_weight_masked(const at::Tensor& y, const at::Tensor& weight,
                                   const ActiveRows& active, const at::Tensor& bias_sum);
 

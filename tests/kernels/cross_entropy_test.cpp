@@ -106,7 +106,8 @@ TEST_P(CrossEntropyCuda, ALogitOfMinusInfinityIsImpossible) {
   Tensor found = at::full({2, 50304}, -std::numeric_limits<double>::infinity(),
                           at::device(at::kCUDA).dtype(GetParam()));
   found.narrow(1, 100, 2).zero_();
-  const Tensor losses = run(found, at::tensor({100, 101}, at::device(at::kCUDA)), 1.0);
+  const Tensor losses =
+      run(found, at::tensor({100, 101}, at::device(at::kCUDA).dtype(at::kLong)), 1.0);
   EXPECT_LE((exact(losses) - std::log(2.0)).abs().max().item<double>(), 1e-6);
   EXPECT_EQ(found[0][100].item<double>(), -0.5);
   EXPECT_EQ(found[0][101].item<double>(), 0.5);
@@ -117,7 +118,8 @@ TEST_P(CrossEntropyCuda, ALogitThatIsNoNumberGivesALossThatIsNone) {
   for (const double value : {std::nan(""), std::numeric_limits<double>::infinity()}) {
     Tensor found = logits(2, 5003);
     found[1][4000] = value;
-    const Tensor losses = run(found, at::tensor({1, 2}, at::device(at::kCUDA)), 1.0);
+    const Tensor losses =
+        run(found, at::tensor({1, 2}, at::device(at::kCUDA).dtype(at::kLong)), 1.0);
     EXPECT_TRUE(std::isfinite(losses[0].item<double>()));
     EXPECT_FALSE(std::isfinite(losses[1].item<double>()));
   }
@@ -132,7 +134,7 @@ TEST_P(CrossEntropyCuda, ChunksOfAStepEqualTheWholeStep) {
                             at::randn({vocabulary, width}, options)};
   const Tensor hidden = at::randn({rows, width}, options).mul_(0.1);
   const Tensor targets = at::randint(vocabulary, {rows}, at::device(at::kCUDA).dtype(at::kLong));
-  const Tensor before = embedding.gradient.to(at::kFloat);
+  const Tensor before = embedding.gradient.to(at::kFloat, false, /*copy=*/true);
   const auto found = next_token_losses_and_gradient(hidden, embedding, targets, 1.0);
 
   const Tensor wide = hidden.to(at::kFloat), words = embedding.value.to(at::kFloat);

@@ -66,6 +66,13 @@ class Products : public ::testing::TestWithParam<Case> {
     return terms * (4 * unit * std::sqrt(static_cast<double>(length) + 1));
   }
 
+  // What adding a product to `want` less itself may change. In bf16 the CUDA libraries, libtorch's
+  // addmm_ too, round the product before they add it: seen on an H200.
+  static Tensor adding(const Tensor& want, const Tensor& product) {
+    return rounding(want) + (GetParam().dtype == at::kBFloat16 ? rounding(product)
+                                                               : Tensor(at::zeros_like(product)));
+  }
+
   static void expect_within(const Tensor& got, const Tensor& want, const Tensor& allowed,
                             const char* what) {
     ASSERT_EQ(got.sizes(), want.sizes()) << what;
@@ -113,13 +120,17 @@ TEST_P(Products, OfABackwardPass) {
 TEST_P(Products, AreMaskedWhereReluWasZero) {
   const ActiveRows active = multiply_transposed_relu(x, weight, bias);
   const Tensor down = transposed(weight).contiguous();  // [I, O]
-  const Tensor open = exact(active.values.gt(0)), dx = random({GetParam().rows, GetParam().in});
-  const Tensor want = product(dx, down) * open, all = terms(dx, down);
-  expect_close(multiply_weight_masked(dx, down, active, {}), want, all, GetParam().in, "masked");
+  const Tensor dx = random({GetParam().rows, GetParam().in}), all = terms(dx, down);
+  // Of 1e8 numbers some are exactly zero, where a mask may let the gradient through.
+  const Tensor alone = multiply_weight_masked(dx, down, active, {});
+  const Tensor at_zero = alone.ne(0).logical_and_(active.values.eq(0));
+  EXPECT_LE(at_zero.sum().item<int64_t>(), 1 + alone.numel() / 1'000'000);
+  const Tensor open = exact(active.values.gt(0).logical_or_(at_zero));
+  const Tensor want = product(dx, down) * open;
+  expect_close(alone, want, all, GetParam().in, "masked");
 
   const Tensor sum = random({GetParam().out}), before = exact(sum);
   const Tensor masked = multiply_weight_masked(dx, down, active, sum);
-  EXPECT_TRUE(at::equal(masked.ne(0) & active.values.le(0), at::zeros_like(masked, at::kBool)));
   expect_close(masked, want, all, GetParam().in, "masked, with its sum");
   // The sum is rounded and then added; its terms may have been rounded before they were summed.
   const Tensor columns = want.sum(-2), after = before + columns;
@@ -129,15 +140,22 @@ TEST_P(Products, AreMaskedWhereReluWasZero) {
                 "sum of the masked");
 }
 
-TEST_P(Products, AreZeroWhereReluWasOfExactlyZero) {
+// Where relu was of exactly zero its gradient is 0 by libtorch and 1 by cublasLt's mask: all of it
+// or nothing, and its sum says the same.
+TEST_P(Products, AreAllOrNothingWhereReluWasOfExactlyZero) {
   const ActiveRows active =
       multiply_transposed_relu(at::zeros_like(x), weight, at::zeros_like(bias));
   const Tensor down = transposed(weight).contiguous();
-  const Tensor sum = random({GetParam().out}), before = sum.clone();
-  const Tensor dx = random({GetParam().rows, GetParam().in});
+  const Tensor sum = at::zeros_like(bias), dx = random({GetParam().rows, GetParam().in});
   EXPECT_TRUE(at::equal(active.values, at::zeros_like(dy)));
-  EXPECT_TRUE(at::equal(multiply_weight_masked(dx, down, active, sum), at::zeros_like(dy)));
-  EXPECT_TRUE(at::equal(sum, before));
+  const Tensor masked = multiply_weight_masked(dx, down, active, sum);
+  const Tensor open = at::full_like(exact(masked), masked.count_nonzero().item<int64_t>() > 0);
+  const Tensor want = product(dx, down) * open, all = terms(dx, down);
+  expect_close(masked, want, all, GetParam().in, "masked");
+  const Tensor columns = want.sum(-2);
+  expect_within(sum, columns,
+                rounding(columns) + rounding(want).sum(-2) + summing(all, GetParam().in).sum(-2),
+                "sum of the masked");
 }
 
 TEST_P(Products, OfWeightGradientsAreAdded) {
@@ -156,7 +174,9 @@ TEST_P(Products, OfWeightGradientsAreAdded) {
   add_outer_products(outer, dy, x);
   add_rows(rows, dy);
   for (const Tensor& sum : {weight_sum, weight_alone, outer}) {
-    expect_close(sum, weight_want, weight_terms, length, "weights");
+    expect_within(sum, weight_want,
+                  adding(weight_want, product(transposed(dy), x)) + summing(weight_terms, length),
+                  "weights");
   }
   // The columns' sums are rounded, then added.
   const Tensor bias_want = bias_before + columns;
@@ -177,7 +197,9 @@ TEST_P(Products, TakeRowsOfALargerTensor) {
                  want = exact(sum) + product(transposed(dy_here), x_here),
                  all = exact(sum).abs() + terms(transposed(dy_here), x_here);
     add_weight_gradients(sum, {}, dy_here, x_here);
-    expect_close(sum, want, all, c.rows, "weights");
+    expect_within(sum, want,
+                  adding(want, product(transposed(dy_here), x_here)) + summing(all, c.rows),
+                  "weights");
     expect_close(multiply_transposed(x_here, weight, {}), product(x_here, transposed(weight)),
                  terms(x_here, transposed(weight)), c.in, "forward");
     expect_close(multiply_weight(dy_here, weight), product(dy_here, weight), terms(dy_here, weight),
