@@ -19,6 +19,8 @@
 #include <mutex>
 #include <vector>
 
+#include "ballast/kernels/attention_paths.h"
+
 namespace ballast {
 
 using at::Tensor;
@@ -196,10 +198,25 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
   }
 };
 
+struct TiledAttentionFunction : torch::autograd::Function<TiledAttentionFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& qkv, int64_t rows, int64_t heads) {
+    const TiledAttention::Mixed mixed = TiledAttention::forward(qkv, rows, heads);
+    context->save_for_backward({qkv, mixed.values, mixed.logsumexp});
+    return mixed.values;
+  }
+
+  static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
+    const auto saved = context->get_saved_variables();
+    return {TiledAttention::backward(dy[0].contiguous(), saved[0], {saved[1], saved[2]}), {}, {}};
+  }
+};
+
 }  // namespace
 
 Tensor causal_attention(const Tensor& qkv, int64_t rows, int64_t heads) {
   const QueriesKeysValues parts = split_heads(qkv, rows, heads);
+  if (TiledAttention::suits(qkv, rows, heads))
+    return TiledAttentionFunction::apply(qkv, rows, heads);
   const Kernel kernel = kernel_for(parts);
   if (kernel != Kernel::kComposed) return FusedAttention::apply(qkv, rows, heads, kernel);
   return side_by_side(at::scaled_dot_product_attention(parts.queries, parts.keys, parts.values,
