@@ -88,10 +88,24 @@ TEST_P(CausalAttention, EqualsItsTwin) {
 }
 
 TEST_P(CausalAttention, EqualsItsTwinForWholeTiles) {
-  for (const Shape& s : {Shape{2, 64, 2, 64}, Shape{1, 256, 4, 128}, Shape{3, 192, 1, 32},
-                         Shape{1, 128, 3, 40}, Shape{2, 64, 2, 256}}) {
+  for (const Shape& s :
+       {Shape{2, 64, 2, 64}, Shape{1, 256, 4, 128}, Shape{3, 192, 1, 32}, Shape{1, 128, 3, 40},
+        Shape{2, 64, 2, 256}, Shape{2, 32, 2, 16}, Shape{1, 96, 2, 48}, Shape{1, 1024, 1, 64}}) {
     expect_twin(s);
   }
+}
+
+// Scores far apart, as where one key has it all, and one that is not a number.
+TEST(Attention, TilesOnTheCpuBearHugeScoresAndHandOnWhatIsNotANumber) {
+  at::manual_seed(2);
+  const Tensor qkv = at::randn({2 * 64, 3 * 32}) * 300;
+  Tensor values = qkv.clone().requires_grad_();
+  const Tensor mixed = causal_attention(values, 2, 2);
+  backward({mixed}, {at::ones_like(mixed)});
+  EXPECT_TRUE(mixed.isfinite().all().item<bool>() && values.grad().isfinite().all().item<bool>());
+  Tensor broken = qkv.clone();
+  broken[40][3] = std::nan("");
+  EXPECT_TRUE(causal_attention(broken, 2, 2)[40][0].isnan().item<bool>());
 }
 
 TEST_P(CausalAttention, IsTheSameWithoutAWayBack) {

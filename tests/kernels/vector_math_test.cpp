@@ -43,5 +43,20 @@ TEST(VectorMath, MaximumLooksAtEveryElement) {
   }
 }
 
+TEST(VectorMath, TransposesAndMultipliesRowsThatLieApart) {
+  std::vector<float> from(24 * 20), to(16 * 30, -1.0F);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i);
+  vector_transpose({from.data(), 20}, 24, 16, {to.data(), 30});
+  for (size_t i = 0; i < 24; ++i) {
+    for (size_t j = 0; j < 16; ++j) ASSERT_EQ(to[j * 30 + i], from[i * 20 + j]) << i << " " << j;
+  }
+  EXPECT_EQ(to[24], -1) << "what lies between stays";
+  for (int64_t n : {0, 1, 15, 16, 17, 40}) {
+    float sum = 0;  // of whole numbers: exact in any order
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) sum += from[i] * from[i + 1];
+    EXPECT_EQ(vector_dot(from.data(), from.data() + 1, n), sum) << n;
+  }
+}
+
 }  // namespace
 }  // namespace ballast
