@@ -44,7 +44,7 @@ class CoreExtractor {
   // sample.
   void extract(const RowSample& rows, const std::vector<Units>& prices, Units reach, Core& core);
 
-  bool merges() const { return merge_; }  // many rows are equal
+  bool merges() const { return merge_; }                                    // many rows are equal
   const std::vector<int32_t>& best_expert() const { return best_expert_; }  // [rows]
   const std::vector<int32_t>& group_of() const { return group_of_; }        // [rows], -1: settled
 

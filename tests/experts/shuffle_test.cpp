@@ -95,8 +95,9 @@ TEST(Shuffle, IsAnotherOneForEveryStepMicroStepLayerAndSeed) {
   other = route;
   other.micro_step = 2;
   seen.insert(joined(shuffled(other, 64, 1)));
-  const RowExchange layer = shuffle_way(
-      route, 7, {.groups = 2, .tokens_of_group = 64, .rank = 0, .workers = 1}, {.step = route.step});
+  const RowExchange layer =
+      shuffle_way(route, 7, {.groups = 2, .tokens_of_group = 64, .rank = 0, .workers = 1},
+                  {.step = route.step});
   const auto* rows = layer.row_of_slot.const_data_ptr<int64_t>();
   seen.insert(Rows(rows, rows + 128));
   EXPECT_EQ(seen.size(), 5U);
