@@ -14,8 +14,9 @@ constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6;
 constexpr double kPaperEfficiency = 0.486;
 // Assumed, of all GPUs (docs/plan.md).
 constexpr double kGpuEfficiency = 0.80, kGpuBandwidthShare = 0.9;
-// Calibrated on an H200's steps (tests/plan/h200_steps_test.cpp).
-constexpr double kGpuLaunch = 9.5 * kMicro;
+// Calibrated on an H200's steps (tests/plan/h200_steps_test.cpp); the first on those of before
+// operations were fused.
+constexpr double kGpuLaunch = 9.5 * kMicro, kFusedLaunch = 10.5 * kMicro;
 // A third of a step's products, those of weights' gradients, reach 190 where the others reach 217.
 constexpr double kCpuEfficiency = 0.95;
 // Fused attention; a CPU's was 14 % of a step (benchmarks/results/foundation_2026-11-15.md).
@@ -31,7 +32,8 @@ Device gpu(const std::string& name, double tera_flops, double giga_bytes, double
           .attention_rate = kGpuAttention,
           .memory_bandwidth = giga_bytes * kGiga,
           .bandwidth_share = kGpuBandwidthShare,
-          .launch = kGpuLaunch,
+          .launch = name == "v100" ? kGpuLaunch : kFusedLaunch,
+          .fused = name != "v100",
           .memory = memory * kGiga,
           .link_bandwidth = link * kGiga,
           .pair_bandwidth = pair * kGiga,

@@ -16,6 +16,7 @@ struct Device {
   double memory_bandwidth = 0;  // bytes a second: the data sheet
   double bandwidth_share = 1;   // the share of that which passes over memory reach
   double launch = 0;            // seconds that starting an operation costs
+  bool fused = false;           // it has the kernels that make several operations one
   double memory = 0;            // bytes; 0: not known
   double link_bandwidth = 0;    // bytes a second from a worker to all others of its machine, and
   double pair_bandwidth = 0;    // to one of them

@@ -69,13 +69,14 @@ LayoutShape::LayoutShape(const Config& of, int64_t all_workers, const Device& de
       parameters(as_double(parameters_of_worker(of, all_workers))),
       expert_parameters(experts_here * as_double(model_size(of).per_expert)),
       is_cpu(device.is_cpu()),
+      fused(device.fused),
       recomputes_blocks(of.training.recompute == "blocks") {}
 
 double LayoutShape::rows_of_logits() const {
-  // As in kernels/cross_entropy.cpp when an H200's steps were measured; see logits_at_once.
-  const double elements = is_cpu ? 1 << 19 : 1 << 28;
-  const double rows = elements / (as_double(config.model.vocabulary) / as_double(shards));
-  return std::min(tokens, std::clamp(rows, 64.0, 8192.0));
+  const double here = as_double(config.model.vocabulary) / as_double(shards);
+  // As in kernels/cross_entropy.cpp: on a GPU equal chunks.
+  if (!is_cpu) return tokens / std::ceil(tokens / std::max(64.0, (1 << 29) / here));
+  return std::min(tokens, std::clamp((1 << 19) / here, 64.0, 8192.0));
 }
 
 namespace {
@@ -93,9 +94,10 @@ Work attention_work(const LayoutShape& s) {
   work.attention = 6 * s.width / as_double(s.shards) * context * s.tokens;
   // Whole rows: the norm, the residual, what comes in and goes out; divided: the rest, of which 39
   // put the gradients of queries, keys and values together (docs/plan.md counts them).
-  work.bytes =
-      s.number * (s.tokens * s.width * (20 + 66 / as_double(s.shards)) + kWeightPasses * matrices);
-  work.operations = 32;
+  const double whole = s.fused ? 14 : 20, divided = s.fused ? 30 : 66;
+  work.bytes = s.number * (s.tokens * s.width * (whole + divided / as_double(s.shards)) +
+                           kWeightPasses * matrices);
+  work.operations = s.fused ? 16 : 32;
   return work * (s.blocks * passes_of_blocks(s));
 }
 
@@ -103,9 +105,10 @@ Work feed_forward_work(const LayoutShape& s) {
   const double matrices = 2 * s.width * s.hidden / as_double(s.shards);
   Work work;
   work.products = 6 * matrices * s.tokens;
-  work.bytes = s.number * (s.tokens * (20 * s.width + 12 * s.hidden / as_double(s.shards)) +
+  const double narrow = s.fused ? 14 : 20, wide = s.fused ? 6 : 12;
+  work.bytes = s.number * (s.tokens * (narrow * s.width + wide * s.hidden / as_double(s.shards)) +
                            kWeightPasses * matrices);
-  work.operations = 20;
+  work.operations = s.fused ? 12 : 20;
   return work * (s.feed_forwards * passes_of_blocks(s));
 }
 
@@ -115,9 +118,10 @@ Work sublayer_work(const LayoutShape& s) {
   const double matrices = 2 * s.width * s.hidden;
   Work work;
   work.products = 6 * matrices * s.expert_rows;
-  work.bytes = s.number * (s.expert_rows * (22 * s.width + 12 * s.hidden) +
+  const double narrow = s.fused ? 12 : 22, wide = s.fused ? 6 : 12;
+  work.bytes = s.number * (s.expert_rows * (narrow * s.width + wide * s.hidden) +
                            kWeightPasses * s.experts_here * matrices);
-  work.operations = 20;
+  work.operations = s.fused ? 12 : 20;
   return work;
 }
 
@@ -125,12 +129,14 @@ Work base_router_work(const LayoutShape& s) {
   const double experts = as_double(s.config.experts.count);
   Work work;
   work.products = 2 * s.width * experts * s.own_tokens;
-  // Rows move eight times (four without the shuffle, which one group has not); a GPU's gate makes
-  // copies in fp32.
-  const double moves = s.config.experts.shuffle && s.config.experts.groups > 1 ? 16 : 8;
-  work.bytes = s.number * s.width * s.expert_rows * (moves + (s.is_cpu ? 8 : 68)) +
-               4 * experts * s.own_tokens * 4;
-  work.operations = 80;
+  // Rows move eight times (four without the shuffle, which one group has not); where nothing is
+  // fused a GPU's gate makes copies in fp32, where all is, affinities alone do.
+  const bool shuffles = s.config.experts.shuffle && s.config.experts.groups > 1;
+  const double moves = (shuffles ? 16 : 8) - (s.fused ? 8 : 0);
+  const double copies = s.is_cpu ? 8 : s.fused ? 5 : 68;
+  work.bytes =
+      s.number * s.width * s.expert_rows * (moves + copies) + 4 * experts * s.own_tokens * 4;
+  work.operations = s.fused ? 45 : 80;
   return work;
 }
 
@@ -139,9 +145,9 @@ Work gate_router_work(const LayoutShape& s) {
   Work work;
   work.products = 6 * s.width * experts * s.own_tokens;
   // The norm, then rows spread and mixed, forward and backward; logits and what is made of them.
-  work.bytes = s.number * s.width * (s.own_tokens * 20 + s.expert_rows * 6) +
+  work.bytes = s.number * s.width * (s.own_tokens * (s.fused ? 8 : 20) + s.expert_rows * 6) +
                25 * 4 * experts * s.own_tokens;
-  work.operations = 80;
+  work.operations = s.fused ? 48 : 80;
   return work;
 }
 
@@ -159,9 +165,10 @@ Work vocabulary_work(const LayoutShape& s) {
   const double chunks = std::ceil(s.tokens / s.rows_of_logits());
   Work work;
   work.products = 6 * rows * s.width * s.tokens;
-  work.bytes =
-      s.number * (s.tokens * (6 * rows + 16 * s.width) + kWeightPasses * rows * s.width * chunks);
-  work.operations = 12 + 6 * chunks;
+  const double of_logits = s.fused ? 5 : 6;
+  work.bytes = s.number * (s.tokens * (of_logits * rows + (s.fused ? 14 : 16) * s.width) +
+                           kWeightPasses * rows * s.width * chunks);
+  work.operations = s.fused ? 10 + 3 * chunks : 12 + 6 * chunks;
   return work;
 }
 
@@ -173,18 +180,6 @@ Work optimizer_work(const LayoutShape& s, const Device& device) {
   work.operations = 10;
   return work;
 }
-
-namespace {
-
-// As in kernels/cross_entropy.cpp today.
-double logits_at_once(const LayoutShape& s) {
-  const double here = as_double(s.config.model.vocabulary) / as_double(s.shards);
-  if (s.is_cpu) return s.rows_of_logits() * here;
-  const double most = std::max(64.0, (1 << 29) / here);
-  return s.tokens / std::ceil(s.tokens / most) * here;
-}
-
-}  // namespace
 
 MemoryParts memory_of(const LayoutShape& s, const Device& device) {
   const ParameterBytes each = bytes_of_parameter(device.working, device.master);
@@ -210,7 +205,9 @@ MemoryParts memory_of(const LayoutShape& s, const Device& device) {
   const double messages = s.workers > 1 ? 2 * s.expert_rows * s.width : 0;
   const double block = (4 * s.width + 2 * s.hidden) * s.width / shards;  // sums of gradients
   memory.buffers =
-      s.number * (std::max(logits_at_once(s), widest) + messages + (s.replicas > 1 ? block : 0));
+      s.number *
+      (std::max(s.rows_of_logits() * as_double(s.config.model.vocabulary) / shards, widest) +
+       messages + (s.replicas > 1 ? block : 0));
   if (s.is_cpu)
     memory.buffers += kHeapShare * (memory.activations + memory.buffers) + kCpuLibraries;
   return memory;

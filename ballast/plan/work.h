@@ -41,9 +41,10 @@ struct LayoutShape {
   double parameters;         // of a worker
   double expert_parameters;  // those of its experts
   bool is_cpu;
+  bool fused;
   bool recomputes_blocks;
 
-  double rows_of_logits() const;  // of a chunk, as the step's time counts them
+  double rows_of_logits() const;  // of a chunk
 };
 
 // Of a micro-step, forward and backward.
