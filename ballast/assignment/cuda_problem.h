@@ -24,11 +24,10 @@ struct CudaProblems {
   NonFinite non_finite = NonFinite::kReject;
 };
 
-// A limit on the exact solver's work (ExactCudaOptions::max_work) that odd scores alone come to:
-// some 20 ms on an H200.
+// A limit on the exact solver's work (ExactCudaOptions::max_work) that odd scores alone come to.
 inline constexpr int64_t kBoundedCudaWork = int64_t{1} << 25;
 
-// What became of one problem, written on the device and read by the host a step later.
+// What became of one problem, written on the device and read by the host when it likes.
 struct AssignmentStatus {
   enum Code : int32_t { kOk = 0, kNonFinite = 1, kInfeasible = 2, kNotConverged = 3 };
   int32_t code = kOk;    // kNotConverged: valid, but not optimal; the gap says by how much

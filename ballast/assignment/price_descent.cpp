@@ -160,6 +160,7 @@ void PriceDescent::refine(const RowSample& rows) {
 }
 
 bool PriceDescent::descend_on_all(int64_t candidates) {
+  lost_ = false;  // what a sample said
   extract(all(), candidates);
   const bool stayed = descend(all(), true);
   if (!lost_ || annealed_) return stayed;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "ballast/assignment/lanes.h"
 #include "ballast/assignment/row_blocks.h"
@@ -11,7 +12,7 @@
 namespace ballast {
 namespace {
 
-constexpr float kNone = -1e30F;  // a column that only fills a vector
+constexpr float kNone = std::numeric_limits<float>::lowest();  // a column that only fills a vector
 
 struct RowRange {
   const float* scores;
@@ -37,7 +38,7 @@ void share_rows(const RowRange& rows, const float* price, float per_score, int64
     }
     const float most = largest_of(highest);
     int64_t at = 0;
-    while (share[at] != most) ++at;
+    while (at + 1 < rows.experts && share[at] != most) ++at;
     ++best[at];
     Floats sum = {};
     for (int64_t e = 0; e < rows.padded; e += kLanes) {
@@ -120,7 +121,8 @@ void WholeShares::measure(const ActiveProblem& problem, const At& at, size_t thr
                         .padded = padded_,
                         .count = end - begin};
     share_rows(rows, price_.data(), per_score, before * every - begin, every,
-               &sample_[before * padded_], &soft_[block * padded_], &counts_[block * padded_]);
+               sample_.data() + before * padded_, &soft_[block * padded_],
+               &counts_[block * padded_]);
   });
   loads_.assign(experts, 0.0);
   best_.assign(experts, 0);

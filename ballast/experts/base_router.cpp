@@ -60,6 +60,7 @@ BaseRouter::BaseRouter(const Config& config, int64_t layer, ParameterTable& tabl
                          .owner = Owner::kRouter})),
       workers_(workers),
       assigner_(options_of(config.experts)),
+      evaluating_(options_of(config.experts)),
       prices_(at::zeros({config.experts.count}, at::kDouble)) {}
 
 Parameter BaseRouter::own_embeddings() const {
@@ -111,7 +112,8 @@ TensorAssignment BaseRouter::assign(const Tensor& scores, const Routing& routing
     if (kept.defined()) return assignment_of(kept.to(scores.device()), places_.experts);
   }
   AssignInputs inputs;
-  if (has_prices_) {
+  // On a GPU always, since a recorded step cannot tell: zeros are no start there.
+  if (has_prices_ || !scores.is_cpu()) {
     inputs.start_prices = prices_on(scores.device()).expand({groups, places_.experts}).contiguous();
   }
   TensorAssignment result = assigner_.assign(scores, inputs);
@@ -156,9 +158,9 @@ Dispatch BaseRouter::route_by_choice(const Tensor& affinities, const Routing& ro
 }
 
 Tensor BaseRouter::balanced_choice(const Tensor& scores, const Tensor& counted) {
-  if (!counted.defined()) return assigner_.assign(scores).expert_of_token.to(at::kLong);
+  if (!counted.defined()) return evaluating_.assign(scores).expert_of_token.to(at::kLong);
   const Tensor rows = counted.nonzero().view({-1});
-  const Tensor chosen = assigner_.assign(scores.index_select(0, rows)).expert_of_token;
+  const Tensor chosen = evaluating_.assign(scores.index_select(0, rows)).expert_of_token;
   return scores.argmax(1).index_copy_(0, rows, chosen.to(at::kLong));
 }
 

@@ -47,7 +47,8 @@ class BaseRouter : public Router {
   const ExpertPlaces places_;
   const Parameter& expert_embeddings_;  // [E, D]
   Communicator& workers_;
-  Assigner assigner_;
+  // Recorded steps know the memory of the first, which tokens of another number would move.
+  Assigner assigner_, evaluating_;
   at::Tensor prices_, prices_there_;  // one place on a GPU, where a recorded step finds them
   bool has_prices_ = false;
 };

@@ -36,7 +36,6 @@ class GpuEvent {
 
 struct GpuMemory {
   int64_t peak_bytes = 0;  // the most that tensors had, since the process began
-  int64_t kept_bytes = 0;  // the most that was asked of the driver for them
 };
 
 // Of the CUDA plugin. REQUIRES: it is loaded; graphs and events are of the current GPU.

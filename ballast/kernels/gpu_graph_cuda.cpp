@@ -25,7 +25,12 @@ class CudaGraph : public GpuGraph {
       abandon(*graph);
       throw;
     }
-    graph->capture_end();
+    try {
+      graph->capture_end();
+    } catch (...) {  // `work` hid what broke the recording
+      tell_allocators();
+      throw;
+    }
     graph_ = std::move(graph);
   }
 
@@ -35,11 +40,20 @@ class CudaGraph : public GpuGraph {
   }
 
  private:
-  // What was recorded is thrown away, so that the stream is of use again.
-  static void abandon(at::cuda::CUDAGraph& graph) noexcept {
+  // What was recorded is thrown away, so that the stream is of use again. Where ending it fails, as
+  // it does of a recording that broke, libtorch's allocators have not been told.
+  void abandon(at::cuda::CUDAGraph& graph) const noexcept {
     try {
       graph.capture_end();
-    } catch (...) {  // it says again that the recording failed
+    } catch (...) {
+      tell_allocators();
+    }
+  }
+
+  void tell_allocators() const noexcept {
+    try {
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(at::cuda::current_device(), pool_);
+    } catch (...) {  // they were told after all
     }
     cudaGetLastError();
   }
@@ -96,7 +110,6 @@ void ballast_gpu_memory(at::Device device, ballast::GpuMemory& memory) {
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
   const auto all = static_cast<size_t>(StatType::AGGREGATE);
   memory.peak_bytes = stats.allocated_bytes.at(all).peak;
-  memory.kept_bytes = stats.reserved_bytes.at(all).peak;
 }
 
 void ballast_release_cached_gpu_memory() { c10::cuda::CUDACachingAllocator::emptyCache(); }

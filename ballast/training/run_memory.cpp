@@ -14,6 +14,7 @@
 #include "ballast/plan/work.h"
 #include "ballast/report/hardware.h"
 #include "ballast/system/error.h"
+#include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "ballast/training/compute_rate.h"
 
@@ -82,6 +83,9 @@ std::optional<double> memory_for(const ComputePlace& place, const PlaceOnMachine
   return static_cast<double>(devices[index].memory_bytes);
 }
 
+// No GPU's peak has been compared with a prediction yet.
+constexpr double kSurelyTooMuch = 1.15;
+
 void check_memory(const Config& config, const ComputePlace& place, int64_t workers,
                   std::optional<double> there) {
   if (!there) return;
@@ -95,6 +99,11 @@ void check_memory(const Config& config, const ComputePlace& place, int64_t worke
         format_bytes(parameters), format_bytes(*there));
   }
   if (place.device.is_cpu() || memory.total() <= *there) return;
+  if (memory.total() <= kSurelyTooMuch * *there) {
+    log_warning("a worker is predicted to take {}, of {} that its GPU has: it may not fit",
+                memory_in_words(memory), format_bytes(*there));
+    return;
+  }
   fail(
       "the run does not fit: a worker is predicted to take {}, of {} that its GPU has; {}a smaller "
       "training.batch, more workers, or a smaller model (--scale of a preset) would do; `ballast "

@@ -20,12 +20,13 @@ std::string memory_in_words(const MemoryParts& memory);
 // Bytes a worker can have; nothing: not known.
 std::optional<double> memory_for(const ComputePlace& place, const PlaceOnMachine& worker);
 // Before anything is asked for. UserError names the numbers and what would do, where `there` bytes
-// cannot hold weights, gradients and moments, or on a GPU all that is predicted.
+// cannot hold weights, gradients and moments, or on a GPU by far not all that is predicted; where
+// it may just fit there is a warning.
 void check_memory(const Config& config, const ComputePlace& place, int64_t workers,
                   std::optional<double> there);
 
-// The most memory in use since it was made, beyond what the process had then: resident on a CPU, of
-// tensors on a GPU.
+// The most memory in use: on a CPU resident since this was made, beyond what the process had then;
+// on a GPU of tensors, since the process began.
 class PeakMemory {
  public:
   explicit PeakMemory(const ComputePlace& place);

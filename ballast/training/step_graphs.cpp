@@ -48,6 +48,7 @@ bool StepGraphs::record(Recorded& recorded, StepInputs& inputs,
     graph->record([&] { recorded.sums = compute(); });
   } catch (const std::exception& error) {
     reason_ = error.what();
+    recorded_ = {};  // plain steps need the memory
     log_warning("a step cannot be recorded as a graph, and is computed plainly: {}", reason_);
     return false;
   }

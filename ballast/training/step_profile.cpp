@@ -2,6 +2,7 @@
 #include "ballast/training/step_profile.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "ballast/system/log.h"
@@ -39,9 +40,15 @@ StepStats StepProfile::step(Trainer& trainer) {
 
 void StepProfile::finish() {
   if (!trace_) return;
-  trace_->save(file_);
-  trace_.reset();
   steps_left_ = 0;
+  try {
+    trace_->save(file_);
+  } catch (const std::exception& error) {  // no reason to end a training
+    log_warning("profile: {} cannot be written: {}", file_.string(), error.what());
+    trace_.reset();
+    return;
+  }
+  trace_.reset();
   log_info(
       "profile: steps {} to {} are in {}; open it at https://ui.perfetto.dev or in "
       "chrome://tracing",

@@ -87,7 +87,6 @@ StepTotals read_totals(const StepSums& of_step, const LanguageModel& model) {
   const auto* values = sums.const_data_ptr<double>();
   StepTotals totals;
   totals.loss_sum = values[0];
-  totals.shared_norm = std::hypot(std::sqrt(values[1]), values[2]);
   totals.expert_norm = std::sqrt(values[3]);
   totals.clipped_by = *norm_and_sums.const_data_ptr<double>();
   int64_t next = kScalars;

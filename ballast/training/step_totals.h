@@ -36,7 +36,6 @@ struct WorkerTotals {
 // What they know together.
 struct StepTotals {
   double loss_sum = 0;
-  double shared_norm = 0;  // of all but the experts; replica 0's: rounding may tell them apart
   double expert_norm = 0;  // of all experts
   double clipped_by = 0;   // the norm that clipping goes by
   std::vector<LayerStats> layers;

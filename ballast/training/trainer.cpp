@@ -187,6 +187,8 @@ void Trainer::update_weights(StepSums& sums) {
 }
 
 StepSums Trainer::compute() {
+  // What a step left that failed, or that was recorded and not run, is not this one's.
+  for (const auto& layer : model_.expert_layers()) layer->router().take_stats();
   const bool is_clocked = watch_ == &clock_;
   if (is_clocked) clock_.start();
   StepSums sums = sum_up(add_gradients());

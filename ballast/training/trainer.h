@@ -60,7 +60,8 @@ class Trainer {
   // Takes the weights a checkpoint has, and leaves fresh what it lacks. See initialize_from.
   InitializedFrom initialize_from(const Checkpoint& checkpoint);
   // One step: the next batch in micro-steps, then the optimizer. The numbers are those of all
-  // workers. Throws UserError when too many steps in a row had to be skipped. `watch` is told of
+  // workers. Throws UserError when too many steps in a row had to be skipped. After
+  // a step that threw there is none: gradients may be half done. `watch` is told of
   // its parts in place of the clock, and the step is computed plainly; the numbers are the same.
   StepStats step(StepWatch* watch = nullptr);
   // Repeats or keeps the assignments of the steps to come, which are computed plainly. Must outlive

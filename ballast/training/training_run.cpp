@@ -204,8 +204,8 @@ TrainSummary TrainingRun::go(int64_t profiled_steps) {
     last_loss = stats.loss;
     after_step(stats);
   }
-  profile.finish();
   save();
+  profile.finish();
   reporter_.reset();
   return summary(last_loss);
 }

@@ -3,10 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "ballast/system/random.h"
 #include "ballast/training/trainer.h"
 #include "tests/support/lone_worker.h"
-#include "tests/support/stalled_gpu.h"
 #include "tests/training/counting_runs.h"
 
 namespace ballast {
