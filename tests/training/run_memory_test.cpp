@@ -53,9 +53,15 @@ TEST(RunMemory, ARunThatIsPredictedNotToFitItsGpuIsToldWhatWould) {
 TEST(RunMemory, MicroStepsThatCannotBeShorterAreNotProposed) {
   Config config = long_micro_steps();
   config.training.micro_steps = 64;
-  const double there = 0.99 * predict_memory(config, kGpu, 1).total();
+  const double there = 0.86 * predict_memory(config, kGpu, 1).total();
   EXPECT_THAT(refusal(config, kGpu, there),
-              AllOf(HasSubstr("does not fit"), Not(HasSubstr("micro_steps"))));
+              AllOf(HasSubstr("the run does not fit"), Not(HasSubstr("micro_steps"))));
+}
+
+TEST(RunMemory, WhatMayJustFitIsNotRefused) {
+  const double needed = predict_memory(long_micro_steps(), kGpu, 1).total();
+  EXPECT_EQ(refusal(long_micro_steps(), kGpu, needed / 1.14), "no error");
+  EXPECT_THAT(refusal(long_micro_steps(), kGpu, needed / 1.16), HasSubstr("the run does not fit"));
 }
 
 TEST(RunMemory, WeightsGradientsAndMomentsMustFitEverywhere) {
