@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/kernels/expert_block_fused.h"
 
-#include <ATen/ops/bmm.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ballast/kernels/expert_slots.h"
@@ -36,25 +35,13 @@ Tensor flat(const Tensor& rows) { return rows.view({-1, rows.size(2)}); }
 void add_matrix_gradient(const Tensor& sum, const Tensor& dy, const Tensor& x,
                          MatrixGradients gradients) {
   if (!sum.defined()) return;
-  if (gradients == MatrixGradients::kAdded) return add_outer_products(sum, dy, x);
-  Tensor written = sum;
-  at::bmm_out(written, dy.transpose(1, 2), x);
+  gradients == MatrixGradients::kAdded ? add_outer_products(sum, dy, x)
+                                       : write_outer_products(sum, dy, x);
 }
 
 // What is saved: these, then for each sublayer its weights and what it keeps.
 enum Saved { kH, kRowOfSlot, kEmbeddings, kGates, kChange, kOfBlock };
-enum SavedOfSublayer {
-  kNorm,
-  kUp,
-  kDown,
-  kBefore,
-  kNormed,
-  kMean,
-  kInverse,
-  kActive,
-  kMask,
-  kOfSublayer
-};
+enum SavedOfSublayer { kNorm, kUp, kDown, kBefore, kNormed, kMean, kInverse, kActive, kOfSublayer };
 enum Sum { kNormSum, kNormBiasSum, kUpSum, kUpBiasSum, kDownSum, kDownBiasSum, kSumsOfSublayer };
 
 struct ExpertBlockFunction : torch::autograd::Function<ExpertBlockFunction> {
@@ -69,11 +56,11 @@ struct ExpertBlockFunction : torch::autograd::Function<ExpertBlockFunction> {
           normalize_slots(h, row_of_slot, so_far, w.norm.value, w.norm_bias.value);
       so_far.before = so_far.change;  // with what was before it
       const int64_t experts = w.up.value.size(0);
-      const ActiveRows active =
-          multiply_transposed_relu(by_expert(normed, experts), w.up.value, w.up_bias.value);
-      so_far.change = flat(multiply_transposed(active.values, w.down.value, w.down_bias.value));
-      const tensor_list kept{w.norm.value, w.up.value, w.down.value,  so_far.before, normed,
-                             mean,         inverse,    active.values, active.mask};
+      const Tensor active = multiply_transposed(by_expert(normed, experts), w.up.value,
+                                                w.up_bias.value, Activation::kRelu);
+      so_far.change = flat(multiply_transposed(active, w.down.value, w.down_bias.value));
+      const tensor_list kept{w.norm.value, w.up.value, w.down.value, so_far.before,
+                             normed,       mean,       inverse,      active};
       of_sublayers.insert(of_sublayers.end(), kept.begin(), kept.end());
       for (const Parameter* p : {&w.norm, &w.norm_bias, &w.up, &w.up_bias, &w.down, &w.down_bias})
         sums.push_back(p->gradient);
@@ -108,11 +95,11 @@ struct ExpertBlockFunction : torch::autograd::Function<ExpertBlockFunction> {
       const Tensor* const kept = of_sublayer(i);
       const Tensor* const sum = sums.data() + i * kSumsOfSublayer;
       const int64_t experts = kept[kUp].size(0);
-      const ActiveRows active{kept[kActive], kept[kMask]};
+      const Tensor& active = kept[kActive];
       const Tensor dmade = by_expert(dchange, experts);
       const Tensor dactive =
           multiply_weight_masked(dmade, kept[kDown], active, sum[kUpBiasSum]);  // [E, M/E, F]
-      add_matrix_gradient(sum[kDownSum], dmade, active.values, gradients);
+      add_matrix_gradient(sum[kDownSum], dmade, active, gradients);
       add_matrix_gradient(sum[kUpSum], dactive, by_expert(kept[kNormed], experts), gradients);
       const Tensor dnormed = flat(multiply_weight(dactive, kept[kUp]));
       const NormOfSlots norm{dnormed, h, row_of_slot, kept[kMean], kept[kInverse], kept[kNorm]};

@@ -7,6 +7,7 @@
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 
+#include "ballast/kernels/bias_sums.h"
 #include "ballast/kernels/expert_feed_forward_paths.h"
 #include "ballast/kernels/expert_rows.h"
 #include "ballast/kernels/gemm.h"
@@ -68,7 +69,7 @@ Tensor expert_feed_forward_backward_batched(const Tensor& dy, const Tensor& x,
     add_column_sums(group, sums.down_bias, dy_here);
     const Tensor bias_sum = sums.up_bias.defined() ? group.slices_of(sums.up_bias) : Tensor();
     const Tensor dactive =
-        multiply_weight_masked(dy_here, group.slices_of(w.down), {active, {}}, bias_sum);
+        multiply_weight_masked(dy_here, group.slices_of(w.down), active, bias_sum);
     add_weight_gradient(group, sums.up, dactive, normed);
     const Tensor dnormed = multiply_weight(dactive, group.slices_of(w.up));
     add_column_sums(group, sums.norm_bias, dnormed);

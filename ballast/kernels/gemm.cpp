@@ -10,10 +10,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/relu.h>
-#include <ATen/ops/sum.h>
-#include <ATen/ops/threshold_backward.h>
 #include <torch/library.h>
 
+#include "ballast/kernels/bias_sums.h"
 #include "ballast/kernels/find_op.h"
 #include "ballast/kernels/gemm_paths.h"
 
@@ -22,23 +21,19 @@ namespace ballast {
 TORCH_LIBRARY_FRAGMENT(ballast, library) {
   library.def(
       "multiply_fused(Tensor(a!) y, Tensor left, Tensor right, int form, int end, "
-      "Tensor(b!)? bias, Tensor(c!)? mask) -> bool");
+      "Tensor? bias) -> bool");
 }
 
 bool multiply_fused(const at::Tensor& y, const FusedProduct& product) {
-  const auto& [left, right, form, end, bias, mask] = product;
+  const auto& [left, right, form, end, bias] = product;
   // libtorch's own products are what autograd knows.
   if (at::GradMode::is_enabled() && (left.requires_grad() || right.requires_grad())) return false;
-  using Optional = const std::optional<at::Tensor>&;
   static const auto op =
       find_op<bool(const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, int64_t,
-                   Optional, Optional)>("ballast::multiply_fused");
-  const auto optional = [](const at::Tensor& x) {
-    return x.defined() ? std::optional(x) : std::nullopt;
-  };
+                   const std::optional<at::Tensor>&)>("ballast::multiply_fused");
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   return op.call(y, left, right, static_cast<int64_t>(form), static_cast<int64_t>(end),
-                 optional(bias), optional(mask));
+                 bias.defined() ? std::optional(bias) : std::nullopt);
 }
 
 namespace {
@@ -73,32 +68,13 @@ at::Tensor multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& 
 }
 
 // Where to write a product with as many rows as x.
-at::Tensor rows_like(const at::Tensor& x, int64_t columns, const at::TensorOptions& options) {
+at::Tensor rows_like(const at::Tensor& x, int64_t columns) {
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = columns;
-  return at::empty(shape, options);
-}
-at::Tensor rows_like(const at::Tensor& x, int64_t columns) {
-  return rows_like(x, columns, x.options());
+  return at::empty(shape, x.options());
 }
 
 bool suits_fusion(const at::Tensor& x) { return x.is_cuda() && x.scalar_type() == at::kBFloat16; }
-
-// multiply_weight_masked where the device's library has it, at least without the sum.
-bool multiply_masked(const at::Tensor& product, const at::Tensor& y, const at::Tensor& weight,
-                     const at::Tensor& mask, const at::Tensor& bias_sum) {
-  FusedProduct fused{y, weight, ProductForm::kPlain, ProductEnd::kMasked, {}, mask};
-  if (!bias_sum.defined()) return multiply_fused(product, fused);
-  fused.bias = at::empty(bias_sum.sizes(), y.options());
-  if (multiply_fused(product, fused)) {
-    bias_sum.add_(fused.bias);
-    return true;
-  }
-  fused.bias.reset();
-  if (!multiply_fused(product, fused)) return false;
-  add_rows(bias_sum, product);
-  return true;
-}
 
 }  // namespace
 
@@ -116,18 +92,6 @@ at::Tensor multiply_transposed(const at::Tensor& x, const at::Tensor& weight,
   }
   at::Tensor y = multiply(x, transposed(weight), bias);
   return relu ? y.relu_() : y;
-}
-
-ActiveRows multiply_transposed_relu(const at::Tensor& x, const at::Tensor& weight,
-                                    const at::Tensor& bias) {
-  if (suits_fusion(x)) {
-    const ActiveRows active{rows_like(x, weight.size(-2)), rows_like(x, mask_bytes(weight.size(-2)),
-                                                                     x.options().dtype(at::kByte))};
-    if (multiply_fused(active.values, {x, weight, ProductForm::kRightTransposed, ProductEnd::kRelu,
-                                       bias, active.mask}))
-      return active;
-  }
-  return {multiply_transposed(x, weight, bias, Activation::kRelu), {}};
 }
 
 at::Tensor multiply_weight(const at::Tensor& y, const at::Tensor& weight) {
@@ -151,14 +115,9 @@ void multiply_weight_out(const at::Tensor& product, const at::Tensor& y, const a
 }
 
 at::Tensor multiply_weight_masked(const at::Tensor& y, const at::Tensor& weight,
-                                  const ActiveRows& active, const at::Tensor& bias_sum) {
-  if (active.mask.defined()) {
-    at::Tensor product = rows_like(y, weight.size(-1));
-    if (multiply_masked(product, y, weight, active.mask, bias_sum)) return product;
-  }
+                                  const at::Tensor& active, const at::Tensor& bias_sum) {
   at::Tensor product = multiply_weight(y, weight);
-  at::threshold_backward_out(product, product, active.values, 0);
-  if (bias_sum.defined()) add_rows(bias_sum, product);
+  take_back_relu(product, active, bias_sum);
   return product;
 }
 
@@ -167,18 +126,14 @@ void add_outer_products(const at::Tensor& sum, const at::Tensor& y, const at::Te
   y.dim() == 2 ? sum.addmm_(y.t(), x) : sum.baddbmm_(transposed(y), x);
 }
 
-void add_rows(const at::Tensor& sum, const at::Tensor& y) { sum.add_(y.sum(-2)); }
+void write_outer_products(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& x) {
+  if (suits_fusion(sum) && multiply_fused(sum, {y, x, ProductForm::kLeftTransposed})) return;
+  at::Tensor out = sum;
+  y.dim() == 2 ? at::mm_out(out, y.t(), x) : at::bmm_out(out, transposed(y), x);
+}
 
 void add_weight_gradients(const at::Tensor& weight_sum, const at::Tensor& bias_sum,
                           const at::Tensor& dy, const at::Tensor& x) {
-  if (weight_sum.defined() && bias_sum.defined() && suits_fusion(weight_sum)) {
-    const at::Tensor rows = at::empty(bias_sum.sizes(), dy.options());
-    if (multiply_fused(weight_sum, {dy, x, ProductForm::kAddedLeftTransposed,
-                                    ProductEnd::kLeftRowsAdded, rows})) {
-      bias_sum.add_(rows);
-      return;
-    }
-  }
   if (weight_sum.defined()) add_outer_products(weight_sum, dy, x);
   if (bias_sum.defined()) add_rows(bias_sum, dy);
 }

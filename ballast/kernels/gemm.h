@@ -19,29 +19,21 @@ enum class Activation { kNone, kRelu };
 at::Tensor multiply_transposed(const at::Tensor& x, const at::Tensor& weight,
                                const at::Tensor& bias, Activation activation = Activation::kNone);
 
-// relu(x W^T + b), and where it is positive, for multiply_weight_masked.
-struct ActiveRows {
-  at::Tensor values;  // [T, O]
-  at::Tensor mask;    // opaque bits; undefined where the values are all that is known
-};
-ActiveRows multiply_transposed_relu(const at::Tensor& x, const at::Tensor& weight,
-                                    const at::Tensor& bias);
-
 // y W.  y [T, O], weight [O, I] -> [T, I]
 at::Tensor multiply_weight(const at::Tensor& y, const at::Tensor& weight);
 // The same, into `product`.
 void multiply_weight_out(const at::Tensor& product, const at::Tensor& y, const at::Tensor& weight);
-// y W where `active` is positive, else 0: the gradient of what relu was taken of. Where that was
-// exactly zero a mask of cublasLt lets it through. Its rows are added to bias_sum [I], unless that
-// is undefined.  active [T, I]
+// y W where `active`, relu's result, is positive, else 0: the gradient of what relu was taken of.
+// Its rows are added to bias_sum [I], unless that is undefined.  active [T, I]
 at::Tensor multiply_weight_masked(const at::Tensor& y, const at::Tensor& weight,
-                                  const ActiveRows& active, const at::Tensor& bias_sum);
+                                  const at::Tensor& active, const at::Tensor& bias_sum);
 
 // sum += y^T x.  sum [O, I], y [T, O], x [T, I]
 void add_outer_products(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& x);
-// sum += the rows of y.  sum [O], y [T, O]
-void add_rows(const at::Tensor& sum, const at::Tensor& y);
-// Both for a linear layer x -> y with the gradient dy; a sum may be undefined: not wanted.
+// sum = y^T x.
+void write_outer_products(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& x);
+// The gradients of a linear layer x -> y with the gradient dy are added to its weight's and its
+// bias's; a sum may be undefined: not wanted.
 void add_weight_gradients(const at::Tensor& weight_sum, const at::Tensor& bias_sum,
                           const at::Tensor& dy, const at::Tensor& x);
 

@@ -5,7 +5,6 @@
 #include <ATen/cuda/Exceptions.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/sum.h>
 #include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -27,7 +26,7 @@ namespace {
 using at::Tensor;
 
 constexpr uint64_t kWorkspaceBytes = 32 << 20;
-constexpr int kCandidates = 8, kWarmUps = 2, kRuns = 3;
+constexpr int kCandidates = 16, kWarmUps = 2, kRuns = 3;
 // Smaller products take about as long as their launch, which is what would be measured.
 constexpr double kWorthMeasuring = 4e9;
 // From this many operations a matrix of a stack is worth a call of its own, if that spares passes
@@ -39,27 +38,19 @@ struct Request {
   Tensor y, left, right;
   ProductForm form;
   ProductEnd end;
-  Tensor bias, mask;
+  Tensor bias;
 
-  bool left_transposed() const { return form == ProductForm::kAddedLeftTransposed; }
+  bool adds() const { return form == ProductForm::kAddedLeftTransposed; }
+  bool left_transposed() const { return adds() || form == ProductForm::kLeftTransposed; }
   bool right_transposed() const { return form == ProductForm::kRightTransposed; }
   int64_t stack() const { return y.dim() == 3 ? y.size(0) : 1; }
   int64_t depth() const { return left.size(left_transposed() ? -2 : -1); }
   double operations() const {
     return 2.0 * static_cast<double>(y.numel()) * static_cast<double>(depth());
   }
-  // Sums of rows come out beside the product.
-  bool sums_rows() const {
-    return end == ProductEnd::kLeftRowsAdded || (end == ProductEnd::kMasked && bias.defined());
-  }
-  // The same without them.
-  Request without_sums() const {
-    const bool masked = end == ProductEnd::kMasked;
-    return {y, left, right, form, masked ? end : ProductEnd::kBias, {}, mask};
-  }
   Request matrix(int64_t e) const {
     const auto of = [e](const Tensor& x) { return x.defined() ? x.select(0, e) : x; };
-    return {of(y), of(left), of(right), form, end, of(bias), of(mask)};
+    return {of(y), of(left), of(right), form, end, of(bias)};
   }
 };
 
@@ -82,19 +73,10 @@ bool has_shape(const Tensor& x, const Request& r, int64_t rows, int64_t columns)
 
 bool suits_bias(const Request& r) {
   const Tensor& bias = r.bias;
-  const int64_t length = r.y.size(r.end == ProductEnd::kLeftRowsAdded ? -2 : -1);
-  if (!bias.defined()) return r.end != ProductEnd::kLeftRowsAdded;
+  if (!bias.defined()) return true;
   return bias.is_cuda() && bias.scalar_type() == at::kBFloat16 && bias.dim() == r.y.dim() - 1 &&
-         bias.size(-1) == length && bias.stride(-1) == 1 && address(bias) % kLoadBytes == 0 &&
+         bias.size(-1) == r.y.size(-1) && bias.stride(-1) == 1 && address(bias) % kLoadBytes == 0 &&
          (bias.dim() == 1 || (bias.size(0) == r.stack() && stack_stride(bias) % kLoad == 0));
-}
-
-bool suits_mask(const Request& r) {
-  const Tensor& mask = r.mask;
-  if (!mask.defined()) return r.end != ProductEnd::kMasked;
-  return mask.is_cuda() && mask.scalar_type() == at::kByte && mask.is_contiguous() &&
-         has_shape(mask, r, r.y.size(-2), mask_bytes(r.y.size(-1))) &&
-         address(mask) % kLoadBytes == 0;
 }
 
 bool suits(const Request& r) {
@@ -106,14 +88,13 @@ bool suits(const Request& r) {
                               : has_shape(r.left, r, rows, depth)) &&
          (r.right_transposed() ? has_shape(r.right, r, columns, depth)
                                : has_shape(r.right, r, depth, columns)) &&
-         has_even_rows(r.y) && has_even_rows(r.left) && has_even_rows(r.right) && suits_bias(r) &&
-         suits_mask(r);
+         has_even_rows(r.y) && has_even_rows(r.left) && has_even_rows(r.right) && suits_bias(r);
 }
 
 // The power of two, up to 256, that all addresses are multiples of, in all matrices of a stack.
 uint32_t alignment(const Request& r) {
   uintptr_t bits = 256;
-  for (const Tensor* x : {&r.y, &r.left, &r.right, &r.bias, &r.mask}) {
+  for (const Tensor* x : {&r.y, &r.left, &r.right, &r.bias}) {
     if (!x->defined()) continue;
     bits |= address(*x);
     if (r.y.dim() == 3) bits |= static_cast<uintptr_t>(stack_stride(*x) * x->element_size());
@@ -123,19 +104,9 @@ uint32_t alignment(const Request& r) {
 
 uint32_t epilogue(const Request& r) {
   const bool bias = r.bias.defined();
-  switch (r.end) {
-    case ProductEnd::kBias:
-      return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-    case ProductEnd::kRelu:
-      if (r.mask.defined())
-        return bias ? CUBLASLT_EPILOGUE_RELU_AUX_BIAS : CUBLASLT_EPILOGUE_RELU_AUX;
-      return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
-    case ProductEnd::kMasked:
-      return bias ? CUBLASLT_EPILOGUE_DRELU_BGRAD : CUBLASLT_EPILOGUE_DRELU;
-    case ProductEnd::kLeftRowsAdded:
-      return CUBLASLT_EPILOGUE_BGRADB;
-  }
-  TORCH_CHECK(false, "multiply_fused: no such end");
+  if (r.end == ProductEnd::kRelu)
+    return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+  return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
 template <typename Value>
@@ -166,8 +137,7 @@ struct Way {
 // A product of cublasLt, which takes matrices by columns: what lies here as y [M, N] in rows is to
 // it y^T, N x M. So it is asked for y^T = op(right)^T op(left)^T: its A is `right`, its B is
 // `left`, and each is transposed there where it is here. Its D has a column for each row of y: the
-// bias, of length N, goes along D's rows, a row of the mask is a column of bits, and the rows of
-// `left` that are summed for a bias of length M are B's, along the depth.
+// bias, of length N, goes along D's rows.
 class LtProduct {
  public:
   // REQUIRES: suits(r), which must outlive the product.
@@ -182,12 +152,6 @@ class LtProduct {
       set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, r.bias.const_data_ptr());
       if (r.stack() > 1)
         set(operation_, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, stack_stride(r.bias));
-    }
-    if (r.mask.defined()) {  // strides of the mask are in bits
-      set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, r.mask.const_data_ptr());
-      set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, r.mask.size(-1) * 8);
-      if (r.stack() > 1)
-        set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, stack_stride(r.mask) * 8);
     }
   }
   LtProduct(const LtProduct&) = delete;
@@ -231,7 +195,7 @@ class LtProduct {
           at::empty({static_cast<int64_t>(way.workspace_bytes)}, r.y.options().dtype(at::kByte));
       workspace_data = workspace.mutable_data_ptr();
     }
-    const float one = 1, kept = r.form == ProductForm::kAddedLeftTransposed ? 1 : 0;
+    const float one = 1, kept = r.adds() ? 1 : 0;
     return cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), &operation_, &one,
                           r.right.const_data_ptr(), &a_, r.left.const_data_ptr(), &b_, &kept,
                           r.y.const_data_ptr(), &d_, y.mutable_data_ptr(), &d_, &way.algorithm,
@@ -274,9 +238,7 @@ std::optional<Way> first_way(const Request& r) {
 
 std::optional<Way> fastest_way(const Request& r) {
   // A sum must not be added to by what is only measured.
-  const Tensor y = r.form == ProductForm::kAddedLeftTransposed
-                       ? at::empty_strided(r.y.sizes(), r.y.strides(), r.y.options())
-                       : r.y;
+  const Tensor y = r.adds() ? at::empty_strided(r.y.sizes(), r.y.strides(), r.y.options()) : r.y;
   LtProduct product(r);
   std::optional<Way> best;
   for (Way& way : product.ways()) {
@@ -301,11 +263,20 @@ class ChosenWays {
  public:
   std::optional<Way> find(const Request& r) {
     const std::lock_guard lock(mutex_);
-    return find_locked(r);
+    const bool deterministic = at::globalContext().deterministicAlgorithms();
+    const Key key = key_of(r, deterministic);
+    if (const auto known = chosen_.find(key); known != chosen_.end()) return known->second;
+    // While a graph is recorded nothing runs; the next call outside of it measures.
+    if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None)
+      return first_way(r);
+    const bool measured = !deterministic && r.operations() >= kWorthMeasuring;
+    const std::optional<Way> way = measured ? fastest_way_if_it_fits(r) : first_way(r);
+    chosen_.emplace(key, way);
+    return way;
   }
 
  private:
-  using Key = std::array<int64_t, 17>;
+  using Key = std::array<int64_t, 16>;
 
   static Key key_of(const Request& r, bool deterministic) {
     const auto stride = [&r](const Tensor& x) {
@@ -316,29 +287,7 @@ class ChosenWays {
             r.y.size(-2),     r.y.size(-1),       r.depth(),
             row_stride(r.y),  row_stride(r.left), row_stride(r.right),
             stride(r.y),      stride(r.left),     stride(r.right),
-            stride(r.bias),   stride(r.mask)};
-  }
-
-  std::optional<Way> find_locked(const Request& r) {
-    const bool deterministic = at::globalContext().deterministicAlgorithms();
-    const Key key = key_of(r, deterministic);
-    if (const auto known = chosen_.find(key); known != chosen_.end()) return known->second;
-    // While a graph is recorded nothing runs; the next call outside of it measures.
-    if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None)
-      return first_way(r);
-    const bool measured = !deterministic && r.operations() >= kWorthMeasuring;
-    std::optional<Way> way = measured ? fastest_way_if_it_fits(r) : first_way(r);
-    if (way && measured && r.sums_rows() && is_faster_apart(r, way->milliseconds)) way.reset();
-    chosen_.emplace(key, way);
-    return way;
-  }
-
-  bool is_faster_apart(const Request& r, float together) {
-    const std::optional<Way> product = find_locked(r.without_sums());
-    if (!product) return false;
-    const Tensor& rows = r.end == ProductEnd::kLeftRowsAdded ? r.left : r.y;
-    Tensor sums = r.bias;
-    return product->milliseconds + milliseconds([&] { at::sum_out(sums, rows, {-2}); }) < together;
+            stride(r.bias)};
   }
 
   std::mutex mutex_;
@@ -351,7 +300,7 @@ bool multiply(const Request& r) {
     TORCH_CUDABLAS_CHECK(LtProduct(r).run(*way, r.y));
     return true;
   }
-  if (r.stack() == 1 || r.sums_rows()) return false;
+  if (r.stack() == 1) return false;
   if (r.operations() / static_cast<double>(r.stack()) < kWorthACall) return false;
   for (int64_t e = 0; e < r.stack(); ++e) {
     if (multiply(r.matrix(e))) continue;
@@ -362,15 +311,13 @@ bool multiply(const Request& r) {
 }
 
 bool multiply_fused_cuda(const Tensor& y, const Tensor& left, const Tensor& right, int64_t form,
-                         int64_t end, const std::optional<Tensor>& bias,
-                         const std::optional<Tensor>& mask) {
+                         int64_t end, const std::optional<Tensor>& bias) {
   const Request r{y,
                   left,
                   right,
                   static_cast<ProductForm>(form),
                   static_cast<ProductEnd>(end),
-                  bias.value_or(Tensor()),
-                  mask.value_or(Tensor())};
+                  bias.value_or(Tensor())};
   const c10::cuda::CUDAGuard guard(y.device());
   return suits(r) && multiply(r);
 }

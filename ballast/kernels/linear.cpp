@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "ballast/kernels/bias_sums.h"
 #include "ballast/kernels/gemm.h"
 
 namespace ballast {
@@ -45,18 +46,18 @@ struct AddBiasFunction : torch::autograd::Function<AddBiasFunction> {
 
 struct FeedForwardFunction : torch::autograd::Function<FeedForwardFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const FeedForwardWeights& w) {
-    const ActiveRows active = multiply_transposed_relu(x, w.up.value, w.up_bias.value);  // [T, F]
-    context->save_for_backward({x, active.values, active.mask, w.up.value, w.down.value});
+    const Tensor active =
+        multiply_transposed(x, w.up.value, w.up_bias.value, Activation::kRelu);  // [T, F]
+    context->save_for_backward({x, active, w.up.value, w.down.value});
     context->saved_data["sums"] = gradient_sums({w.up, w.up_bias, w.down, w.down_bias});
-    return multiply_transposed(active.values, w.down.value, w.down_bias.value);
+    return multiply_transposed(active, w.down.value, w.down_bias.value);
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
     const auto saved = context->get_saved_variables();
     const auto sums = context->saved_data["sums"].toTensorList();
-    const Tensor &x = saved[0], &up = saved[3], &down = saved[4];
-    const ActiveRows active{saved[1], saved[2]};
-    add_weight_gradients(sums[2], sums[3], dy[0], active.values);
+    const Tensor &x = saved[0], &active = saved[1], &up = saved[2], &down = saved[3];
+    add_weight_gradients(sums[2], sums[3], dy[0], active);
     const Tensor dactive = multiply_weight_masked(dy[0], down, active, sums[1]);  // [T, F]
     add_weight_gradients(sums[0], {}, dactive, x);
     return {context->needs_input_grad(0) ? multiply_weight(dactive, up) : Tensor(), {}};

@@ -25,32 +25,20 @@ class ProductsCuda : public ::testing::Test {
   static Tensor random(at::IntArrayRef shape) {
     return at::randn(shape, at::device(at::kCUDA).dtype(at::kBFloat16));
   }
-  static Tensor bits(at::IntArrayRef shape) {
-    return at::empty(shape, at::device(at::kCUDA).dtype(at::kByte));
-  }
 };
 
 // Without measurements the library's first way is taken, whatever it costs.
 TEST_F(ProductsCuda, AreFusedWithEachEnd) {
   at::globalContext().setDeterministicAlgorithms(true, false);
   const Tensor x = random({256, 64}), w = random({384, 64}), y = random({256, 384}),
-               bias = random({384}), mask = bits({256, mask_bytes(384)});
+               bias = random({384}), dx = random({256, 64});
   const auto forward = ProductForm::kRightTransposed;
   EXPECT_TRUE(multiply_fused(y, {x, w, forward})) << "plain";
   EXPECT_TRUE(multiply_fused(y, {x, w, forward, ProductEnd::kBias, bias})) << "bias";
   EXPECT_TRUE(multiply_fused(y, {x, w, forward, ProductEnd::kRelu, bias})) << "relu";
-  EXPECT_TRUE(multiply_fused(y, {x, w, forward, ProductEnd::kRelu, bias, mask})) << "mask";
-
-  const Tensor down = random({64, 384}), dx = random({256, 64});
-  const auto masked = ProductEnd::kMasked;
   EXPECT_TRUE(multiply_fused(dx, {y, w})) << "backward";
-  EXPECT_TRUE(multiply_fused(y, {dx, down, ProductForm::kPlain, masked, {}, mask})) << "masked";
-  EXPECT_TRUE(multiply_fused(y, {dx, down, ProductForm::kPlain, masked, bias, mask}))
-      << "masked, with its rows' sum";
-  const auto added = ProductForm::kAddedLeftTransposed;
-  EXPECT_TRUE(multiply_fused(w, {y, x, added})) << "weight gradient";
-  EXPECT_TRUE(multiply_fused(w, {y, x, added, ProductEnd::kLeftRowsAdded, bias}))
-      << "weight and bias gradient";
+  EXPECT_TRUE(multiply_fused(w, {y, x, ProductForm::kAddedLeftTransposed})) << "weight gradient";
+  EXPECT_TRUE(multiply_fused(w, {y, x, ProductForm::kLeftTransposed})) << "written";
 }
 
 TEST_F(ProductsCuda, OfStacksAreFused) {
@@ -58,6 +46,7 @@ TEST_F(ProductsCuda, OfStacksAreFused) {
   EXPECT_TRUE(multiply_fused(y, {x, w, ProductForm::kRightTransposed}));
   EXPECT_TRUE(multiply_fused(x, {y, w}));
   EXPECT_TRUE(multiply_fused(w, {y, x, ProductForm::kAddedLeftTransposed}));
+  EXPECT_TRUE(multiply_fused(w, {y, x, ProductForm::kLeftTransposed}));
 }
 
 // Rows of an odd length or at odd places cannot be loaded in vectors; other types are libtorch's.
@@ -93,10 +82,9 @@ TEST_F(ProductsCuda, AreRecordedInAGraph) {
   };
   Tensor y, dx;
   const auto compute = [&] {
-    const ActiveRows active = multiply_transposed_relu(x, up, up_bias);
-    EXPECT_TRUE(active.mask.defined());
-    y = multiply_transposed(active.values, down, down_bias);
-    add_weight_gradients(sums[2], sums[3], dy, active.values);
+    const Tensor active = multiply_transposed(x, up, up_bias, Activation::kRelu);
+    y = multiply_transposed(active, down, down_bias);
+    add_weight_gradients(sums[2], sums[3], dy, active);
     const Tensor dactive = multiply_weight_masked(dy, down, active, sums[1]);
     add_weight_gradients(sums[0], {}, dactive, x);
     dx = multiply_weight(dactive, up);

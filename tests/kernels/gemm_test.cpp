@@ -98,9 +98,7 @@ TEST_P(Products, OfAForwardPass) {
   const Tensor relu = (want + shift).relu();
   expect_close(multiply_transposed(x, weight, bias, Activation::kRelu), relu, all_shifted, length,
                "relu");
-  expect_close(multiply_transposed_relu(x, weight, bias).values, relu, all_shifted, length,
-               "relu with its mask");
-  expect_close(multiply_transposed_relu(x, weight, {}).values, want.relu(), all, length,
+  expect_close(multiply_transposed(x, weight, {}, Activation::kRelu), want.relu(), all, length,
                "relu without a bias");
 }
 
@@ -118,21 +116,16 @@ TEST_P(Products, OfABackwardPass) {
 
 // From the wide side back: relu was taken of [T, O], and its gradient comes through [I, O].
 TEST_P(Products, AreMaskedWhereReluWasZero) {
-  const ActiveRows active = multiply_transposed_relu(x, weight, bias);
+  const Tensor active = multiply_transposed(x, weight, bias, Activation::kRelu);
   const Tensor down = transposed(weight).contiguous();  // [I, O]
   const Tensor dx = random({GetParam().rows, GetParam().in}), all = terms(dx, down);
-  // Of 1e8 numbers some are exactly zero, where a mask may let the gradient through.
-  const Tensor alone = multiply_weight_masked(dx, down, active, {});
-  const Tensor at_zero = alone.ne(0).logical_and_(active.values.eq(0));
-  EXPECT_LE(at_zero.sum().item<int64_t>(), 1 + alone.numel() / 1'000'000);
-  const Tensor open = exact(active.values.gt(0).logical_or_(at_zero));
-  const Tensor want = product(dx, down) * open;
-  expect_close(alone, want, all, GetParam().in, "masked");
+  const Tensor want = product(dx, down) * exact(active.gt(0));
+  expect_close(multiply_weight_masked(dx, down, active, {}), want, all, GetParam().in, "masked");
 
   const Tensor sum = random({GetParam().out}), before = exact(sum);
   const Tensor masked = multiply_weight_masked(dx, down, active, sum);
   expect_close(masked, want, all, GetParam().in, "masked, with its sum");
-  // The sum is rounded and then added; its terms may have been rounded before they were summed.
+  // The sum is rounded and then added; its terms were rounded before they were summed.
   const Tensor columns = want.sum(-2), after = before + columns;
   expect_within(sum, after,
                 rounding(columns) + rounding(after) + rounding(want).sum(-2) +
@@ -140,22 +133,11 @@ TEST_P(Products, AreMaskedWhereReluWasZero) {
                 "sum of the masked");
 }
 
-// Where relu was of exactly zero its gradient is 0 by libtorch and 1 by cublasLt's mask: all of it
-// or nothing, and its sum says the same.
-TEST_P(Products, AreAllOrNothingWhereReluWasOfExactlyZero) {
-  const ActiveRows active =
-      multiply_transposed_relu(at::zeros_like(x), weight, at::zeros_like(bias));
-  const Tensor down = transposed(weight).contiguous();
-  const Tensor sum = at::zeros_like(bias), dx = random({GetParam().rows, GetParam().in});
-  EXPECT_TRUE(at::equal(active.values, at::zeros_like(dy)));
-  const Tensor masked = multiply_weight_masked(dx, down, active, sum);
-  const Tensor open = at::full_like(exact(masked), masked.count_nonzero().item<int64_t>() > 0);
-  const Tensor want = product(dx, down) * open, all = terms(dx, down);
-  expect_close(masked, want, all, GetParam().in, "masked");
-  const Tensor columns = want.sum(-2);
-  expect_within(sum, columns,
-                rounding(columns) + rounding(want).sum(-2) + summing(all, GetParam().in).sum(-2),
-                "sum of the masked");
+TEST_P(Products, OfWeightGradientsAreWritten) {
+  const Tensor sum = random({GetParam().out, GetParam().in});
+  write_outer_products(sum, dy, x);
+  expect_close(sum, product(transposed(dy), x), terms(transposed(dy), x), GetParam().rows,
+               "weights");
 }
 
 TEST_P(Products, OfWeightGradientsAreAdded) {
@@ -167,12 +149,11 @@ TEST_P(Products, OfWeightGradientsAreAdded) {
                bias_before = exact(bias_sum), columns = exact(dy).sum(-2),
                bias_terms = exact(dy).abs().sum(-2);
   const Tensor weight_alone = weight_sum.clone(), bias_alone = bias_sum.clone(),
-               outer = weight_sum.clone(), rows = bias_sum.clone();
+               outer = weight_sum.clone();
   add_weight_gradients(weight_sum, bias_sum, dy, x);
   add_weight_gradients(weight_alone, {}, dy, x);
   add_weight_gradients({}, bias_alone, dy, x);
   add_outer_products(outer, dy, x);
-  add_rows(rows, dy);
   for (const Tensor& sum : {weight_sum, weight_alone, outer}) {
     expect_within(sum, weight_want,
                   adding(weight_want, product(transposed(dy), x)) + summing(weight_terms, length),
@@ -180,7 +161,7 @@ TEST_P(Products, OfWeightGradientsAreAdded) {
   }
   // The columns' sums are rounded, then added.
   const Tensor bias_want = bias_before + columns;
-  for (const Tensor& sum : {bias_sum, bias_alone, rows}) {
+  for (const Tensor& sum : {bias_sum, bias_alone}) {
     expect_within(sum, bias_want,
                   rounding(columns) + rounding(bias_want) + summing(bias_terms, length), "bias");
   }
@@ -208,9 +189,9 @@ TEST_P(Products, TakeRowsOfALargerTensor) {
 }
 
 TEST_P(Products, AreTheSameEachTime) {
-  const ActiveRows first = multiply_transposed_relu(x, weight, bias),
-                   second = multiply_transposed_relu(x, weight, bias);
-  EXPECT_TRUE(at::equal(first.values, second.values));
+  const Tensor first = multiply_transposed(x, weight, bias, Activation::kRelu),
+               second = multiply_transposed(x, weight, bias, Activation::kRelu);
+  EXPECT_TRUE(at::equal(first, second));
   const Tensor down = transposed(weight).contiguous(),
                dx = random({GetParam().rows, GetParam().in}), up_sum = at::zeros_like(bias),
                up_again = at::zeros_like(bias);

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/kernels/bias_sums.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/threshold_backward.h>
+#include <torch/library.h>
+
+#include "ballast/kernels/bias_sums_paths.h"
+#include "ballast/kernels/find_op.h"
+
+namespace ballast {
+
+using at::Tensor;
+
+TORCH_LIBRARY_FRAGMENT(ballast, library) {
+  library.def("mask_and_add_rows_(Tensor(a!) y, Tensor? active, Tensor(b!)? sum) -> ()");
+}
+
+void plain_mask_and_add_rows(const Tensor& y, const std::optional<Tensor>& active,
+                             const std::optional<Tensor>& sum) {
+  Tensor masked = y;
+  if (active) at::threshold_backward_out(masked, y, *active, 0);
+  if (sum) sum->add_(masked.sum(-2));
+}
+
+TORCH_LIBRARY_IMPL(ballast, CPU, library) {
+  library.impl("mask_and_add_rows_", plain_mask_and_add_rows);
+}
+
+namespace {
+
+void mask_and_add_rows(const Tensor& y, const std::optional<Tensor>& active,
+                       const std::optional<Tensor>& sum) {
+  using Optional = const std::optional<Tensor>&;
+  static const auto op =
+      find_op<void(const Tensor&, Optional, Optional)>("ballast::mask_and_add_rows_");
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  op.call(y, active, sum);
+}
+
+}  // namespace
+
+void add_rows(const Tensor& sum, const Tensor& y) { mask_and_add_rows(y, std::nullopt, sum); }
+
+void take_back_relu(const Tensor& dactive, const Tensor& active, const Tensor& sum) {
+  mask_and_add_rows(dactive, active, sum.defined() ? std::optional(sum) : std::nullopt);
+}
+
+}  // namespace ballast
