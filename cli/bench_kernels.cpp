@@ -15,9 +15,8 @@
 #include "ballast/experts/routing_stats.h"
 #include "ballast/model/device.h"
 #include "ballast/system/error.h"
-#include "ballast/system/log.h"
-#include "cli/at_least.h"
 #include "cli/bench_kernels_peers.h"
+#include "cli/bench_options.h"
 #include "cli/commands.h"
 #include "cli/median.h"
 #include "cli/number_list.h"
@@ -51,9 +50,8 @@ JSON keys (--json): device, dtype, threads, rounds, tokens, width, vocabulary, e
 )";
 
 struct Options {
-  std::string size, device = "auto";
-  int64_t threads = 0, rounds = 15;
-  bool json = false;
+  std::string size;
+  BenchOptions bench = {};
 };
 
 KernelSizes parse_size(const std::string& text) {
@@ -120,21 +118,19 @@ std::string line_of(const Json& row) {
 int run(const Options& options) {
   const bool is_chosen = !options.size.empty();
   KernelSizes sizes = parse_size(is_chosen ? options.size : "2048,256,8192,8");
-  const ComputePlace place = choose_place({.device = options.device, .threads = options.threads});
+  const ComputePlace place = options.bench.choose_place();
   if (!is_chosen && !place.device.is_cpu()) sizes = parse_size("16384,1024,50304,8");
   const HeadStart start(place.device);
   Json rows = Json::array();
   for (const auto& make : kernel_peers(sizes, place)) {
-    rows.push_back(measure(make(), start, place.device, options.rounds));
-    const std::string line = line_of(rows.back());
-    options.json ? log_line(line) : fmt::print("{}\n", line);
-    std::fflush(stdout);
+    rows.push_back(measure(make(), start, place.device, options.bench.rounds));
+    print_row(options.bench, line_of(rows.back()));
   }
-  if (options.json) {
+  if (options.bench.json) {
     const Json out = {{"device", place.device.str()},
                       {"dtype", c10::toString(place.working)},
                       {"threads", at::get_num_threads()},
-                      {"rounds", options.rounds},
+                      {"rounds", options.bench.rounds},
                       {"tokens", sizes.tokens},
                       {"width", sizes.width},
                       {"vocabulary", sizes.vocabulary},
@@ -156,19 +152,7 @@ void add_bench_kernels(CLI::App& bench, Action& chosen) {
       ->add_option("--size", options->size,
                    "tokens,width,vocabulary,experts; default: by device, as in training")
       ->type_name("T,D,V,E");
-  command->add_option("--device", options->device, "where to compute")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str()
-      ->type_name("NAME");
-  command->add_option("--threads", options->threads, "CPU threads; 0: all cores")
-      ->check(at_least(0))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--rounds", options->rounds, "turns each takes")
-      ->check(at_least(1))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  add_bench_options(*command, options->bench);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

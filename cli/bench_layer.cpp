@@ -17,9 +17,8 @@
 #include "ballast/comm/world.h"
 #include "ballast/model/device.h"
 #include "ballast/system/error.h"
-#include "ballast/system/log.h"
-#include "ballast/system/parallel.h"
 #include "cli/at_least.h"
+#include "cli/bench_options.h"
 #include "cli/commands.h"
 #include "cli/eval_data.h"
 #include "cli/layer_contenders.h"
@@ -69,15 +68,12 @@ JSON keys (--json): device, threads, rounds, groups, shuffle, router, capacity (
 
 struct Options {
   std::vector<std::string> sizes;
-  std::string device = "auto", router = "base", capacity = "0";
-  int64_t threads = 0, rounds = 15, groups = 1, clusters = 64;
-  bool no_shuffle = false, json = false;
+  std::string router = "base", capacity = "0";
+  int64_t groups = 1, clusters = 64;
+  bool no_shuffle = false;
+  BenchOptions bench = {};
   TwinOptions twin = {};
 };
-
-size_t threads_of(const Options& options) {
-  return options.threads > 0 ? static_cast<size_t>(options.threads) : num_cores();
-}
 
 constexpr const char* kSizesOfCpu[] = {"4096,256,8,2", "4096,256,1,2", "4096,256,32,2"};
 constexpr const char* kSizesOfGpu[] = {"16384,2048,8,2", "16384,2048,1,2", "16384,2048,32,2"};
@@ -160,9 +156,9 @@ class LayerTwin {
                             {"experts_of_token", size.config.experts.experts_of_token()},
                             {"sublayers", size.config.experts.sublayers_of_layer()},
                             {"passes", kPasses},
-                            {"threads", threads_of(options)},
+                            {"threads", options.bench.num_threads()},
                             {"device", place.device.is_cpu() ? "cpu" : "cuda"},
-                            {"mode", options.twin.mode},
+                            {"mode", options.twin.mode()},
                             {"inputs", inputs.string()}};
     twin_ = start_twin(options.twin, "layer_twin.py", arguments.dump());
   }
@@ -252,7 +248,7 @@ Measured measure(const Options& options, const Size& size, const ComputePlace& p
                                  static_cast<int64_t>(elementSize(place.working)));
   if (twin) found.twin_version = twin->version();
   constexpr int64_t kWarmUp = 4;
-  for (int64_t round = 0; round < kWarmUp + options.rounds; ++round) {
+  for (int64_t round = 0; round < kWarmUp + options.bench.rounds; ++round) {
     const LayerPass pass = twin ? twin->pass(round) : source.draw(round);
     const double layer_seconds = layer.run(pass), dense_seconds = dense.run(pass);
     const double assigned = apart.run_assigned(pass, MatrixGradients::kAdded),
@@ -295,7 +291,7 @@ std::string line_of(const Json& row) {
 int run(const Options& options) {
   std::vector<Size> sizes;
   for (const std::string& text : options.sizes) sizes.push_back(parse_size(options, text));
-  const ComputePlace place = choose_place({.device = options.device, .threads = options.threads});
+  const ComputePlace place = options.bench.choose_place();
   if (sizes.empty()) {
     for (const char* text : place.device.is_cpu() ? kSizesOfCpu : kSizesOfGpu)
       sizes.push_back(parse_size(options, text));
@@ -306,24 +302,22 @@ int run(const Options& options) {
     const Measured found = measure(options, size, place);
     twin_version = found.twin_version;
     rows.push_back(to_json(size, found));
-    const std::string line = line_of(rows.back());
-    options.json ? log_line(line) : fmt::print("{}\n", line);
-    std::fflush(stdout);
+    print_row(options.bench, line_of(rows.back()));
   }
-  if (options.json) {
+  if (options.bench.json) {
     const ExpertsConfig& experts = sizes.front().config.experts;
     const double capacity = experts.is_base() ? 0 : experts.training_capacity();
     const Json out = {
         {"device", place.device.str()},
-        {"threads", threads_of(options)},
-        {"rounds", options.rounds},
+        {"threads", options.bench.num_threads()},
+        {"rounds", options.bench.rounds},
         {"groups", options.groups},
         {"shuffle", options.router == "base" && !options.no_shuffle && options.groups > 1},
         {"router", options.router},
         {"capacity", capacity > 0 ? Json(capacity) : Json()},
         {"clusters", options.clusters},
         {"twin", twin_version.empty() ? Json() : Json(twin_version)},
-        {"mode", options.twin.mode},
+        {"mode", options.twin.mode()},
         {"sizes", rows}};
     fmt::print("{}\n", out.dump(2));
   }
@@ -341,18 +335,7 @@ void add_bench_layer(CLI::App& bench, Action& chosen) {
       ->add_option("--size", options->sizes,
                    "tokens,width,experts,sublayers; default: three, of 1, 8 and 32 experts")
       ->type_name("T,D,E,N");
-  command->add_option("--device", options->device, "where to compute")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str()
-      ->type_name("NAME");
-  command->add_option("--threads", options->threads, "CPU threads; 0: all cores")
-      ->check(at_least(0))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--rounds", options->rounds, "turns each takes")
-      ->check(at_least(1))
-      ->capture_default_str()
-      ->type_name("N");
+  add_bench_options(*command, options->bench);
   command->add_option("--groups", options->groups, "routing groups; must divide the tokens")
       ->check(at_least(1))
       ->capture_default_str()
@@ -372,7 +355,6 @@ void add_bench_layer(CLI::App& bench, Action& chosen) {
       ->type_name("N");
   add_twin_options(*command, options->twin);
   command->add_flag("--no-shuffle", options->no_shuffle, "tokens are assigned where they stand");
-  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

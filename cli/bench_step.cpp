@@ -13,15 +13,15 @@
 #include "ballast/experiments/systems.h"
 #include "ballast/model/model_size.h"
 #include "ballast/system/error.h"
-#include "ballast/system/log.h"
-#include "ballast/system/parallel.h"
 #include "ballast/system/progress.h"
 #include "cli/at_least.h"
+#include "cli/bench_options.h"
 #include "cli/bench_systems.h"
 #include "cli/bench_trainer.h"
 #include "cli/commands.h"
 #include "cli/median.h"
 #include "cli/number_list.h"
+#include "cli/step_twin.h"
 #include "cli/twin_process.h"
 #include "cli/workers.h"
 
@@ -33,9 +33,12 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kExamples = R"(
 The same model and step (forward, backward, clipping, AdamW) as the plain PyTorch twin in
 benchmarks/twin, in turns: a few steps here, a few there, so that noise meets both alike.
-With --experts a BASE model instead, its layer in the middle, beside a dense one, in turns: the same
-blocks, with feed-forwards wider by what an expert computes. The two do the same operations a token
-but for the affinities; one worker holds, and updates, all experts.
+With --experts a BASE model instead, its layer in the middle, beside its twin and a dense one, in
+turns. The dense one has the same blocks, with feed-forwards wider by what an expert computes: the two
+do the same operations a token but for the affinities; one worker holds, and updates, all experts.
+The twin is the same BASE model (one routing group; experts divide the tokens), its tokens assigned by
+the paper's auction written in PyTorch. On a GPU it computes in bf16 under autocast, with cuDNN's
+attention.
 With --systems those that the paper compares, of the same blocks, in turns, by any number of workers:
   dense            data parallel
   model_parallel   dense, each layer divided among all workers; where there are several
@@ -50,14 +53,16 @@ Examples
   ballast bench step --systems all --workers 2
   ballast bench step --systems dense,base,switch --experts 16,6 --json
   ballast bench step --python /path/to/python --mode compile --json
-The twin needs a Python with torch: `make twin` makes one, and it is found by itself.
+The twin needs a Python with torch: `make twin` makes one, and it is found by itself. Without one ours
+is measured alone, with a warning; with --python or --mode that is an error.
 
 JSON keys (--json): device, threads, twin (PyTorch version, null: none), mode, sizes, a list of
   {vocabulary, width, layers, heads, context, batch, parameters, step_ms, tokens_per_second,
   gflops_per_second, twin_step_ms, twin_tokens_per_second, speedup}; times are medians. With
-  --experts also {experts, sublayers, groups, flops_per_token, fastest_ms, dense {hidden, parameters,
-  flops_per_token, step_ms, fastest_ms}, ratio (step / dense step), ratio_per_flop, assign_share,
-  exchange_share (of the step, in the assignment and in messages to other workers)}. With --systems:
+  --experts also {twin_assign_ms (of twin_step_ms, in its assignment), experts, sublayers, groups,
+  flops_per_token, fastest_ms, dense {hidden, parameters, flops_per_token, step_ms, fastest_ms}, ratio
+  (step / dense step), ratio_per_flop, assign_share, exchange_share (of the step, in the assignment
+  and in messages to other workers)}. With --systems:
   device, threads (0: each its share), workers, sizes, a list of {vocabulary, width, layers, heads,
   context, batch, experts, systems, a list of {system, words, parameters, active (those a token meets),
   flops_per_token, step_ms, fastest_ms, tokens_per_second (of all workers), of_dense (tokens/s by
@@ -71,9 +76,10 @@ struct Size {
 struct Options {
   std::vector<std::string> sizes = {"256,128,4,4,128,16", "4096,256,6,4,256,8"};
   std::vector<std::string> experts = {};  // none: dense models
-  std::string device = "auto", systems;
-  int64_t threads = 0, rounds = 7, steps = 5;
-  bool json = false, plain = false;
+  std::string systems;
+  int64_t steps = 5;
+  bool plain = false;
+  BenchOptions bench = {.rounds = 7};
   TwinOptions twin = {};
   WorkerOptions workers = {};
 };
@@ -82,20 +88,6 @@ Size parse_size(const std::string& text) {
   const auto n = parse_numbers({"--size", "vocabulary,width,layers,heads,context,batch"}, text);
   if (n[0] < 1) fail("--size: want a vocabulary of at least 1, got \"{}\"", text);
   return {n[0], n[1], n[2], n[3], n[4], n[5]};
-}
-
-Twin start_twin(const Options& options, const Size& size, const ComputePlace& place) {
-  const Json arguments = {
-      {"vocabulary", size.vocabulary},
-      {"width", size.width},
-      {"layers", size.layers},
-      {"heads", size.heads},
-      {"context", size.context},
-      {"batch", size.batch},
-      {"threads", options.threads > 0 ? static_cast<size_t>(options.threads) : num_cores()},
-      {"device", place.device.is_cpu() ? "cpu" : "cuda"},
-      {"mode", options.twin.mode}};
-  return start_twin(options.twin, "step_twin.py", arguments.dump());
 }
 
 Config config_of(const Options& options, const Size& size) {
@@ -110,7 +102,7 @@ Config config_of(const Options& options, const Size& size) {
   }
   config.optimizer.weight_decay = 0.01;
   config.training.graph = !options.plain;
-  config.training.steps = (options.rounds + 1) * options.steps;
+  config.training.steps = (options.bench.rounds + 1) * options.steps;
   check_config(config);
   return config;
 }
@@ -153,60 +145,61 @@ Json row_of(const Config& config, const std::vector<double>& seconds) {
           {"parameters", counted.total},
           {"step_ms", 1e3 * step},
           {"tokens_per_second", tokens / step},
-          {"gflops_per_second", tokens * counted.flops_per_token / step / 1e9},
-          {"twin_step_ms", nullptr},
-          {"twin_tokens_per_second", nullptr},
-          {"speedup", nullptr}};
+          {"gflops_per_second", tokens * counted.flops_per_token / step / 1e9}};
 }
 
-Json measure(const Options& options, const Size& size, const ComputePlace& place,
+// What the first round takes is not kept: it warms up.
+void take_turn(Trainer& trainer, int64_t round, int64_t steps, std::vector<StepStats>& taken) {
+  for (int64_t i = 0; i < steps; ++i) {
+    StepStats stats = trainer.step();
+    if (round > 0) taken.push_back(std::move(stats));
+  }
+}
+
+std::vector<double> of_each(const std::vector<StepStats>& steps,
+                            const std::function<double(const StepStats&)>& number) {
+  std::vector<double> numbers(steps.size());
+  std::ranges::transform(steps, numbers.begin(), number);
+  return numbers;
+}
+
+double seconds_of(const StepStats& stats) { return stats.seconds; }
+
+Json measure(const Options& options, const Config& config, const ComputePlace& place,
              std::string& twin_version) {
   const auto world = open_world({.kind = WorldKind::kSingle});
-  Trainer trainer = make_bench_trainer(config_of(options, size), place, world->everyone());
-  const Twin twin = start_twin(options, size, place);
-  if (twin.process != nullptr) twin_version = twin.version;
-  std::vector<double> ours, theirs;
-  for (int64_t round = 0; round <= options.rounds; ++round) {  // the first warms up
-    for (int64_t i = 0; i < options.steps; ++i) {
-      const double seconds = trainer.step().seconds;
-      if (round > 0) ours.push_back(seconds);
-    }
-    if (twin.process == nullptr) continue;
-    twin.process->write_line(std::to_string(options.steps));
-    const auto seconds = Json::parse(twin.process->read_line()).get<std::vector<double>>();
-    if (round > 0) theirs.insert(theirs.end(), seconds.begin(), seconds.end());
+  Trainer trainer = make_bench_trainer(config, place, world->everyone());
+  StepTwin twin(config, place, options.bench, options.twin);
+  if (!twin.version().empty()) twin_version = twin.version();
+  std::vector<StepStats> steps;
+  for (int64_t round = 0; round <= options.bench.rounds; ++round) {
+    take_turn(trainer, round, options.steps, steps);
+    twin.take_turn(options.steps);
   }
-  Json row = row_of(trainer.config(), ours);
-  if (!theirs.empty()) {
-    const double other = median(theirs);
-    row["twin_step_ms"] = 1e3 * other;
-    row["twin_tokens_per_second"] = static_cast<double>(size.batch * size.context) / other;
-    row["speedup"] = other / median(ours);
-  }
+  const std::vector<double> seconds = of_each(steps, seconds_of);
+  Json row = row_of(config, seconds);
+  twin.add_to(row, median(seconds));
   return row;
 }
 
-Json measure_experts(const Options& options, const Config& config, const ComputePlace& place) {
+Json measure_experts(const Options& options, const Config& config, const ComputePlace& place,
+                     std::string& twin_version) {
   const auto world = open_world({.kind = WorldKind::kSingle});
   Trainer sparse = make_bench_trainer(config, place, world->everyone());
   Trainer dense = make_bench_trainer(dense_peer(config), place, world->everyone());
-  std::vector<double> ours, theirs, assign_shares, exchange_shares;
-  for (int64_t round = 0; round <= options.rounds; ++round) {  // the first warms up
-    for (int64_t i = 0; i < options.steps; ++i) {
-      const StepStats stats = sparse.step();
-      if (round == 0) continue;
-      ours.push_back(stats.seconds);
-      assign_shares.push_back(stats.layers.front().assign_seconds / stats.seconds);
-      exchange_shares.push_back(stats.layers.front().exchange_seconds / stats.seconds);
-    }
-    for (int64_t i = 0; i < options.steps; ++i) {
-      const double seconds = dense.step().seconds;
-      if (round > 0) theirs.push_back(seconds);
-    }
+  StepTwin twin(config, place, options.bench, options.twin);
+  if (!twin.version().empty()) twin_version = twin.version();
+  std::vector<StepStats> steps, dense_steps;
+  for (int64_t round = 0; round <= options.bench.rounds; ++round) {
+    take_turn(sparse, round, options.steps, steps);
+    take_turn(dense, round, options.steps, dense_steps);
+    twin.take_turn(options.steps);
   }
+  const auto ours = of_each(steps, seconds_of), others = of_each(dense_steps, seconds_of);
   const ModelSize size = model_size(config), peer = model_size(dense.config());
-  const double ratio = median(ours) / median(theirs);
+  const double ratio = median(ours) / median(others);
   Json row = row_of(config, ours);
+  twin.add_to(row, median(ours));
   row["experts"] = config.experts.count;
   row["sublayers"] = config.experts.sublayers;
   row["groups"] = config.experts.groups;
@@ -215,12 +208,14 @@ Json measure_experts(const Options& options, const Config& config, const Compute
   row["dense"] = {{"hidden", dense.config().model.hidden},
                   {"parameters", peer.total},
                   {"flops_per_token", peer.flops_per_token},
-                  {"step_ms", 1e3 * median(theirs)},
-                  {"fastest_ms", 1e3 * std::ranges::min(theirs)}};
+                  {"step_ms", 1e3 * median(others)},
+                  {"fastest_ms", 1e3 * std::ranges::min(others)}};
   row["ratio"] = ratio;
   row["ratio_per_flop"] = ratio * peer.flops_per_token / size.flops_per_token;
-  row["assign_share"] = median(assign_shares);
-  row["exchange_share"] = median(exchange_shares);
+  row["assign_share"] = median(of_each(
+      steps, [](const StepStats& s) { return s.layers.front().assign_seconds / s.seconds; }));
+  row["exchange_share"] = median(of_each(
+      steps, [](const StepStats& s) { return s.layers.front().exchange_seconds / s.seconds; }));
   return row;
 }
 
@@ -238,9 +233,12 @@ std::string line_of(const Options& options, const Json& row, const std::string& 
         format_count(number(dense["flops_per_token"])), number(dense["step_ms"]),
         number(row["ratio"]), number(row["ratio_per_flop"]), 100 * number(row["assign_share"]),
         100 * number(row["exchange_share"]));
-  } else if (!row["speedup"].is_null()) {
-    beside = fmt::format(" | PyTorch {} {} {:.2f} ms | {:.2f}x", options.twin.mode, twin_version,
-                         number(row["twin_step_ms"]), number(row["speedup"]));
+  }
+  if (!row["speedup"].is_null()) {
+    beside += fmt::format(" | PyTorch {} {} {:.2f} ms | {:.2f}x", options.twin.mode(), twin_version,
+                          number(row["twin_step_ms"]), number(row["speedup"]));
+    if (row.contains("twin_assign_ms"))
+      beside += fmt::format(", its assignment {:.2f} ms", number(row["twin_assign_ms"]));
   }
   return fmt::format(
       "V={} D={} L={} H={} S={} B={} | {:.2f} ms a step | {:.0f} tok/s | {:.0f} GFLOP/s{}",
@@ -270,32 +268,33 @@ int run_systems(const Options& options, World& world) {
       configs.back().push_back(config_of_system(name, dense, experts, workers.size()));
   }
   ComputePlace place;
-  const PlaceRequest request{
-      .device = options.device, .threads = options.threads, .on_machine = world.place()};
+  const PlaceRequest request{.device = options.bench.device,
+                             .threads = options.bench.threads,
+                             .on_machine = world.place()};
   all_or_none(workers, [&] { place = choose_place(request); }, {"device"});
   world.compute_on(place.device);
   Json rows = Json::array();
   for (const auto& of_size : configs) {
     const ModelConfig& m = of_size.front().model;
-    rows.push_back({{"vocabulary", m.vocabulary},
-                    {"width", m.width},
-                    {"layers", m.layers},
-                    {"heads", m.heads},
-                    {"context", m.context},
-                    {"batch", of_size.front().training.batch},
-                    {"experts", experts.count},
-                    {"systems", measure_systems(names, of_size, {options.rounds, options.steps},
-                                                place, workers)}});
+    rows.push_back(
+        {{"vocabulary", m.vocabulary},
+         {"width", m.width},
+         {"layers", m.layers},
+         {"heads", m.heads},
+         {"context", m.context},
+         {"batch", of_size.front().training.batch},
+         {"experts", experts.count},
+         {"systems",
+          measure_systems(names, of_size, {options.bench.rounds, options.steps}, place, workers)}});
     if (workers.rank() != 0) continue;
     for (const Json& system : rows.back()["systems"]) {
       const std::string line = line_of_system(rows.back(), system);
-      options.json ? log_line(line) : fmt::print("{}\n", line);
+      print_row(options.bench, line);
     }
-    std::fflush(stdout);
   }
-  if (workers.rank() != 0 || !options.json) return 0;
+  if (workers.rank() != 0 || !options.bench.json) return 0;
   const Json out = {{"device", place.device.str()},
-                    {"threads", options.threads},
+                    {"threads", options.bench.threads},
                     {"workers", workers.size()},
                     {"sizes", rows}};
   fmt::print("{}\n", out.dump(2));
@@ -306,36 +305,31 @@ int run(const Options& options) {
   std::string twin_version;
   std::vector<std::function<Json(const ComputePlace&)>> measurements;  // all is checked first
   for (const std::string& text : options.sizes) {
-    const Size size = parse_size(text);
-    const Config config = config_of(options, size);
+    const Config config = config_of(options, parse_size(text));
     if (options.experts.empty()) {
-      measurements.emplace_back([&options, &twin_version, size](const ComputePlace& place) {
-        return measure(options, size, place, twin_version);
+      measurements.emplace_back([&options, &twin_version, config](const ComputePlace& place) {
+        return measure(options, config, place, twin_version);
       });
     }
     for (const std::string& experts : options.experts) {
-      measurements.emplace_back(
-          [&options, sparse = with_experts(config, experts)](const ComputePlace& place) {
-            return measure_experts(options, sparse, place);
-          });
+      measurements.emplace_back([&options, &twin_version, sparse = with_experts(config, experts)](
+                                    const ComputePlace& place) {
+        return measure_experts(options, sparse, place, twin_version);
+      });
     }
   }
-  const ComputePlace place = choose_place({.device = options.device, .threads = options.threads});
+  const ComputePlace place = options.bench.choose_place();
   Json rows = Json::array();
   for (const auto& measurement : measurements) {
     rows.push_back(measurement(place));
-    // Rows as they come: the result itself, or beside --json what people see meanwhile.
-    const std::string line = line_of(options, rows.back(), twin_version);
-    options.json ? log_line(line) : fmt::print("{}\n", line);
-    std::fflush(stdout);
+    print_row(options.bench, line_of(options, rows.back(), twin_version));
   }
-  if (options.json) {
-    const Json out = {
-        {"device", place.device.str()},
-        {"threads", options.threads > 0 ? static_cast<size_t>(options.threads) : num_cores()},
-        {"twin", twin_version.empty() ? Json() : Json(twin_version)},
-        {"mode", options.twin.mode},
-        {"sizes", rows}};
+  if (options.bench.json) {
+    const Json out = {{"device", place.device.str()},
+                      {"threads", options.bench.num_threads()},
+                      {"twin", twin_version.empty() ? Json() : Json(twin_version)},
+                      {"mode", options.twin.mode()},
+                      {"sizes", rows}};
     fmt::print("{}\n", out.dump(2));
   }
   return 0;
@@ -365,17 +359,7 @@ void add_bench_step(CLI::App& bench, Action& chosen) {
                    "experts,sublayers[,groups]: a BASE model, beside a dense one that computes as "
                    "much")
       ->type_name("E,N[,G]");
-  command->add_option("--device", options->device, "where to compute")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
-  command->add_option("--threads", options->threads, "CPU threads; 0: all cores")
-      ->check(at_least(0))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--rounds", options->rounds, "turns each takes")
-      ->check(at_least(1))
-      ->capture_default_str()
-      ->type_name("N");
+  add_bench_options(*command, options->bench);
   command->add_option("--steps", options->steps, "steps a turn")
       ->check(at_least(1))
       ->capture_default_str()
@@ -389,7 +373,6 @@ void add_bench_step(CLI::App& bench, Action& chosen) {
   add_twin_options(*command, options->twin);
   command->add_flag("--plain", options->plain,
                     "on a GPU, compute steps plainly instead of as a recorded graph");
-  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
   command->callback([options, &chosen] { chosen = [options] { return run_or_launch(*options); }; });
 }
 

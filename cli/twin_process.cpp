@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/twin_process.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -13,13 +15,15 @@ namespace ballast::cli {
 namespace {
 
 // The repository's or the packed folder's benchmarks/twin, seen from the program.
-fs::path twin_folder(const std::string& script) {
+fs::path find_twin_folder(const std::string& script) {
   const fs::path program = fs::read_symlink("/proc/self/exe").parent_path();
+  std::vector<std::string> looked_at;
   for (const fs::path& up : {program / ".." / "..", program / ".."}) {
-    if (fs::exists(up / "benchmarks" / "twin" / script))
-      return fs::canonical(up / "benchmarks" / "twin");
+    const fs::path folder = (up / "benchmarks" / "twin").lexically_normal();
+    if (fs::exists(folder / script)) return fs::canonical(folder);
+    looked_at.push_back((folder / script).string());
   }
-  return {};
+  fail("there is neither {}", fmt::join(looked_at, " nor "));
 }
 
 std::string find_python(const TwinOptions& options, const fs::path& twin) {
@@ -35,24 +39,27 @@ std::string find_python(const TwinOptions& options, const fs::path& twin) {
 
 void add_twin_options(CLI::App& command, TwinOptions& options) {
   command.add_option("--python", options.python, "a Python with torch")->type_name("PATH");
-  command.add_option("--mode", options.mode, "how the twin runs")
+  command.add_option("--mode", options.named_mode, "how the twin runs")
       ->check(CLI::IsMember({"eager", "compile"}))
-      ->capture_default_str();
+      ->default_str("eager")
+      ->type_name("NAME");
   command.add_flag("--no-twin", options.no_twin, "measure ours alone");
 }
 
 Twin start_twin(const TwinOptions& options, const std::string& script,
                 const std::string& arguments) {
-  const fs::path folder = twin_folder(script);
-  if (options.no_twin || folder.empty()) return {};
+  if (options.no_twin) return {};
   try {
+    const fs::path folder = find_twin_folder(script);
     Twin twin{.process = std::make_unique<ChildProcess>(
                   std::vector<std::string>{find_python(options, folder), script, arguments},
                   folder.string())};
-    twin.version = nlohmann::json::parse(twin.process->read_line()).at("ready");
+    const auto said = nlohmann::json::parse(twin.process->read_line());
+    twin.version = said.at("ready");
+    twin.parameters = said.value("parameters", int64_t{0});
     return twin;
   } catch (const UserError& error) {
-    if (!options.python.empty()) throw;
+    if (options.is_asked_for()) throw;
     log_warning("no PyTorch to compare with: {} (`make twin` installs one)", error.what());
     return {};
   }

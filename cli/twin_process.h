@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -14,8 +15,11 @@ namespace ballast::cli {
 
 // A plain PyTorch program of benchmarks/twin that measures the same as we do, in turns with us.
 struct TwinOptions {
-  std::string python, mode = "eager";  // eager or compile
+  std::string python, named_mode;  // empty: not named
   bool no_twin = false;
+
+  std::string mode() const { return named_mode.empty() ? "eager" : named_mode; }
+  bool is_asked_for() const { return !python.empty() || !named_mode.empty(); }
 };
 
 // --python, --mode, --no-twin.
@@ -24,9 +28,11 @@ void add_twin_options(CLI::App& command, TwinOptions& options);
 struct Twin {
   std::unique_ptr<ChildProcess> process;  // null: there is none
   std::string version = {};               // of PyTorch
+  int64_t parameters = 0;                 // of its model; 0: it does not say
 };
 // Starts benchmarks/twin/SCRIPT with one JSON object as its argument, and waits until it is ready.
-// Without a Python that has torch there is no twin, with a warning; if one was named, a UserError.
+// Without the script or a Python that has torch there is no twin, with a warning; if one was asked
+// for, by a Python or a mode, a UserError.
 Twin start_twin(const TwinOptions& options, const std::string& script,
                 const std::string& arguments);
 

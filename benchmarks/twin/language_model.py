@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plain PyTorch twin of ballast's dense decoder: what the C++ model must equal and outrun.
+"""The plain PyTorch twin of ballast's decoder: what the C++ model must equal and outrun.
 
-Pre-norm blocks, LayerNorm on the output too, ReLU, no dropout, learned positions, tied embedding.
-Written the way PyTorch users write it: nn.Linear, F.scaled_dot_product_attention, fused AdamW.
+Pre-norm blocks, LayerNorm on the output too, ReLU, no dropout, learned positions, tied embedding; with experts a BASE
+layer in the middle. Written the way PyTorch users write it: nn.Linear, F.scaled_dot_product_attention, fused AdamW.
 """
 
 import math
@@ -10,6 +10,8 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+from base_layer import BaseLayer
 
 
 class Block(nn.Module):
@@ -33,11 +35,12 @@ class Block(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    def __init__(self, vocabulary, width, layers, heads, context, hidden=None):
+    def __init__(self, vocabulary, width, layers, heads, context, experts=0, sublayers=1):
         super().__init__()
+        hidden = 4 * width
         self.token_embedding = nn.Embedding(vocabulary, width)
         self.position_embedding = nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(Block(width, heads, hidden or 4 * width) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, heads, hidden) for _ in range(layers))
         self.output_norm = nn.LayerNorm(width)
         for name, parameter in self.named_parameters():
             if name.endswith("weight") and parameter.dim() == 2:
@@ -45,11 +48,18 @@ class LanguageModel(nn.Module):
                 nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * layers) if deep else 0.02)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
+        self.base = BaseLayer(experts, sublayers, width, hidden) if experts > 0 else None
+
+    def clipped_by(self):
+        """The parameters whose norm clipping goes by: all but the experts', as in the paper."""
+        return [p for name, p in self.named_parameters() if not name.startswith("base.sublayers.")]
 
     def forward(self, inputs, targets):  # [B, S] each -> mean loss
         positions = torch.arange(inputs.shape[1], device=inputs.device)
         x = self.token_embedding(inputs) + self.position_embedding(positions)
-        for block in self.blocks:
+        for i, block in enumerate(self.blocks):
+            if self.base is not None and i == len(self.blocks) // 2:
+                x = self.base(x)
             x = block(x)
         logits = F.linear(self.output_norm(x), self.token_embedding.weight)
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))

@@ -3,6 +3,7 @@
 
     python benchmarks/twin/record_losses.py > tests/golden/twin_losses.json
 
+Once dense, once with a BASE layer, whose tokens are assigned by scipy: an optimum is the same whoever finds it.
 The C++ model starts from the same formula (tests/training/twin_test.cpp) and must give the same losses.
 """
 
@@ -11,14 +12,17 @@ import sys
 
 import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
 
 from language_model import LanguageModel
 
 SHAPE = {"vocabulary": 61, "width": 32, "layers": 2, "heads": 4, "context": 16, "batch": 4}
+EXPERTS = {"count": 4, "sublayers": 2}
 TRAINING = {"steps": 20, "learning_rate": 3e-3, "warmup_steps": 5, "beta1": 0.9, "beta2": 0.98, "epsilon": 1e-8,
             "weight_decay": 0.1, "clip_norm": 0.5}
 NAMES = {"attention.norm": "attention_norm", "attention.qkv": "qkv", "attention.out": "attention_out",
          "feed_forward.norm": "feed_forward_norm", "feed_forward.up": "up", "feed_forward.down": "down"}
+PARTS_OF_EXPERT = ("norm_weight", "norm_bias", "up_weight", "up_bias", "down_weight", "down_bias")
 
 
 def scramble(stream, count):
@@ -37,6 +41,11 @@ def parameters_in_our_order(model):
         for theirs in NAMES.values():
             yield named[f"blocks.{layer}.{theirs}.weight"]
             yield named[f"blocks.{layer}.{theirs}.bias"]
+    if model.base is not None:
+        yield model.base.embeddings
+        for sublayer in model.base.sublayers:
+            for part in PARTS_OF_EXPERT:
+                yield from getattr(sublayer, part)  # of one expert after the other
     yield named["output_norm.weight"]
     yield named["output_norm.bias"]
 
@@ -62,13 +71,24 @@ def learning_rate(step):
     return TRAINING["learning_rate"] * (1 - (step - TRAINING["warmup_steps"]) / (TRAINING["steps"] - TRAINING["warmup_steps"]))
 
 
-def losses():
+def best_assignment(scores):  # [T, E] -> [T]
+    places = len(scores) // scores.shape[1]
+    _, place = linear_sum_assignment(scores.double().numpy().repeat(places, axis=1), maximize=True)
+    return torch.from_numpy(place // places)
+
+
+def decays(name):
+    return name.endswith("weight") and "norm" not in name
+
+
+def losses(experts=0, sublayers=0):
     torch.set_num_threads(1)
-    model = LanguageModel(*(SHAPE[key] for key in ("vocabulary", "width", "layers", "heads", "context")))
+    model = LanguageModel(*(SHAPE[key] for key in ("vocabulary", "width", "layers", "heads", "context")), experts, sublayers)
+    if model.base is not None:
+        model.base.assign = best_assignment
     set_weights(model)
-    matrices = [p for p in model.parameters() if p.dim() == 2]
-    vectors = [p for p in model.parameters() if p.dim() == 1]
-    groups = [{"params": matrices, "weight_decay": TRAINING["weight_decay"]}, {"params": vectors, "weight_decay": 0.0}]
+    groups = [{"params": [p for name, p in model.named_parameters() if decays(name) == chosen], "weight_decay": decay}
+              for chosen, decay in ((True, TRAINING["weight_decay"]), (False, 0.0))]
     optimizer = torch.optim.AdamW(groups, betas=(TRAINING["beta1"], TRAINING["beta2"]), eps=TRAINING["epsilon"])
     for step in range(TRAINING["steps"]):
         tokens = tokens_of(step)
@@ -77,11 +97,14 @@ def losses():
         optimizer.zero_grad()
         loss = model(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), TRAINING["clip_norm"])
+        norm = torch.nn.utils.get_total_norm([p.grad for p in model.clipped_by()])
+        torch.nn.utils.clip_grads_with_norm_(model.parameters(), TRAINING["clip_norm"], norm)
         optimizer.step()
         yield loss.item()
 
 
 if __name__ == "__main__":
-    json.dump({"shape": SHAPE, "training": TRAINING, "torch": torch.__version__, "losses": list(losses())}, sys.stdout, indent=2)
+    record = {"shape": SHAPE, "experts": EXPERTS, "training": TRAINING, "torch": torch.__version__, "losses": list(losses()),
+              "base_losses": list(losses(EXPERTS["count"], EXPERTS["sublayers"]))}
+    json.dump(record, sys.stdout, indent=2)
     print()

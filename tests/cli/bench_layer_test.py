@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ballast bench layer` and `bench step --experts` measure what they say. Nothing here looks at how long it took."""
 
+import shutil
+import subprocess
+import tempfile
 import unittest
+from pathlib import Path
 
 from bench_case import Bench
-from in_folder import ballast
+from in_folder import BUILD, ballast
 
 
 class BenchLayer(Bench):
@@ -72,6 +76,7 @@ class BenchLayer(Bench):
         self.refused("layer", "--router", "best", says="--router")
         self.refused("layer", "--capacity=-2", says="experts.capacity")
         self.refused("layer", "--router", "switch", "--python", "/no/python", "--size", "96,16,4,1", says="/no/python")
+        self.refused("layer", "--mode", "fast", says="--mode")
         for option in ["--groups", "--rounds"]:
             self.refused("layer", option, 0, says="at least 1")
         self.refused("layer", "--threads", -1, says="at least 0")
@@ -79,7 +84,7 @@ class BenchLayer(Bench):
 
 class BenchStepWithExperts(Bench):
     def test_a_base_model_beside_the_dense_model_of_the_same_operations(self):
-        found = self.measured("step", "--size", "32,16,4,2,8,4", "--experts", "4,2,2", "--experts", "1,1", "--rounds", 2, "--steps", 2)
+        found = self.measured("step", "--size", "32,16,4,2,8,4", "--experts", "4,2,2", "--experts", "1,1", "--rounds", 2, "--steps", 2, "--no-twin")
         self.assertIsNone(found["twin"])
         self.assertEqual([(s["experts"], s["sublayers"], s["groups"]) for s in found["sizes"]], [(4, 2, 2), (1, 1, 1)])
         for size in found["sizes"]:
@@ -93,7 +98,8 @@ class BenchStepWithExperts(Bench):
             self.assertGreater(size["assign_share"], 0)
             self.assertLess(size["assign_share"], 1)
             self.assertEqual(size["exchange_share"], 0, "one worker sends nothing")
-            self.assertIsNone(size["speedup"])
+            for key in ["twin_step_ms", "twin_tokens_per_second", "twin_assign_ms", "speedup"]:
+                self.assertIsNone(size[key])
 
     def test_without_experts_there_is_no_dense_peer(self):
         found = self.measured("step", "--size", "32,16,1,2,8,4", "--rounds", 1, "--steps", 1, "--no-twin")
@@ -101,7 +107,7 @@ class BenchStepWithExperts(Bench):
         self.assertNotIn("dense", found["sizes"][0])
 
     def test_people_see_both_times_operations_and_shares(self):
-        result = ballast("bench", "step", "--size", "32,16,4,2,8,4", "--experts", "4,2", "--rounds", 1, "--steps", 1, "--device", "cpu")
+        result = ballast("bench", "step", "--size", "32,16,4,2,8,4", "--experts", "4,2", "--rounds", 1, "--steps", 1, "--device", "cpu", "--no-twin")
         self.assertEqual(result.returncode, 0, result.stderr)
         for words in ["E=4", "dense", "FLOP", "assignment"]:
             self.assertIn(words, result.stdout)
@@ -116,6 +122,44 @@ class BenchStepWithExperts(Bench):
         for option in ["--rounds", "--steps"]:
             self.refused("step", option, -1, says="at least 1")
         self.refused("step", "--threads", -1, says="at least 0")
+        self.refused("step", "--size", "32,16,4,2,8,4", "--experts", "4,1", "--python", "/no/python", says="/no/python")
+
+    def test_experts_that_do_not_divide_the_tokens_have_no_twin(self):
+        for experts in ["5,1", "4,1,2"]:
+            result = ballast("bench", "step", "--size", "32,16,4,2,8,4", "--experts", experts, "--rounds", 1, "--steps", 1, "--device", "cpu")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("no PyTorch to compare with: it wants one routing group", result.stderr)
+
+
+class TwinIsMissing(unittest.TestCase):
+    """The program alone, without benchmarks/twin beside it."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.place = Path(folder.name).resolve() / "somewhere" / "bin"
+        self.place.mkdir(parents=True)
+        for path in BUILD.iterdir():
+            if path.name == "ballast":
+                shutil.copy2(path, self.place)
+            elif path.suffix == ".so":
+                (self.place / path.name).symlink_to(path)
+
+    def run_there(self, *arguments):
+        return subprocess.run([self.place / "ballast", "bench", "step", "--size", "32,16,1,2,8,4", "--rounds", "1", "--steps", "1",
+                               "--device", "cpu", *arguments], capture_output=True, text=True, timeout=120)
+
+    def test_it_is_said_where_it_was_looked_for(self):
+        result = self.run_there()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for folder in [self.place.parent, self.place.parent.parent]:
+            self.assertIn(f"{folder}/benchmarks/twin/step_twin.py", result.stderr)
+
+    def test_who_asks_for_it_is_refused(self):
+        for arguments in [["--python", "python3"], ["--mode", "eager"]]:
+            result = self.run_there(*arguments)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+            self.assertIn("benchmarks/twin/step_twin.py", result.stderr)
 
 
 if __name__ == "__main__":

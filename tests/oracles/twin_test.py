@@ -1,36 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recorded losses of the PyTorch twin are what the twin gives: re-run wherever a torch can be imported."""
+"""The PyTorch twin, wherever a torch can be imported: its recorded losses are what it gives, and `bench step` runs it."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import unittest
 from pathlib import Path
 
 SOURCE = Path(os.environ["BALLAST_SOURCE"])
+BALLAST = Path(os.environ["BALLAST_BUILD"]) / "ballast"
 SCRIPT = SOURCE / "benchmarks" / "twin" / "record_losses.py"
 
 
-def pythons_with_torch():
+def python_with_torch():
     for python in (SOURCE / ".deps" / "twin" / "bin" / "python", sys.executable, "python3"):
-        found = subprocess.run([python, "-c", "import torch, numpy"], capture_output=True) if Path(python).exists() or python == "python3" else None
-        if found is not None and found.returncode == 0:
-            yield python
+        found = shutil.which(python) and subprocess.run([python, "-c", "import torch, numpy, scipy"], capture_output=True)
+        if found and found.returncode == 0:
+            return python
+    print("no Python with torch here (`make twin` makes one): the recorded losses stand")
+    return None
 
 
 class Twin(unittest.TestCase):
     def test_recorded_losses_are_the_twins(self):
         recorded = json.loads((SOURCE / "tests" / "golden" / "twin_losses.json").read_text())
-        self.assertEqual(len(recorded["losses"]), recorded["training"]["steps"])
-        for python in pythons_with_torch():
-            fresh = json.loads(subprocess.run([python, SCRIPT], capture_output=True, check=True).stdout)
-            self.assertEqual(fresh["shape"], recorded["shape"])
-            self.assertEqual(fresh["training"], recorded["training"])
-            for step, (was, now) in enumerate(zip(recorded["losses"], fresh["losses"])):
-                self.assertAlmostEqual(was, now, delta=1e-5, msg=f"step {step} with {python}")
+        for key in ("losses", "base_losses"):
+            self.assertEqual(len(recorded[key]), recorded["training"]["steps"])
+        python = python_with_torch()
+        if python is None:
             return
-        print("no Python with torch here (`make twin` makes one): the recorded losses stand")
+        fresh = json.loads(subprocess.run([python, SCRIPT], capture_output=True, check=True).stdout)
+        for key in ("shape", "experts", "training"):
+            self.assertEqual(fresh[key], recorded[key])
+        for key in ("losses", "base_losses"):
+            for step, (was, now) in enumerate(zip(recorded[key], fresh[key])):
+                self.assertAlmostEqual(was, now, delta=1e-5, msg=f"{key}, step {step} with {python}")
+
+    def test_steps_are_measured_beside_it(self):
+        python = python_with_torch()
+        if python is None:
+            return
+        for experts in ([], ["--experts", "4,2"]):
+            command = [BALLAST, "bench", "step", "--size", "32,16,4,2,8,4", "--rounds", "2", "--steps", "2", "--device", "cpu",
+                       "--python", python, "--json", *experts]
+            result = subprocess.run(command, capture_output=True, text=True)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            found = json.loads(result.stdout)
+            self.assertRegex(found["twin"], r"^\d+\.\d+")
+            (size,) = found["sizes"]
+            self.assertAlmostEqual(size["speedup"], size["twin_step_ms"] / size["step_ms"])
+            self.assertAlmostEqual(size["twin_tokens_per_second"], 32 / (size["twin_step_ms"] / 1e3))
+            if experts:
+                self.assertGreater(size["twin_assign_ms"], 0)
+                self.assertLess(size["twin_assign_ms"], size["twin_step_ms"])
+            else:
+                self.assertNotIn("twin_assign_ms", size)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@
 
 namespace ballast::test {
 
-// An update of a model without experts on the CPU, clipped by the norm of all its gradients.
+// An update on the CPU, clipped by the norm of all gradients but the experts'.
 inline void update_weights(Optimizer& optimizer, const OptimizerConfig& config, int64_t update,
                            double learning_rate) {
   const at::Tensor sums = at::zeros({4}, at::kDouble);
-  sums[2] = optimizer.gradient_norm(Owner::kShared);
+  sums[2] = optimizer.gradient_norm(Owner::kShared, Owner::kRouter);
   const at::Tensor no_limit = at::full({1}, std::numeric_limits<double>::infinity(), at::kDouble);
   optimizer.update(
       optimizer.numbers(update, learning_rate),

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Twenty steps from weights and tokens given by a formula: the losses of the PyTorch twin, recorded
-// by benchmarks/twin/record_losses.py, are ours too.
+// by benchmarks/twin/record_losses.py, are ours too, dense and with a BASE layer.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "ballast/kernels/cross_entropy.h"
 #include "ballast/model/language_model.h"
 #include "ballast/training/optimizer.h"
 #include "ballast/training/schedule.h"
-#include "tests/support/config_of.h"
 #include "tests/support/lone_worker.h"
 #include "tests/training/plain_update.h"
 
@@ -42,53 +42,81 @@ void set_weights(ParameterTable& table) {
   table.copy_master_to_working();
 }
 
-TEST(Twin, TwentyStepsGiveThePyTorchTwinsLosses) {
+nlohmann::json golden() {
   std::ifstream file(BALLAST_SOURCE_DIR "/tests/golden/twin_losses.json");
-  const auto golden = nlohmann::json::parse(file);
-  const auto& shape = golden["shape"];
-  const auto& training = golden["training"];
-  ModelConfig config;
-  config.vocabulary = shape["vocabulary"];
-  config.width = shape["width"];
-  config.layers = shape["layers"];
-  config.heads = shape["heads"];
-  config.context = shape["context"];
-  const int64_t rows = shape["batch"], steps = training["steps"], length = config.context + 1;
-  OptimizerConfig optimizer_config;
-  optimizer_config.learning_rate = training["learning_rate"];
-  optimizer_config.warmup_steps = training["warmup_steps"];
-  optimizer_config.beta1 = training["beta1"];
-  optimizer_config.beta2 = training["beta2"];
-  optimizer_config.epsilon = training["epsilon"];
-  optimizer_config.weight_decay = training["weight_decay"];
-  optimizer_config.clip_norm = training["clip_norm"];
+  return nlohmann::json::parse(file);
+}
 
+Config config_of(const nlohmann::json& golden) {
+  Config config;
+  const auto& shape = golden["shape"];
+  config.model.vocabulary = shape["vocabulary"];
+  config.model.width = shape["width"];
+  config.model.layers = shape["layers"];
+  config.model.heads = shape["heads"];
+  config.model.context = shape["context"];
+  const auto& training = golden["training"];
+  config.training.batch = shape["batch"];
+  config.training.steps = training["steps"];
+  config.optimizer.learning_rate = training["learning_rate"];
+  config.optimizer.warmup_steps = training["warmup_steps"];
+  config.optimizer.beta1 = training["beta1"];
+  config.optimizer.beta2 = training["beta2"];
+  config.optimizer.epsilon = training["epsilon"];
+  config.optimizer.weight_decay = training["weight_decay"];
+  config.optimizer.clip_norm = training["clip_norm"];
+  return config;
+}
+
+at::Tensor tokens_of(const Config& config, int64_t step) {
+  at::Tensor tokens = at::empty({config.training.batch, config.model.context + 1}, at::kLong);
+  for (int64_t i = 0; i < tokens.numel(); ++i) {
+    tokens.data_ptr<int64_t>()[i] = static_cast<int64_t>(
+        scramble(static_cast<uint64_t>(1000 + step % 3), static_cast<uint64_t>(i)) %
+        static_cast<uint64_t>(config.model.vocabulary));
+  }
+  return tokens;
+}
+
+void expect_losses(const Config& config, const std::vector<double>& golden) {
   ParameterTable table;
-  const LanguageModel model(test::config_of(config), table, test::lone_worker());
+  const LanguageModel model(config, table, test::lone_worker());
   table.allocate({});
   set_weights(table);
-  Optimizer optimizer(table, optimizer_config);
+  Optimizer optimizer(table, config.optimizer);
+  const int64_t rows = config.training.batch, steps = config.training.steps;
+  ASSERT_EQ(std::ssize(golden), steps);
   for (int64_t step = 0; step < steps; ++step) {
-    at::Tensor tokens = at::empty({rows, length}, at::kLong);
-    for (int64_t i = 0; i < rows * length; ++i) {
-      tokens.data_ptr<int64_t>()[i] = static_cast<int64_t>(
-          scramble(static_cast<uint64_t>(1000 + step % 3), static_cast<uint64_t>(i)) %
-          static_cast<uint64_t>(config.vocabulary));
-    }
-    const at::Tensor hidden = model.forward(tokens.narrow(1, 0, config.context), {});
-    const at::Tensor targets = tokens.narrow(1, 1, config.context).reshape({-1});
-    const auto result = next_token_losses_and_gradient(
-        hidden, model.token_embedding(), targets, 1.0 / static_cast<double>(rows * config.context));
+    const at::Tensor tokens = tokens_of(config, step);
+    const at::Tensor hidden =
+        model.forward(tokens.narrow(1, 0, config.model.context),
+                      {.mode = RoutingMode::kBalanced, .training = TrainingRoute{}});
+    const at::Tensor targets = tokens.narrow(1, 1, config.model.context).reshape({-1});
+    const auto result =
+        next_token_losses_and_gradient(hidden, model.token_embedding(), targets,
+                                       1.0 / static_cast<double>(rows * config.model.context));
     torch::autograd::backward({hidden}, {result.gradient});
     // Both compute in fp32; over 20 steps their rounding differs by less than this.
-    EXPECT_NEAR(result.losses.mean().item<double>(),
-                golden["losses"][static_cast<size_t>(step)].get<double>(), 1e-5)
+    EXPECT_NEAR(result.losses.mean().item<double>(), golden[static_cast<size_t>(step)], 1e-5)
         << "step " << step;
-    test::update_weights(optimizer, optimizer_config, step + 1,
-                         learning_rate_at(step, steps, optimizer_config));
+    test::update_weights(optimizer, config.optimizer, step + 1,
+                         learning_rate_at(step, steps, config.optimizer));
   }
-  EXPECT_LT(golden["losses"].back().get<double>(), golden["losses"].front().get<double>() - 0.5)
-      << "the twin must have learned";
+  EXPECT_LT(golden.back(), golden.front() - 0.5) << "the twin must have learned";
+}
+
+TEST(Twin, TwentyStepsGiveThePyTorchTwinsLosses) {
+  const auto recorded = golden();
+  expect_losses(config_of(recorded), recorded["losses"]);
+}
+
+TEST(Twin, TwentyStepsWithABaseLayerGiveThePyTorchTwinsLosses) {
+  const auto recorded = golden();
+  Config config = config_of(recorded);
+  config.experts.layers = 1;
+  config.experts.count = recorded["experts"]["count"];
+  config.experts.sublayers = recorded["experts"]["sublayers"];
+  expect_losses(config, recorded["base_losses"]);
 }
 
 }  // namespace

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "ballast/system/log.h"
+#include "ballast/system/parallel.h"
+#include "cli/at_least.h"
+
+namespace ballast::cli {
+
+size_t BenchOptions::num_threads() const {
+  return threads > 0 ? static_cast<size_t>(threads) : num_cores();
+}
+
+ComputePlace BenchOptions::choose_place() const {
+  return ballast::choose_place({.device = device, .threads = threads});
+}
+
+void add_bench_options(CLI::App& command, BenchOptions& options) {
+  command.add_option("--device", options.device, "where to compute")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str()
+      ->type_name("NAME");
+  command.add_option("--threads", options.threads, "CPU threads; 0: all cores")
+      ->check(at_least(0))
+      ->capture_default_str()
+      ->type_name("N");
+  command.add_option("--rounds", options.rounds, "turns each takes")
+      ->check(at_least(1))
+      ->capture_default_str()
+      ->type_name("N");
+  command.add_flag("--json", options.json, "print the result as one JSON object on stdout");
+}
+
+void print_row(const BenchOptions& options, const std::string& line) {
+  options.json ? log_line(line) : fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+}  // namespace ballast::cli
