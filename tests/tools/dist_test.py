@@ -19,7 +19,7 @@ def libtorch_of_build():
     return re.search("^Libtorch_FOUND_FOLDER:INTERNAL=(.*)$", cache, re.MULTILINE).group(1)
 
 
-class Dist(unittest.TestCase):
+class Packed(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
@@ -39,6 +39,8 @@ class Dist(unittest.TestCase):
             timeout=120,
         )
 
+
+class Dist(Packed):
     def test_it_runs_with_its_own_libraries(self):
         result = self.launch("ballast", "doctor", "--json", LIBTORCH=libtorch_of_build())
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -59,8 +61,20 @@ class Dist(unittest.TestCase):
                 self.assertTrue(known, f"{program.name} takes {name} from {path}")
 
     def test_a_test_program_runs(self):
-        result = self.launch("run", str(self.folder / "bin/tests/system_tests"), LIBTORCH=libtorch_of_build())
+        result = self.launch("run", str(self.folder / "bin/tests/router_tests"), "--gtest_filter=ExpertUse*", LIBTORCH=libtorch_of_build())
         self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertNotIn("Running 0 tests", result.stdout)
+
+    def test_programs_without_a_test_for_a_gpu_stay_at_home(self):
+        packed = {path.name for path in (self.folder / "bin/tests").iterdir()}
+        self.assertLessEqual({"kernels_tests", "router_tests", "experts_tests", "training_tests", "workers_tests"}, packed)
+        self.assertNotIn("text_tests", packed)
+
+    def test_bench_finds_its_twin(self):
+        result = self.launch("ballast", "bench", "step", "--size", "32,16,1,2,8,4", "--device", "cpu", "--python", "/bin/false",
+                             LIBTORCH=libtorch_of_build())
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("/bin/false ended unexpectedly", result.stderr)
 
     def test_a_libtorch_that_is_not_there_is_named(self):
         result = self.launch("ballast", "doctor", LIBTORCH="/nowhere")
@@ -84,3 +98,45 @@ class Dist(unittest.TestCase):
         result = self.launch("ballast", "doctor", LIBTORCH=str(other))
         self.assertEqual(result.returncode, 2)
         self.assertIn("2.7.1", result.stderr)
+
+
+class GpuCheck(Packed):
+    """What it does where no GPU can be seen."""
+
+    def check(self, *arguments, path="/usr/bin:/bin"):
+        return self.launch("gpu_check", *arguments, LIBTORCH=libtorch_of_build(), CUDA_VISIBLE_DEVICES="", PATH=path)
+
+    def test_help_names_every_option(self):
+        result = self.check("--help")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for option in ["--tests", "--sanitize", "--time"]:
+            self.assertIn(option, result.stdout)
+        self.assertEqual(self.check("--tsets").returncode, 2)
+
+    def test_tests_of_a_pattern(self):
+        result = self.check("--tests", "ExpertUse*")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertRegex(result.stdout, r"gpu_check: [1-9]\d* tests passed")
+        result = self.check("--tests", "Nothing.*")
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertIn("no test was found", result.stdout)
+
+    def test_every_measurement_is_tried_and_those_that_fail_are_named(self):
+        result = self.check("--time", str(self.folder / "times"))
+        self.assertEqual(result.returncode, 1, result.stdout)
+        for name in ["kernels", "assignment", "layer", "step_base", "step_124m", "step_1.3b"]:
+            self.assertIn(f"gpu_check: FAILED: {name}\n", result.stdout)
+        self.assertEqual(list((self.folder / "times").iterdir()), [])
+
+    def test_what_the_sanitizer_finds_is_a_failure(self):
+        programs = self.folder / "sanitizers"
+        programs.mkdir()
+        for status in [0, 9]:
+            sanitizer = programs / "compute-sanitizer"
+            sanitizer.write_text(f'#!/bin/sh\necho "sanitized: $PYTORCH_NO_CUDA_MEMORY_CACHING $*"\nexit {status}\n')
+            sanitizer.chmod(0o755)
+            result = self.check("--sanitize", path=f"{programs}:/usr/bin:/bin")
+            self.assertEqual(result.returncode, 1 if status else 0, result.stdout)
+            for room in ["kernels", "router", "experts"]:
+                self.assertRegex(result.stdout, f"sanitized: 1 --tool memcheck --error-exitcode [1-9].*/{room}_tests ")
+                self.assertEqual(f"FAILED: {room}_tests" in result.stdout, status != 0)
