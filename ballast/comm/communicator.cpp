@@ -242,6 +242,16 @@ void Communicator::all_to_all_uneven(const Tensor& output, const Tensor& input,
   all_to_all_and_wait([&] { return begin_all_to_all_uneven(output, input, send, receive, label); },
                       label);
 }
+void Communicator::record(const std::function<void()>& work, Label label) {
+  if (gpu_engine_ == nullptr) return work();
+  const auto before = all_to_all_seconds_;
+  gpu_engine_->record({"recording", label}, work);
+  all_to_all_seconds_ = before;  // nothing was sent
+}
+void Communicator::replay(const std::function<void()>& work, Label label) {
+  if (gpu_engine_ == nullptr) return work();
+  gpu_engine_->replay({"replay", label}, work);
+}
 double Communicator::take_all_to_all_seconds(int layer) {
   return std::exchange(all_to_all_seconds_[layer], 0);
 }

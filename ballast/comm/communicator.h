@@ -82,8 +82,21 @@ class Communicator : protected Engine {
   void use_gpu_engine(std::unique_ptr<GpuEngine> engine);
   GpuEngine* gpu_engine() const { return gpu_engine_.get(); }  // null: none
 
+  // Whether calls with tensors on GPUs can be part of a graph (kernels/gpu_graph.h): where the host
+  // has no part in them.
+  bool can_record() const { return gpu_engine_ != nullptr || leaves_out_the_host(); }
+  // Does `work`, which records a graph with calls of this group and of what was split off from it.
+  // None of them runs, and each is waited for before the recording ends. Collective: NCCL may wait
+  // for others meanwhile. Whoever fails throws alone, so that all must agree on it afterwards.
+  // REQUIRES: can_record(), the same calls have run before, and the graph is gone before the World.
+  void record(const std::function<void()>& work, Label label);
+  // Does `work`, which queues that graph on the current stream: for deadlines and messages one
+  // call, until the device has done it. Collective.
+  void replay(const std::function<void()>& work, Label label);
+
   // Seconds this worker has spent in all_to_all() and all_to_all_uneven() with labels of a layer
-  // since the last call: waiting for others included, under NCCL the host's time alone.
+  // since the last call: waiting for others included, under NCCL the host's time alone, of calls
+  // within a graph nothing.
   double take_all_to_all_seconds(int layer);
 
   // What each worker will send to this one, where this one sends send[r] rows to worker r.
@@ -96,6 +109,8 @@ class Communicator : protected Engine {
   virtual std::unique_ptr<Communicator> start_split(int color, int key,
                                                     const std::string& name) = 0;
   virtual Pending start_barrier(const Call& call) = 0;
+  // Whether tensors on GPUs stay there.
+  virtual bool leaves_out_the_host() const { return false; }
 
  private:
   Engine& engine_of(const at::Tensor& x);

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -93,6 +94,9 @@ class GpuEngine : public Engine {
   virtual std::unique_ptr<GpuEngine> split(Communicator& part) = 0;
   // Returns when all that has begun has ended on the device. WorkersLost: see Pending::wait().
   virtual void finish() = 0;
+  // Communicator's functions of these names.
+  virtual void record(const Call& call, const std::function<void()>& work) = 0;
+  virtual void replay(const Call& call, const std::function<void()>& work) = 0;
 };
 
 }  // namespace ballast

@@ -26,7 +26,7 @@ class NcclOperation : public Operation {
       : runtime_(std::move(runtime)), transfer_(std::move(transfer)) {}
 
   void wait() override { runtime_->wait(*transfer_); }
-  bool done() override { return transfer_->ended.query(); }
+  bool done() override { return NcclRuntime::done(*transfer_); }
 
  private:
   std::shared_ptr<NcclRuntime> runtime_;
@@ -79,6 +79,12 @@ class NcclEngine : public GpuEngine {
     return std::make_unique<NcclEngine>(runtime_, part);
   }
   void finish() override { runtime_->finish(); }
+  void record(const Call& call, const std::function<void()>& work) override {
+    runtime_->record(next_call(call), work);
+  }
+  void replay(const Call& call, const std::function<void()>& work) override {
+    runtime_->replay(next_call(call), work);
+  }
 
   Pending start_all_reduce(const Call& call, const Tensor& values, Reduction reduction) override;
   Pending start_reduce_scatter(const Call& call, const Tensor& output, const Tensor& input,
@@ -93,6 +99,7 @@ class NcclEngine : public GpuEngine {
   void connect(Communicator& host);
   template <typename Issue>
   Pending begin(const Call& call, std::vector<Tensor> tensors, Issue issue);
+  CallRecord next_call(const Call& call) { return {group_, {group_->id, ++calls_}, call.text()}; }
   void check(int result, const Call& call) const { runtime_->check(result, call.text()); }
   // Bytes of each block: sent[r] to worker r, received[r] from it.
   void exchange(const Call& call, const Tensor& output, const Tensor& input,
@@ -136,7 +143,8 @@ Pending NcclEngine::begin(const Call& call, std::vector<Tensor> tensors, Issue i
       fail("{}: {} is not on this worker's GPU, {}", describe(call.name, call.label),
            tensor_text(tensor), runtime_->device().str());
   }
-  CallRecord record{group_, {group_->id, ++calls_}, call.text()};
+  // What is recorded is no call yet: workers number those that run alike, whoever could record.
+  CallRecord record = runtime_->is_recording() ? CallRecord{} : next_call(call);
   auto begun = runtime_->begin(std::move(record), std::move(tensors), issue);
   return Pending(std::make_unique<NcclOperation>(runtime_, std::move(begun)));
 }
@@ -150,7 +158,7 @@ void NcclEngine::exchange(const Call& call, const Tensor& output, const Tensor& 
   for (int r = 0; r < size_; ++r) {
     const auto out = static_cast<size_t>(sent[r]), in = static_cast<size_t>(received[r]);
     if (r == rank_) {
-      C10_CUDA_CHECK(cudaMemcpyAsync(to, from, in, cudaMemcpyDeviceToDevice, stream));
+      if (in > 0) C10_CUDA_CHECK(cudaMemcpyAsync(to, from, in, cudaMemcpyDeviceToDevice, stream));
     } else {
       if (out > 0) check(nccl_.send(from, out, kNcclBytes, r, comm_, stream), call);
       if (in > 0) check(nccl_.recv(to, in, kNcclBytes, r, comm_, stream), call);

@@ -2,6 +2,7 @@
 #include "ballast/comm/runtime_nccl_cuda.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <fmt/format.h>
 
@@ -89,36 +90,92 @@ NcclComm NcclRuntime::connect(const NcclId& id, int rank, int size, const CallRe
   return got.comm;
 }
 
-std::shared_ptr<NcclTransfer> NcclRuntime::begin(CallRecord call, std::vector<at::Tensor> kept,
-                                                 const std::function<void(cudaStream_t)>& issue) {
-  roll_call_->check();
-  const at::NoGradGuard no_grad;
-  const c10::cuda::CUDAGuard device(device_);
+bool NcclRuntime::is_recording() const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  C10_CUDA_CHECK(cudaStreamIsCapturing(c10::cuda::getCurrentCUDAStream(device_.index()), &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+std::shared_ptr<NcclTransfer> NcclRuntime::watched(CallRecord call,
+                                                   const std::function<void(NcclTransfer&)>& work) {
   auto transfer = std::make_shared<NcclTransfer>();
   transfer->call = std::move(call);
-  transfer->kept = std::move(kept);
-  const std::lock_guard turn(calls_mutex_);
   {
     const std::lock_guard lock(mutex_);
     roll_call_->began(transfer->call);
     transfers_.push_back(transfer);
   }
   try {
-    c10::Event ready(at::kCUDA);
-    ready.record(c10::cuda::getCurrentCUDAStream(device_.index()));
-    ready.block(stream_);
-    transfer->reached.record(stream_);
-    const c10::cuda::CUDAStreamGuard on_stream(stream_);
-    issue(stream_.stream());
-    transfer->ended.record(stream_);
+    work(*transfer);
   } catch (...) {
-    const std::lock_guard lock(mutex_);
-    std::erase(transfers_, transfer);
+    forget(transfer);
     throw;
   }
+  return transfer;
+}
+
+void NcclRuntime::forget(const std::shared_ptr<NcclTransfer>& transfer) {
+  const std::lock_guard lock(mutex_);
+  std::erase(transfers_, transfer);
+}
+
+void NcclRuntime::queue(NcclTransfer& transfer,
+                        const std::function<void(cudaStream_t)>& issue) const {
+  const at::NoGradGuard no_grad;
+  c10::Event ready(at::kCUDA);
+  ready.record(c10::cuda::getCurrentCUDAStream(device_.index()));
+  ready.block(stream_);  // which a recording takes in by this
+  transfer.reached.record(stream_);
+  const c10::cuda::CUDAStreamGuard on_stream(stream_);
+  issue(stream_.stream());
+  transfer.ended.record(stream_);
+}
+
+std::shared_ptr<NcclTransfer> NcclRuntime::begin(CallRecord call, std::vector<at::Tensor> kept,
+                                                 const std::function<void(cudaStream_t)>& issue) {
+  roll_call_->check();
+  const c10::cuda::CUDAGuard device(device_);
+  const std::lock_guard turn(calls_mutex_);
+  if (is_recording()) {  // the recording as a whole is watched
+    auto transfer = std::make_shared<NcclTransfer>();
+    transfer->kept = std::move(kept);
+    transfer->recorded = true;
+    queue(*transfer, issue);
+    return transfer;
+  }
+  auto transfer = watched(std::move(call), [&](NcclTransfer& begun) {
+    begun.kept = std::move(kept);
+    queue(begun, issue);
+  });
   transfer->queued = true;
   front();  // lets go of those that have ended
   return transfer;
+}
+
+bool NcclRuntime::done(const NcclTransfer& transfer) {
+  return !transfer.recorded && transfer.ended.query();
+}
+
+void NcclRuntime::record(CallRecord call, const std::function<void()>& work) {
+  roll_call_->check();
+  forget(watched(std::move(call), [&](NcclTransfer&) { work(); }));
+}
+
+void NcclRuntime::replay(CallRecord call, const std::function<void()>& work) {
+  roll_call_->check();
+  const c10::cuda::CUDAGuard device(device_);
+  const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream(device_.index());
+  const std::lock_guard turn(calls_mutex_);
+  const auto transfer = watched(std::move(call), [&](NcclTransfer& replayed) {
+    c10::Event before(at::kCUDA);  // calls follow each other, also those that nobody waits for
+    before.record(stream_);
+    before.block(stream);
+    replayed.reached.record(stream);
+    work();
+    replayed.ended.record(stream);
+  });
+  transfer->queued = true;
+  front();
 }
 
 void NcclRuntime::wait(NcclTransfer& transfer) const {
@@ -199,7 +256,15 @@ void NcclRuntime::abort_all() {
     const std::lock_guard lock(mutex_);
     comms = std::exchange(comms_, {});
   }
-  for (NcclComm comm : comms) nccl_library().comm_abort(comm);
+  // At once: each waits for graphs to go, in which kernels of another may hang.
+  std::vector<std::thread> threads;
+  for (NcclComm comm : comms) {
+    threads.emplace_back([comm, index = device_.index()] {
+      cudaSetDevice(index);
+      nccl_library().comm_abort(comm);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace ballast

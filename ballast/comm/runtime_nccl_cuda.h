@@ -26,6 +26,7 @@ struct NcclTransfer {
   std::vector<at::Tensor> kept;
   c10::Event reached{at::kCUDA}, ended{at::kCUDA};  // by the device
   std::atomic<bool> queued = false;                 // the events can be asked
+  bool recorded = false;  // part of a graph: its events are the graph's, and nobody may ask them
   // Of the watchdog's:
   std::optional<Patience> patience;
   double waited = 0;
@@ -45,13 +46,22 @@ class NcclRuntime {
   // Connects the workers of a group, which all call it. `start` names it in messages.
   NcclComm connect(const NcclId& id, int rank, int size, const CallRecord& start);
   // Begins a collective: calls `issue` with the stream that it should use as current stream, after
-  // what is now queued on the caller's.
+  // what is now queued on the caller's. Where that is being recorded, so is the collective.
   std::shared_ptr<NcclTransfer> begin(CallRecord call, std::vector<at::Tensor> kept,
                                       const std::function<void(cudaStream_t)>& issue);
   // Lets what the caller queues next come after the transfer.
   void wait(NcclTransfer& transfer) const;
+  // Whether the device has ended it; of a recorded one no.
+  static bool done(const NcclTransfer& transfer);
+  // Communicator's functions of these names, as one call that is watched: NCCL may wait for other
+  // workers also while it is recorded.
+  void record(CallRecord call, const std::function<void()>& work);
+  void replay(CallRecord call, const std::function<void()>& work);
   // Returns when the device has ended all that was begun.
   void finish();
+
+  // Whether the caller's stream is.
+  bool is_recording() const;
 
   at::Device device() const { return device_; }
   RollCall& roll_call() const { return *roll_call_; }
@@ -65,8 +75,16 @@ class NcclRuntime {
   // Counts `seconds` more that the device has been in the transfer; whether it waits there.
   bool look(NcclTransfer& transfer, double seconds);
   void look_for_errors(const NcclTransfer* transfer);
-  // Ends all communicators: kernels that wait for other workers return.
+  // Ends all communicators: kernels that wait for other workers return. Waits until graphs with
+  // calls of theirs are gone.
   void abort_all();
+  // Writes down that a call begins, which is watched from now on, and does `work`; if that throws,
+  // it is watched no more.
+  std::shared_ptr<NcclTransfer> watched(CallRecord call,
+                                        const std::function<void(NcclTransfer&)>& work);
+  void forget(const std::shared_ptr<NcclTransfer>& transfer);
+  // `issue` and the transfer's events, on our stream.
+  void queue(NcclTransfer& transfer, const std::function<void(cudaStream_t)>& issue) const;
 
   const std::shared_ptr<RollCall> roll_call_;
   const at::Device device_;

@@ -21,7 +21,7 @@ GradientReducer::GradientReducer(const ParameterTable& table, int64_t blocks,
     int64_t& begin = block_begin_.at(static_cast<size_t>(std::stoll(segment.name.substr(6))));
     begin = begin < 0 ? segment.offset : std::min(begin, segment.offset);
   }
-  sent_from_ = matrices_end_;
+  begin();
 }
 
 void GradientReducer::send(Communicator& group, int64_t begin, int64_t end) {
@@ -29,6 +29,11 @@ void GradientReducer::send(Communicator& group, int64_t begin, int64_t end) {
     pending_.push_back(group.begin_all_reduce(table_.gradient().narrow(0, begin, end - begin),
                                               Reduction::kSum, {"gradients"}));
   }
+}
+
+void GradientReducer::begin() {
+  pending_.clear();
+  sent_from_ = matrices_end_;
 }
 
 void GradientReducer::reached(int64_t block) {
@@ -53,8 +58,7 @@ void GradientReducer::finish() {
   }
   // Its shards have what is shared alike but for a GPU's rounding: their mean is the same for all.
   if (divided) table_.range(Owner::kShared).of(table_.gradient()).div_(grid_.num_shards());
-  pending_.clear();
-  sent_from_ = matrices_end_;
+  begin();
 }
 
 }  // namespace ballast

@@ -22,6 +22,8 @@ class GradientReducer : public BackwardProgress {
   GradientReducer(const ParameterTable& table, int64_t blocks, const WorkerGrid& grid,
                   int64_t bucket_bytes = kBucketBytes);
 
+  // A step begins: what one left that failed before finish() is forgotten.
+  void begin();
   void reached(int64_t block) override;
   // Sends what is left, and returns when all sums are there. Collective, once a step.
   void finish();

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/training/step_graphs.h"
 
+#include <fmt/format.h>
+
 #include <exception>
 #include <utility>
 
+#include "ballast/comm/texts.h"
 #include "ballast/system/log.h"
 
 namespace ballast {
@@ -11,6 +14,7 @@ namespace {
 
 // Libraries choose their algorithms and allocate what they keep in the first steps.
 constexpr int64_t kPlainSteps = 3;
+constexpr Label kStep{"step"};
 
 }  // namespace
 
@@ -22,7 +26,7 @@ const StepSums& StepGraphs::run(StepKind kind, uint64_t step, StepInputs& inputs
   inputs.fill(step);
   if (recorded.graph == nullptr && !record(recorded, inputs, compute))
     return run_plainly(step, inputs, compute);
-  recorded.graph->replay();
+  workers_.replay([&] { recorded.graph->replay(); }, kStep);
   return recorded.sums;
 }
 
@@ -44,16 +48,32 @@ bool StepGraphs::record(Recorded& recorded, StepInputs& inputs,
   }
   auto graph = make_gpu_graph(other);
   inputs.begin_recording();
+  std::string trouble;
   try {
-    graph->record([&] { recorded.sums = compute(); });
+    workers_.record([&] { graph->record([&] { recorded.sums = compute(); }); }, kStep);
+  } catch (const WorkersLost&) {
+    throw;
   } catch (const std::exception& error) {
-    reason_ = error.what();
-    recorded_ = {};  // plain steps need the memory
-    log_warning("a step cannot be recorded as a graph, and is computed plainly: {}", reason_);
-    return false;
+    trouble = error.what();
   }
-  recorded.graph = std::move(graph);
-  return true;
+  reason_ = trouble_of_workers(trouble);
+  if (reason_.empty()) {
+    recorded.graph = std::move(graph);
+    return true;
+  }
+  recorded_ = {};  // plain steps need the memory
+  if (workers_.rank() == 0)
+    log_warning("a step cannot be recorded as a graph, and is computed plainly: {}", reason_);
+  return false;
+}
+
+std::string StepGraphs::trouble_of_workers(const std::string& own) {
+  const std::vector<std::string> troubles = gather_texts(workers_, own, {"recording"});
+  for (size_t worker = 0; worker < troubles.size(); ++worker) {
+    if (!troubles[worker].empty())
+      return troubles.size() == 1 ? own : fmt::format("worker {}: {}", worker, troubles[worker]);
+  }
+  return "";
 }
 
 }  // namespace ballast

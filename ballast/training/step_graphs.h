@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "ballast/comm/communicator.h"
 #include "ballast/experts/step_inputs.h"
 #include "ballast/kernels/gpu_graph.h"
 #include "ballast/training/step_totals.h"
@@ -21,14 +22,18 @@ enum class StepKind {
 
 // Has steps computed: the first few plainly, the others, on a GPU, as a graph that was recorded of
 // one of them. The numbers are the same. Steps of a kind queue the same work, on the same memory.
+// All workers run steps of the same kinds in the same order, and do the same: none replays a step
+// that another computes plainly.
 class StepGraphs {
  public:
-  // `reason`: why steps are not to be recorded; empty: they are.
-  explicit StepGraphs(std::string reason) : reason_(std::move(reason)) {}
+  // `reason`: why steps are not to be recorded; empty: they are. `workers`: who compute a step
+  // together; they outlive this.
+  StepGraphs(std::string reason, Communicator& workers)
+      : reason_(std::move(reason)), workers_(workers) {}
 
   // What compute() leaves, of the step counted from 0; it is overwritten by the next run(). Nothing
-  // waits for the GPU. A step that turns out not to be recordable is computed plainly, and so are
-  // all after it.
+  // waits for the GPU. A step that turns out not to be recordable on some worker is computed
+  // plainly by all, and so are all after it.
   const StepSums& run(StepKind kind, uint64_t step, StepInputs& inputs,
                       const std::function<StepSums()>& compute);
 
@@ -45,8 +50,11 @@ class StepGraphs {
   const StepSums& run_plainly(uint64_t step, StepInputs& inputs,
                               const std::function<StepSums()>& compute);
   bool record(Recorded& recorded, StepInputs& inputs, const std::function<StepSums()>& compute);
+  // Why a worker could not record; empty: all could. Collective.
+  std::string trouble_of_workers(const std::string& own);
 
   std::string reason_;
+  Communicator& workers_;
   int64_t plain_steps_ = 0;
   StepSums plain_;
   std::array<Recorded, 2> recorded_;

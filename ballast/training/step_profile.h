@@ -14,7 +14,8 @@ namespace ballast {
 // steps are to come.
 class StepProfile {
  public:
-  // `steps`: how many to trace, 0: none. `file`: the trace's.
+  // `steps`: how many to trace, 0: none; the same on all workers. `file`: the trace's; empty:
+  // another worker's, and the steps are computed as those that are traced, plainly.
   StepProfile(int64_t steps, int64_t steps_to_come, fs::path file);
 
   // trainer.step(). After the last that is traced the file is written, and a line says so.

@@ -28,7 +28,7 @@ std::string why_not_recorded(const Config& config, const ComputePlace& place,
                              const WorkerGrid& grid) {
   if (place.device.is_cpu()) return "graphs are for GPUs";
   if (!config.training.graph) return "training.graph is off";
-  if (grid.everyone().size() > 1) return "there are several workers";
+  if (!grid.everyone().can_record()) return "tensors go from worker to worker through host memory";
   const ExpertsConfig& experts = config.experts;
   if (experts.layers > 0 && !experts.is_base() && experts.training_capacity() == 0)
     return "experts without a capacity get as many tokens as the step finds";
@@ -50,7 +50,7 @@ Trainer::Trainer(const Config& config, const ComputePlace& place,
                                     .seed = static_cast<uint64_t>(config.training.seed)}),
       state_(config.training),
       inputs_(place.device),
-      graphs_(why_not_recorded(config, place, grid)),
+      graphs_(why_not_recorded(config, place, grid), grid.everyone()),
       clock_(place.device) {
   table_.allocate({.device = place.device, .working = place.working, .master = place.master});
   table_.initialize(static_cast<uint64_t>(config.training.seed));
@@ -189,11 +189,16 @@ void Trainer::update_weights(StepSums& sums) {
 StepSums Trainer::compute() {
   // What a step left that failed, or that was recorded and not run, is not this one's.
   for (const auto& layer : model_.expert_layers()) layer->router().take_stats();
+  reducer_->begin();
   const bool is_clocked = watch_ == &clock_;
   if (is_clocked) clock_.start();
   StepSums sums = sum_up(add_gradients());
   update_weights(sums);
-  if (is_clocked) clock_.stop();
+  if (is_clocked) {
+    clock_.stop();
+  } else {
+    enter(StepPart::kOther);
+  }
   return sums;
 }
 

@@ -197,8 +197,8 @@ TrainSummary TrainingRun::go(int64_t profiled_steps) {
   }
   if (directory_ != nullptr) directory_->remove_validation();  // that of an earlier end
   std::optional<double> last_loss;
-  StepProfile profile(directory_ != nullptr ? profiled_steps : 0,
-                      config_.training.steps - trainer_.state().step, run_ / "profile.json");
+  StepProfile profile(profiled_steps, config_.training.steps - trainer_.state().step,
+                      directory_ != nullptr ? run_ / "profile.json" : fs::path());
   while (trainer_.state().step < config_.training.steps && !must_stop(signal)) {
     const StepStats stats = profile.step(trainer_);
     last_loss = stats.loss;

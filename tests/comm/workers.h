@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "ballast/comm/communicator.h"
+#include "ballast/comm/world.h"
 
 namespace ballast::test {
 
@@ -9,5 +9,6 @@ namespace ballast::test {
 // workers_main.cpp.
 Communicator& everyone();
 at::Device device();
+PlaceOnMachine place_on_machine();
 
 }  // namespace ballast::test

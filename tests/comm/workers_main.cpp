@@ -2,7 +2,8 @@
 // The tests of several workers: each runs all of them, in the same order. workers_test.cpp starts
 // this under mpirun.  workers_tests [single|mpi|cuda|nccl] [gtest's options]
 // cuda: tensors on a GPU that workers may share; nccl: a GPU for each, also without mpirun.
-// nccl-stopped: no tests; worker 1 is stopped, and the others must find that out.
+// nccl-stopped: no tests; worker 1 is stopped, and the others must find that out, in a call or,
+// with nccl-stopped-replay, in a recorded one.
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -11,11 +12,13 @@
 
 #include <csignal>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string_view>
 
 #include "ballast/comm/world.h"
 #include "ballast/kernels/cuda_plugin.h"
+#include "ballast/kernels/gpu_graph.h"
 #include "ballast/system/error.h"
 #include "tests/comm/leaks_of_mpi.h"
 #include "tests/comm/workers.h"
@@ -37,6 +40,7 @@ Setting& setting() {
 
 Communicator& everyone() { return setting().world->everyone(); }
 at::Device device() { return setting().device; }
+PlaceOnMachine place_on_machine() { return setting().world->place(); }
 
 namespace {
 
@@ -48,18 +52,28 @@ WorldOptions options_of(std::string_view kind) {
     options.kind = WorldKind::kAuto;
     options.gpus = GpuTransport::kNccl;
   }
-  if (kind == "nccl-stopped") options.deadline_seconds = 4;
+  if (kind.starts_with("nccl-stopped")) options.deadline_seconds = 4;
   return options;
 }
 
 // Returns the code of a job that has ended as it should.
-int lose_a_worker() {
+int lose_a_worker(std::string_view kind) {
   try {
     Communicator& all = everyone();
     const at::Tensor x = at::ones({all.size() * 4}, device()), out = at::ones_like(x);
+    const Label label{"experts", 6};
+    std::function<void()> exchange = [&] { all.all_to_all(out, x, label); };
+    std::unique_ptr<GpuGraph> graph;
+    if (kind == "nccl-stopped-replay") {
+      exchange();
+      graph = make_gpu_graph(nullptr);
+      all.record([&] { graph->record(exchange); }, label);
+      exchange = [&] { all.replay([&] { graph->replay(); }, label); };
+      exchange();
+    }
     all.barrier({"test"});
     if (all.rank() == 1) ::raise(SIGSTOP);
-    all.all_to_all(out, x, {"experts", 6});
+    exchange();
     (void)out.cpu();  // returns, with wrong results
     all.barrier({"after it"});
     fmt::print("worker {} went on\n", all.rank());
@@ -78,6 +92,7 @@ void choose_gpu() {
   if (gpus.deviceCount() == 0) fail("there is no GPU");
   setting().device = gpu_of(setting().world->place(), gpus.deviceCount());
   gpus.setDevice(setting().device);
+  gpus.exchangeStream(gpus.getStreamFromGlobalPool(setting().device));  // one that can be recorded
 }
 
 }  // namespace
@@ -90,7 +105,7 @@ int run(int argc, char** argv) {
   if (kind == "cuda" || kind.starts_with("nccl")) choose_gpu();
   world->compute_on(device());
   if (everyone().rank() == 0) fmt::print(stderr, "transport: {}\n", world->transport());
-  if (kind == "nccl-stopped") return lose_a_worker();
+  if (kind.starts_with("nccl-stopped")) return lose_a_worker(kind);
   const int code = RUN_ALL_TESTS();
   if (code != 0) {
     fmt::print(stderr, "worker {} failed\n", everyone().rank());

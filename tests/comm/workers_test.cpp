@@ -45,15 +45,8 @@ TEST(NcclCuda, AWorldOfOnePassesTheTestsOfWorkers) {
   EXPECT_THAT(output, ContainsRegex("transport: NCCL [0-9]+"));
 }
 
-// Workers that NCCL takes for those of machines of their own: they may share a GPU. A name for each
-// is enough.
 std::vector<std::string> apart(const std::string& arguments) {
-  return {"unshare",
-          "--map-root-user",
-          "--uts",
-          "sh",
-          "-c",
-          fmt::format("hostname worker$OMPI_COMM_WORLD_RANK && exec {} {}", program(), arguments)};
+  return test::apart(program(), arguments);
 }
 
 class ApartNcclCuda : public testing::TestWithParam<int> {};
@@ -71,6 +64,17 @@ TEST(NcclCuda, AStoppedWorkerIsNamedWithCallLayerAndSizes) {
   EXPECT_THAT(errors, HasSubstr("worker 1 does not answer"));
   EXPECT_THAT(errors, HasSubstr("all_to_all (experts, layer 6) of float32 [12] on cuda:0"));
   EXPECT_THAT(errors, Not(HasSubstr("worker 2 began this call"))) << "it waits for the same";
+}
+
+TEST(NcclCuda, AStoppedWorkerIsNamedInAReplayedGraph) {
+  testing::internal::CaptureStderr();
+  testing::internal::CaptureStdout();
+  const LaunchResult result = run_workers({3, apart("nccl-stopped-replay")});
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "") << "nobody goes on with wrong results";
+  const std::string errors = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(result.code, 75) << errors;
+  EXPECT_THAT(errors, HasSubstr("worker 1 does not answer"));
+  EXPECT_THAT(errors, HasSubstr("in replay (experts, layer 6) (call "));
 }
 
 // The same tests without MPI.

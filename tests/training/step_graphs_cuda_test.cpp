@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step recorded as a graph is the step computed plainly.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "ballast/training/trainer.h"
 #include "tests/support/lone_worker.h"
 #include "tests/training/counting_runs.h"
+#include "tests/training/host_waits.h"
 
 namespace ballast {
 namespace {
@@ -116,6 +118,32 @@ TEST(StepGraphsCuda, BadStepsMoveNothing) {
   trainer.table().working().copy_(weights);
   EXPECT_EQ(trainer.step().skipped, "");
   EXPECT_FALSE(at::equal(master, weights));
+}
+
+// What is recorded is what plain steps compute: nothing in them waits for the GPU.
+TEST(StepGraphsCuda, NothingWaitsForTheGpuBeforeAStepIsRead) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(name_of(c));
+    Trainer trainer(config_of(c.router, c.groups), gpu(c.precision), source(), lone_worker());
+    for (int64_t step = 0; step < 3; ++step) trainer.step();
+    const test::HostWaits found = test::host_waits(trainer);
+    EXPECT_THAT(found.waits, testing::IsEmpty());
+    EXPECT_GT(found.launches, 100) << "the profiler saw the step";
+  }
+}
+
+TEST(StepGraphsCuda, AWaitWithinAStepIsCounted) {
+  Trainer trainer(config_of("dense", 1), gpu("bf16"), source(), lone_worker());
+  for (int64_t step = 0; step < 3; ++step) trainer.step();
+  const at::Tensor one = at::ones({1}, trainer.place().device);
+  size_t waits = 0;
+  const test::HostWaits found = test::host_waits(trainer, [&](StepPart part) {
+    if (part != StepPart::kAttention) return;
+    (void)one.item<float>();
+    ++waits;
+  });
+  EXPECT_GE(waits, 16U) << "four blocks in two micro-steps, forward and backward";
+  EXPECT_EQ(found.waits.size(), waits);
 }
 
 TEST(StepGraphsCuda, StepsThatCountOnTheHostAreComputedPlainly) {

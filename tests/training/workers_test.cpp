@@ -21,5 +21,17 @@ TEST_P(ModelParallelCuda, PassesTheTestsOfDividedModels) {
 INSTANTIATE_TEST_SUITE_P(Mpi, ModelParallelCuda, testing::Values(2),
                          [](const auto& info) { return std::to_string(info.param); });
 
+// One GPU for all of them, by NCCL.
+class GraphsNcclCuda : public testing::TestWithParam<int> {};
+TEST_P(GraphsNcclCuda, PassTheTestsOfRecordedSteps) {
+  test::expect_all_pass(
+      GetParam(),
+      test::apart(
+          test::program_beside("training_workers_tests"),
+          "nccl --gtest_brief=1 --gtest_filter=StepGraphsOfWorkers.*:ModelParallel.ADense*"));
+}
+INSTANTIATE_TEST_SUITE_P(Hosts, GraphsNcclCuda, testing::Values(2, 4),
+                         [](const auto& info) { return std::to_string(info.param); });
+
 }  // namespace
 }  // namespace ballast

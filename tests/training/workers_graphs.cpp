@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run by several workers: see workers_test.cpp. A step of several workers that was recorded as a
+// graph is the step computed plainly. Where tensors do not go from GPU to GPU all are plain.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "ballast/training/trainer.h"
+#include "tests/comm/divisions.h"
+#include "tests/comm/workers.h"
+#include "tests/training/counting_runs.h"
+#include "tests/training/host_waits.h"
+
+namespace ballast {
+namespace {
+
+using at::Tensor;
+using test::everyone;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+struct Case {
+  std::string router, precision = "bf16";
+  bool shuffle = true;
+  int64_t micro_steps = 1;
+};
+
+std::string name_of(const Case& c, const WorkerGrid& grid) {
+  return fmt::format("{}, {}, shuffle {}, {} micro-steps, {}", c.router, c.precision, c.shuffle,
+                     c.micro_steps, test::name_of(grid));
+}
+
+Config config_of(const Case& c) {
+  Config config;
+  config.model = {.vocabulary = 24, .width = 32, .layers = 2, .heads = 4, .context = 16};
+  config.training.batch = 8 * c.micro_steps;
+  config.training.micro_steps = c.micro_steps;
+  config.training.steps = 40;
+  config.training.log_every = 5;
+  config.optimizer.learning_rate = 1e-2;
+  config.optimizer.warmup_steps = 5;
+  if (c.router == "dense") return config;
+  config.experts.layers = 1;
+  config.experts.count = 8;
+  config.experts.groups = 8;
+  config.experts.shuffle = c.shuffle;
+  if (c.router != "base") {
+    config.experts.router = c.router;
+    config.experts.placement = "replace";
+    config.experts.second_expert = "random";
+  }
+  return config;
+}
+
+std::vector<WeightedSource> source() { return test::counting_source(3000, 24); }
+
+ComputePlace place_of(const std::string& precision) {
+  if (test::device().is_cpu()) return test::kDouble;
+  return choose_place({.device = "cuda",
+                       .precision = precision,
+                       .deterministic = true,
+                       .on_machine = test::place_on_machine()});
+}
+
+bool are_recorded() { return test::device().is_cuda() && everyone().can_record(); }
+
+void expect_same_steps(const Case& c, const WorkerGrid& grid) {
+  SCOPED_TRACE(name_of(c, grid));
+  const ComputePlace place = place_of(c.precision);
+  Config config = config_of(c);
+  Trainer recorded(config, place, source(), grid);
+  config.training.graph = false;
+  Trainer plain(config, place, source(), grid);
+  for (int64_t step = 0; step < 11; ++step) {  // replays of both kinds
+    const StepStats got = recorded.step(), expected = plain.step();
+    ASSERT_EQ(got.loss, expected.loss) << "step " << step;
+    ASSERT_EQ(got.gradient_norm, expected.gradient_norm) << "step " << step;
+    ASSERT_EQ(got.expert_gradient_norm, expected.expert_gradient_norm) << "step " << step;
+    ASSERT_EQ(got.parts.size(), expected.parts.size()) << "step " << step;
+    ASSERT_EQ(got.layers.size(), expected.layers.size());
+    for (size_t i = 0; i < got.layers.size(); ++i) {
+      EXPECT_EQ(got.layers[i].greedy_share, expected.layers[i].greedy_share);
+      EXPECT_EQ(got.layers[i].relative_gap, expected.layers[i].relative_gap);
+      EXPECT_EQ(got.layers[i].dropped_share, expected.layers[i].dropped_share);
+    }
+  }
+  EXPECT_EQ(recorded.why_plain().empty(), are_recorded()) << recorded.why_plain();
+  const ParameterTable &one = recorded.table(), &other = plain.table();
+  EXPECT_TRUE(at::equal(one.master(), other.master()));
+  EXPECT_TRUE(at::equal(one.working(), other.working()));
+  EXPECT_TRUE(at::equal(one.first_moment(), other.first_moment()));
+  EXPECT_TRUE(at::equal(one.second_moment(), other.second_moment()));
+  EXPECT_EQ(recorded.state().updates, plain.state().updates);
+  for (size_t i = 0; i < recorded.model().expert_layers().size(); ++i) {
+    EXPECT_TRUE(at::equal(recorded.model().expert_layers()[i]->router().prices(),
+                          plain.model().expert_layers()[i]->router().prices()));
+  }
+}
+
+TEST(StepGraphsOfWorkers, ReplaysOfADenseModelAreTheStepsComputedPlainly) {
+  expect_same_steps({.router = "dense", .precision = "bf16", .micro_steps = 2}, everyone());
+  expect_same_steps({.router = "dense", .precision = "fp64"}, everyone());
+}
+
+TEST(StepGraphsOfWorkers, ReplaysOfABaseModelAreTheStepsComputedPlainly) {
+  expect_same_steps({.router = "base", .precision = "bf16", .micro_steps = 2}, everyone());
+  expect_same_steps({.router = "base", .precision = "fp64", .shuffle = false}, everyone());
+}
+
+TEST(StepGraphsOfWorkers, ReplaysOfGatesAreTheStepsComputedPlainly) {
+  expect_same_steps({.router = "switch", .precision = "bf16"}, everyone());
+  expect_same_steps({.router = "sparsely_gated", .precision = "fp32"}, everyone());
+}
+
+TEST(StepGraphsOfWorkers, ReplaysOfDividedModelsAreTheStepsComputedPlainly) {
+  for (const WorkerGrid& grid : test::divisions()) {
+    if (grid.num_shards() == 1) continue;
+    expect_same_steps({.router = "dense", .precision = "bf16"}, grid);
+    expect_same_steps({.router = "base", .precision = "fp32"}, grid);
+  }
+}
+
+TEST(StepGraphsOfWorkers, TellWhyTheyComputePlainly) {
+  const ComputePlace place = place_of("bf16");
+  Config config = config_of({.router = "switch"});
+  const std::string usual = Trainer(config, place, source(), everyone()).why_plain();
+  config.experts.capacity = 0;
+  const std::string uncounted = Trainer(config, place, source(), everyone()).why_plain();
+  if (test::device().is_cpu()) {
+    EXPECT_THAT(usual, HasSubstr("for GPUs"));
+  } else if (!everyone().can_record()) {
+    EXPECT_THAT(usual, HasSubstr("host memory"));
+  } else {
+    EXPECT_EQ(usual, "");
+    EXPECT_THAT(uncounted, HasSubstr("without a capacity"));
+  }
+  EXPECT_NE(uncounted, "");
+}
+
+// Between the first part of a step and the end of its last, also with exchanges.
+TEST(StepGraphsOfWorkers, ComputeWithoutWaitingForTheGpu) {
+  if (!are_recorded()) return;  // the host has its part in exchanges
+  for (const char* router : {"dense", "base", "switch"}) {
+    SCOPED_TRACE(router);
+    Trainer trainer(config_of({.router = router}), place_of("bf16"), source(), everyone());
+    for (int64_t step = 0; step < 3; ++step) trainer.step();
+    const test::HostWaits found = test::host_waits(trainer);
+    EXPECT_THAT(found.waits, IsEmpty());
+    EXPECT_GT(found.launches, 50) << "the profiler saw the step";
+  }
+}
+
+// One worker that cannot record is enough: none replays what another computes plainly.
+TEST(StepGraphsOfWorkers, AllComputePlainlyWhenOneCannotRecord) {
+  Communicator& all = everyone();
+  StepGraphs graphs(are_recorded() ? "" : "it is not tried", all);
+  StepInputs inputs(test::device());
+  const Tensor x = at::ones({8}, at::TensorOptions(test::device()).dtype(at::kDouble));
+  const int culprit = all.size() - 1;
+  int64_t calls = 0;
+  const auto compute = [&]() -> StepSums {
+    x.fill_(all.rank() + 1);
+    all.all_reduce(x, Reduction::kSum, {"test"});
+    if (++calls == 4 && are_recorded() && all.rank() == culprit)
+      throw std::runtime_error("no graph today");
+    return {x, {}, {}};
+  };
+  const double expected = 0.5 * all.size() * (all.size() + 1);
+  for (uint64_t step = 0; step < 6; ++step) {
+    const StepSums& sums = graphs.run(StepKind::kUsual, step, inputs, compute);
+    EXPECT_TRUE(sums.sums.eq(expected).all().item<bool>()) << "step " << step;
+  }
+  EXPECT_NE(graphs.reason(), "");
+  if (are_recorded()) {
+    EXPECT_EQ(graphs.reason(), all.size() == 1 ? "no graph today"
+                                               : fmt::format("worker {}: no graph today", culprit));
+  }
+}
+
+}  // namespace
+}  // namespace ballast
