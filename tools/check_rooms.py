@@ -75,6 +75,8 @@ def check_code(path, text):
         yield f"{path}: __global__ outside a *_cuda.cu file"
     if path.suffix in (".cu", ".cuh") and not path.stem.endswith("_cuda"):
         yield f"{path}: CUDA files are named *_cuda{path.suffix}, or the plugin does not hold them"
+    if "at::parallel_for" in bare and path.parts[:2] != ("ballast", "kernels"):
+        yield f"{path}: at::parallel_for has one thread outside ballast/kernels; use parallel_ranges"
     for match in PLATFORM_SWITCH.finditer(bare):
         yield f"{path}: a preprocessor switch on {match.group(1)}; put it into a file of the plugin"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/experts/gate_router.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -21,6 +20,7 @@
 #include "ballast/kernels/expert_ranks.h"
 #include "ballast/kernels/gate_logits.h"
 #include "ballast/kernels/layer_norm.h"
+#include "ballast/kernels/parallel_ranges.h"
 #include "ballast/kernels/spread_rows.h"
 #include "ballast/system/error.h"
 #include "ballast/system/random.h"
@@ -169,7 +169,7 @@ Tensor GateRouter::draw_second(const Tensor& expert, const Tensor& weights,
         at::empty({tokens}, at::TensorOptions().dtype(at::kDouble).pinned_memory(!on_cpu));
     auto* const drawn = host.mutable_data_ptr<double>();
     const uint64_t key = random_bits(route.seed, "second expert", step, route.micro_step);
-    at::parallel_for(0, tokens, 4096, [&](int64_t begin, int64_t end) {
+    parallel_ranges(tokens, 4096, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {  // by the token's place among those of all workers
         const auto place = static_cast<uint64_t>(first + t);
         drawn[t] = RandomStream(key, "layer", static_cast<uint64_t>(layer_), place).uniform();

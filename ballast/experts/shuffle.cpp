@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/experts/shuffle.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
 #include <numeric>
 #include <vector>
 
+#include "ballast/kernels/parallel_ranges.h"
 #include "ballast/system/random.h"
 
 namespace ballast {
@@ -52,7 +52,7 @@ std::vector<int64_t> rows_of_slots(const TrainingRoute& route, int64_t layer,
     }
   }
   std::vector<int64_t> row_of_slot(static_cast<size_t>(slot));
-  at::parallel_for(0, local * shape.groups, 1, [&](int64_t some, int64_t end) {
+  parallel_ranges(local * shape.groups, 1, [&](int64_t some, int64_t end) {
     for (; some < end; ++some) {
       const int64_t from = some / shape.groups, to = some % shape.groups;
       const IndexPermutation order(static_cast<uint64_t>(shape.tokens_of_group),

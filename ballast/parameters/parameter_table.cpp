@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/parameters/parameter_table.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -12,6 +11,7 @@
 #include <numbers>
 #include <stdexcept>
 
+#include "ballast/kernels/parallel_ranges.h"
 #include "ballast/system/random.h"
 
 namespace ballast {
@@ -100,7 +100,7 @@ namespace {
 Tensor normal_numbers(const SegmentSpec& spec, uint64_t key, double deviation) {
   const Tensor values = at::empty(spec.shape, at::kFloat);
   auto* out = values.mutable_data_ptr<float>();
-  at::parallel_for(0, values.numel(), 16384, [&](int64_t begin, int64_t end) {
+  parallel_ranges(values.numel(), 16384, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const auto whole = static_cast<uint64_t>(spec.slice ? spec.slice->full_index(i) : i);
       out[i] = static_cast<float>(deviation * RandomStream(key, "normal", whole).normal());

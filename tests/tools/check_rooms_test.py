@@ -94,6 +94,11 @@ class CheckRooms(unittest.TestCase):
         self.write("ballast/kernels/a.cu", SPDX)
         self.assert_one_fault("a.cu", "_cuda.cu")
 
+    def test_a_loop_that_would_have_one_thread_is_found(self):
+        self.write("ballast/kernels/a.cpp", SPDX + "at::parallel_for(0, 9, 1, f);\n")
+        self.write("cli/main.cpp", SPDX + "at::parallel_for(0, 9, 1, f);\n")
+        self.assert_one_fault("cli/main.cpp", "parallel_ranges")
+
     def test_platform_switches_are_found(self):
         for line in ("#ifdef USE_CUDA", "# if defined(HAVE_MPI)", "#ifndef BALLAST_NCCL", "#elif __CUDACC__"):
             self.write("cli/main.cpp", SPDX + line + "\n")
