@@ -60,9 +60,10 @@ JSON keys (--json): device, threads, twin (PyTorch version, null: none), mode, s
   {vocabulary, width, layers, heads, context, batch, parameters, step_ms, tokens_per_second,
   gflops_per_second, twin_step_ms, twin_tokens_per_second, speedup}; times are medians. With
   --experts also {twin_assign_ms (of twin_step_ms, in its assignment), experts, sublayers, groups,
-  flops_per_token, fastest_ms, dense {hidden, parameters, flops_per_token, step_ms, fastest_ms}, ratio
-  (step / dense step), ratio_per_flop, assign_share, exchange_share (of the step, in the assignment
-  and in messages to other workers)}. With --systems:
+  flops_per_token, fastest_ms, optimizer_ms, dense {hidden, parameters, flops_per_token, step_ms,
+  fastest_ms, optimizer_ms}, ratio (step / dense step), ratio_per_flop, of_dense_but_optimizer (tokens/s
+  by those of dense, without the time that the optimizer takes more than there), assign_share,
+  exchange_share (of the step, in the assignment and in messages to other workers)}. With --systems:
   device, threads (0: each its share), workers, sizes, a list of {vocabulary, width, layers, heads,
   context, batch, experts, systems, a list of {system, words, parameters, active (those a token meets),
   flops_per_token, step_ms, fastest_ms, tokens_per_second (of all workers), of_dense (tokens/s by
@@ -182,6 +183,14 @@ Json measure(const Options& options, const Config& config, const ComputePlace& p
   return row;
 }
 
+// Of the last step of all, which is logged, and so has the times of its parts.
+double optimizer_seconds(const std::vector<StepStats>& steps) {
+  double seconds = 0;
+  for (const PartSeconds& part : steps.back().parts)
+    if (part.part == StepPart::kOptimizer) seconds += part.seconds;
+  return seconds;
+}
+
 Json measure_experts(const Options& options, const Config& config, const ComputePlace& place,
                      std::string& twin_version) {
   const auto world = open_world({.kind = WorldKind::kSingle});
@@ -198,6 +207,8 @@ Json measure_experts(const Options& options, const Config& config, const Compute
   const auto ours = of_each(steps, seconds_of), others = of_each(dense_steps, seconds_of);
   const ModelSize size = model_size(config), peer = model_size(dense.config());
   const double ratio = median(ours) / median(others);
+  const double optimizer = optimizer_seconds(steps),
+               optimizer_of_dense = optimizer_seconds(dense_steps);
   Json row = row_of(config, ours);
   twin.add_to(row, median(ours));
   row["experts"] = config.experts.count;
@@ -205,13 +216,15 @@ Json measure_experts(const Options& options, const Config& config, const Compute
   row["groups"] = config.experts.groups;
   row["flops_per_token"] = size.flops_per_token;
   row["fastest_ms"] = 1e3 * std::ranges::min(ours);
-  row["dense"] = {{"hidden", dense.config().model.hidden},
-                  {"parameters", peer.total},
-                  {"flops_per_token", peer.flops_per_token},
-                  {"step_ms", 1e3 * median(others)},
-                  {"fastest_ms", 1e3 * std::ranges::min(others)}};
+  row["dense"] = {
+      {"hidden", dense.config().model.hidden},        {"parameters", peer.total},
+      {"flops_per_token", peer.flops_per_token},      {"step_ms", 1e3 * median(others)},
+      {"fastest_ms", 1e3 * std::ranges::min(others)}, {"optimizer_ms", 1e3 * optimizer_of_dense}};
   row["ratio"] = ratio;
   row["ratio_per_flop"] = ratio * peer.flops_per_token / size.flops_per_token;
+  row["optimizer_ms"] = 1e3 * optimizer;
+  row["of_dense_but_optimizer"] =
+      median(others) / (median(ours) - (optimizer - optimizer_of_dense));
   row["assign_share"] = median(of_each(
       steps, [](const StepStats& s) { return s.layers.front().assign_seconds / s.seconds; }));
   row["exchange_share"] = median(of_each(
@@ -227,12 +240,15 @@ std::string line_of(const Options& options, const Json& row, const std::string& 
     const Json& dense = row["dense"];
     beside = fmt::format(
         " | E={} sublayers={} groups={}, {} FLOP a token | dense of hidden {}, {} FLOP a token: "
-        "{:.2f} ms | {:.3f}x, a FLOP {:.3f}x | assignment {:.1f} %, messages {:.1f} %",
+        "{:.2f} ms | {:.3f}x, a FLOP {:.3f}x | optimizer {:.2f} and {:.2f} ms; {:.3f} of dense's "
+        "tok/s "
+        "without what it takes more | assignment {:.1f} %, messages {:.1f} %",
         whole("experts"), whole("sublayers"), whole("groups"),
         format_count(number(row["flops_per_token"])), dense["hidden"].get<int64_t>(),
         format_count(number(dense["flops_per_token"])), number(dense["step_ms"]),
-        number(row["ratio"]), number(row["ratio_per_flop"]), 100 * number(row["assign_share"]),
-        100 * number(row["exchange_share"]));
+        number(row["ratio"]), number(row["ratio_per_flop"]), number(row["optimizer_ms"]),
+        number(dense["optimizer_ms"]), number(row["of_dense_but_optimizer"]),
+        100 * number(row["assign_share"]), 100 * number(row["exchange_share"]));
   }
   if (!row["speedup"].is_null()) {
     beside += fmt::format(" | PyTorch {} {} {:.2f} ms | {:.2f}x", options.twin.mode(), twin_version,

@@ -94,6 +94,9 @@ class BenchStepWithExperts(Bench):
             affinities = 2 * 16 * size["experts"]
             self.assertEqual(size["flops_per_token"] - affinities, dense["flops_per_token"])
             self.assertAlmostEqual(size["ratio"], size["step_ms"] / dense["step_ms"])
+            self.assertTrue(size["optimizer_ms"] > 0 and dense["optimizer_ms"] > 0)
+            apart = size["step_ms"] - (size["optimizer_ms"] - dense["optimizer_ms"])
+            self.assertAlmostEqual(size["of_dense_but_optimizer"], dense["step_ms"] / apart)
             self.assertAlmostEqual(size["ratio_per_flop"], size["ratio"] * dense["flops_per_token"] / size["flops_per_token"])
             self.assertGreater(size["assign_share"], 0)
             self.assertLess(size["assign_share"], 1)
