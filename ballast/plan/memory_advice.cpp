@@ -42,6 +42,13 @@ std::optional<std::string> by_micro_steps(Config config, const Cluster& cluster)
   return std::nullopt;
 }
 
+std::optional<std::string> by_recomputing(Config config, const Cluster& cluster) {
+  if (config.training.recompute == "blocks") return std::nullopt;
+  config.training.recompute = "blocks";
+  const auto layout = fitting(config, cluster);
+  return layout ? std::optional(described("--training.recompute blocks", *layout)) : std::nullopt;
+}
+
 std::optional<std::string> by_shards(Config config, const Cluster& cluster) {
   for (config.training.model_parallel *= 2; config.training.model_parallel <= 8;
        config.training.model_parallel *= 2) {
@@ -75,8 +82,9 @@ std::optional<std::string> by_device(const Config& config, Cluster cluster) {
 
 std::vector<std::string> advice_on_memory(const Config& config, const Cluster& cluster) {
   std::vector<std::string> advice;
-  for (const auto& way : {by_micro_steps(config, cluster), by_shards(config, cluster),
-                          by_workers(config, cluster), by_device(config, cluster)}) {
+  for (const auto& way :
+       {by_micro_steps(config, cluster), by_recomputing(config, cluster),
+        by_shards(config, cluster), by_workers(config, cluster), by_device(config, cluster)}) {
     if (way) advice.push_back(*way);
   }
   return advice;

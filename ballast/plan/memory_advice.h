@@ -13,7 +13,8 @@ namespace ballast {
 LayoutPlan plan_layout(const Config& config, const Cluster& cluster);
 
 // What would make a layout fit its device, each change tried alone, the least first: shorter
-// micro-steps, another division of the same workers, more workers, another device.
+// micro-steps, blocks computed again, another division of the same workers, more workers, another
+// device.
 std::vector<std::string> advice_on_memory(const Config& config, const Cluster& cluster);
 
 }  // namespace ballast

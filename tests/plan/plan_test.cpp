@@ -197,6 +197,8 @@ std::string follow(const std::string& advice, Config& config, Cluster& cluster) 
     config.training.model_parallel = std::stoll(value);
   } else if (option == "--training.micro_steps") {
     config.training.micro_steps = std::stoll(value);
+  } else if (option == "--training.recompute") {
+    config.training.recompute = value;
   } else {
     ADD_FAILURE() << "not an option: " << advice;
   }
@@ -223,8 +225,9 @@ TEST(Plan, WhatTheAdviceSaysFitsAndIsAsFastAsItSays) {
       EXPECT_THAT(advice, HasSubstr(format_count(followed.own().tokens_per_second) + " tokens/s"));
     }
   }
-  EXPECT_THAT(options, testing::UnorderedElementsAre("--device", "--workers", "--model-parallel",
-                                                     "--training.micro_steps"));
+  EXPECT_THAT(options,
+              testing::UnorderedElementsAre("--device", "--workers", "--model-parallel",
+                                            "--training.micro_steps", "--training.recompute"));
 }
 
 TEST(Plan, CpuWorkersOfOneMachineShareItsRatesAndMemory) {
