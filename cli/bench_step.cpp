@@ -58,8 +58,9 @@ is measured alone, with a warning; with --python or --mode that is an error.
 
 JSON keys (--json): device, threads, twin (PyTorch version, null: none), mode, sizes, a list of
   {vocabulary, width, layers, heads, context, batch, parameters, step_ms, tokens_per_second,
-  gflops_per_second, twin_step_ms, twin_tokens_per_second, speedup}; times are medians. With
-  --experts also {twin_assign_ms (of twin_step_ms, in its assignment), experts, sublayers, groups,
+  gflops_per_second, twin_step_ms, twin_tokens_per_second, speedup (null: no twin of this size)}; times
+  are medians. With
+  --experts also {twin_assign_ms (of twin_step_ms, in its auction), experts, sublayers, groups,
   flops_per_token, fastest_ms, optimizer_ms, dense {hidden, parameters, flops_per_token, step_ms,
   fastest_ms, optimizer_ms}, ratio (step / dense step), ratio_per_flop, of_dense_but_optimizer (tokens/s
   by those of dense, without the time that the optimizer takes more than there), assign_share,
@@ -103,7 +104,8 @@ Config config_of(const Options& options, const Size& size) {
   }
   config.optimizer.weight_decay = 0.01;
   config.training.graph = !options.plain;
-  config.training.steps = (options.bench.rounds + 1) * options.steps;
+  config.training.steps =
+      warm_up_steps(options.steps) + options.bench.rounds * options.steps + kClockedSteps;
   check_config(config);
   return config;
 }
@@ -149,9 +151,13 @@ Json row_of(const Config& config, const std::vector<double>& seconds) {
           {"gflops_per_second", tokens * counted.flops_per_token / step / 1e9}};
 }
 
-// What the first round takes is not kept: it warms up.
-void take_turn(Trainer& trainer, int64_t round, int64_t steps, std::vector<StepStats>& taken) {
-  for (int64_t i = 0; i < steps; ++i) {
+// Steps of each round; what the first takes is not kept: it warms up.
+int64_t steps_of(const Options& options, int64_t round) {
+  return round == 0 ? warm_up_steps(options.steps) : options.steps;
+}
+void take_turn(const Options& options, Trainer& trainer, int64_t round,
+               std::vector<StepStats>& taken) {
+  for (int64_t i = 0; i < steps_of(options, round); ++i) {
     StepStats stats = trainer.step();
     if (round > 0) taken.push_back(std::move(stats));
   }
@@ -174,21 +180,13 @@ Json measure(const Options& options, const Config& config, const ComputePlace& p
   if (!twin.version().empty()) twin_version = twin.version();
   std::vector<StepStats> steps;
   for (int64_t round = 0; round <= options.bench.rounds; ++round) {
-    take_turn(trainer, round, options.steps, steps);
-    twin.take_turn(options.steps);
+    take_turn(options, trainer, round, steps);
+    twin.take_turn(steps_of(options, round));
   }
   const std::vector<double> seconds = of_each(steps, seconds_of);
   Json row = row_of(config, seconds);
   twin.add_to(row, median(seconds));
   return row;
-}
-
-// Of the last step of all, which is logged, and so has the times of its parts.
-double optimizer_seconds(const std::vector<StepStats>& steps) {
-  double seconds = 0;
-  for (const PartSeconds& part : steps.back().parts)
-    if (part.part == StepPart::kOptimizer) seconds += part.seconds;
-  return seconds;
 }
 
 Json measure_experts(const Options& options, const Config& config, const ComputePlace& place,
@@ -200,15 +198,14 @@ Json measure_experts(const Options& options, const Config& config, const Compute
   if (!twin.version().empty()) twin_version = twin.version();
   std::vector<StepStats> steps, dense_steps;
   for (int64_t round = 0; round <= options.bench.rounds; ++round) {
-    take_turn(sparse, round, options.steps, steps);
-    take_turn(dense, round, options.steps, dense_steps);
-    twin.take_turn(options.steps);
+    take_turn(options, sparse, round, steps);
+    take_turn(options, dense, round, dense_steps);
+    twin.take_turn(steps_of(options, round));
   }
   const auto ours = of_each(steps, seconds_of), others = of_each(dense_steps, seconds_of);
   const ModelSize size = model_size(config), peer = model_size(dense.config());
   const double ratio = median(ours) / median(others);
-  const double optimizer = optimizer_seconds(steps),
-               optimizer_of_dense = optimizer_seconds(dense_steps);
+  const double optimizer = optimizer_seconds(sparse), optimizer_of_dense = optimizer_seconds(dense);
   Json row = row_of(config, ours);
   twin.add_to(row, median(ours));
   row["experts"] = config.experts.count;
@@ -356,6 +353,7 @@ int run_or_launch(const Options& options) {
     if (options.workers.workers > 0) fail("--workers: want --systems with it");
     return run(options);
   }
+  if (options.twin.is_asked_for()) fail("--python, --mode: there is no twin of --systems");
   if (must_launch(options.workers)) return launch_workers(options.workers, {}, {});
   return run_as_worker(options.workers, [&](World& world) { return run_systems(options, world); });
 }

@@ -30,7 +30,8 @@ Json measure_systems(const std::vector<std::string>& names, const std::vector<Co
   }
   for (int64_t round = 0; round <= turns.rounds; ++round) {  // the first warms up
     for (size_t i = 0; i < trainers.size(); ++i) {
-      for (int64_t step = 0; step < turns.steps; ++step) {
+      const int64_t steps = round == 0 ? warm_up_steps(turns.steps) : turns.steps;
+      for (int64_t step = 0; step < steps; ++step) {
         const double taken = trainers[i]->step().seconds;
         if (round > 0) seconds[i].push_back(taken);
       }

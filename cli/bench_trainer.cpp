@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench_trainer.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 #include <vector>
 
+#include "ballast/model/step_clock.h"
 #include "ballast/system/random.h"
+#include "cli/median.h"
 
 namespace ballast::cli {
 
@@ -22,6 +25,24 @@ Trainer make_bench_trainer(const Config& config, const ComputePlace& place,
       unwatched, place,
       {{tokens_in_memory(std::move(tokens), {.name = "random tokens", .format = "memory"}), 1.0}},
       grid);
+}
+
+int64_t warm_up_steps(int64_t steps) {
+  constexpr int64_t kFewest = 5;
+  return std::max(steps, kFewest);
+}
+
+double optimizer_seconds(Trainer& trainer) {
+  std::vector<double> seconds(kClockedSteps, 0);
+  for (double& of_step : seconds) {
+    StepClock clock(trainer.place().device);
+    clock.start();
+    trainer.step(&clock);
+    clock.stop();
+    for (const PartSeconds& part : clock.read())
+      if (part.part == StepPart::kOptimizer) of_step += part.seconds;
+  }
+  return median(seconds);
 }
 
 }  // namespace ballast::cli

@@ -2,8 +2,10 @@
 #include "cli/step_twin.h"
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include "ballast/model/model_size.h"
+#include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "cli/median.h"
 
@@ -12,10 +14,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-bool has_twin(const Config& config) {
+// Why there is none of such a model; empty: there is.
+std::string why_no_twin(const Config& config) {
   const ExpertsConfig& experts = config.experts;
-  if (experts.layers == 0) return true;
-  return experts.groups == 1 && config.training.batch * config.model.context % experts.count == 0;
+  if (experts.layers == 0) return "";
+  if (experts.groups != 1) return fmt::format("it has one routing group, not {}", experts.groups);
+  const int64_t tokens = config.training.batch * config.model.context;
+  if (tokens % experts.count == 0) return "";
+  return fmt::format("its experts divide the tokens; {} do not divide {}", experts.count, tokens);
 }
 
 }  // namespace
@@ -23,10 +29,9 @@ bool has_twin(const Config& config) {
 StepTwin::StepTwin(const Config& config, const ComputePlace& place, const BenchOptions& options,
                    const TwinOptions& twin)
     : config_(config) {
-  if (!twin.no_twin && !has_twin(config)) {
-    log_warning(
-        "no PyTorch to compare with: it wants one routing group and experts that divide "
-        "the tokens");
+  if (const std::string reason = why_no_twin(config); !twin.no_twin && !reason.empty()) {
+    if (twin.is_asked_for()) fail("--experts: no twin in PyTorch: {}", reason);
+    log_warning("no twin in PyTorch: {}", reason);
     return;
   }
   const bool is_dense = config.experts.layers == 0;

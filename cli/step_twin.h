@@ -18,7 +18,8 @@ namespace ballast::cli {
 class StepTwin {
  public:
   // Of `config`, on the device of `place`. Several routing groups, or experts that do not divide
-  // the tokens, it does not know: then there is none, with a warning.
+  // the tokens, it does not know: then there is none, with a warning; if one was asked for, a
+  // UserError.
   StepTwin(const Config& config, const ComputePlace& place, const BenchOptions& options,
            const TwinOptions& twin);
 

@@ -54,12 +54,16 @@ Twin start_twin(const TwinOptions& options, const std::string& script,
     Twin twin{.process = std::make_unique<ChildProcess>(
                   std::vector<std::string>{find_python(options, folder), script, arguments},
                   folder.string())};
-    const auto said = nlohmann::json::parse(twin.process->read_line());
+    const std::string line = twin.process->read_line();
+    const auto said = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!said.is_object() || !said.contains("ready"))
+      fail("{} said \"{}\" instead of being ready", script, line);
     twin.version = said.at("ready");
     twin.parameters = said.value("parameters", int64_t{0});
     return twin;
   } catch (const UserError& error) {
-    if (options.is_asked_for()) throw;
+    if (options.is_asked_for())
+      fail("{} (`make twin` installs a Python with torch, --python names another)", error.what());
     log_warning("no PyTorch to compare with: {} (`make twin` installs one)", error.what());
     return {};
   }

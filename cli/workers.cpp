@@ -139,7 +139,8 @@ void add_worker_options(CLI::App& command, WorkerOptions& options) {
             options.deadline_seconds = parse_duration("--deadline", text);
             if (!(options.deadline_seconds > 0)) fail("--deadline is {}; it must be more", text);
           },
-          "how long a worker waits for another before the job ends and names it [5m]")
+          "how long a worker waits for another before the job ends and names it; under NCCL longer "
+          "than a step takes [5m]")
       ->type_name("TIME")
       ->group(group);
   command

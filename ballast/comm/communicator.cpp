@@ -245,8 +245,14 @@ void Communicator::all_to_all_uneven(const Tensor& output, const Tensor& input,
 void Communicator::record(const std::function<void()>& work, Label label) {
   if (gpu_engine_ == nullptr) return work();
   const auto before = all_to_all_seconds_;
-  gpu_engine_->record({"recording", label}, work);
-  all_to_all_seconds_ = before;  // nothing was sent
+  const auto forget_seconds = [&] { all_to_all_seconds_ = before; };  // nothing was sent
+  try {
+    gpu_engine_->record({"recording", label}, work);
+  } catch (...) {
+    forget_seconds();
+    throw;
+  }
+  forget_seconds();
 }
 void Communicator::replay(const std::function<void()>& work, Label label) {
   if (gpu_engine_ == nullptr) return work();

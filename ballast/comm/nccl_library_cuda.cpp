@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <stdexcept>
 
 #include "ballast/system/error.h"
@@ -32,6 +33,9 @@ class Symbols {
 };
 
 NcclLibrary load() {
+  // While a graph is recorded NCCL would wait for the others to register memory with them, without
+  // end if one of them cannot record. Read when it starts; whoever has set it knows better.
+  ::setenv("NCCL_GRAPH_REGISTER", "0", /*overwrite=*/0);
   const Symbols symbols;
   NcclLibrary nccl{};
   symbols.find("ncclGetVersion", nccl.get_version);

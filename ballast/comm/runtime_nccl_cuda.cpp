@@ -173,6 +173,7 @@ void NcclRuntime::replay(CallRecord call, const std::function<void()>& work) {
     replayed.reached.record(stream);
     work();
     replayed.ended.record(stream);
+    replayed.ended.block(stream_);
   });
   transfer->queued = true;
   front();

@@ -73,7 +73,8 @@ enum class WorldKind {
 
 struct WorldOptions {
   WorldKind kind = WorldKind::kAuto;
-  double deadline_seconds = 300;  // the longest a worker waits in one call
+  // The longest a worker waits in one call; where steps are graphs under NCCL, longer than a step.
+  double deadline_seconds = 300;
   GpuTransport gpus = GpuTransport::kAuto;
 };
 

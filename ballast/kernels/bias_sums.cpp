@@ -32,6 +32,16 @@ namespace {
 
 void mask_and_add_rows(const Tensor& y, const std::optional<Tensor>& active,
                        const std::optional<Tensor>& sum) {
+  TORCH_CHECK(y.dim() == 2 || y.dim() == 3, "bias sums: want y [T, O] or [E, T, O], got ",
+              y.sizes());
+  TORCH_CHECK(!active || active->sizes() == y.sizes(), "take_back_relu: want active ", y.sizes(),
+              " as the gradient, got ", active ? active->sizes() : at::IntArrayRef());
+  std::vector<int64_t> shape = y.sizes().vec();
+  shape.erase(shape.end() - 2);
+  TORCH_CHECK(!sum || sum->sizes() == shape, "bias sums: want a sum ", at::IntArrayRef(shape),
+              " for rows ", y.sizes(), ", got ", sum ? sum->sizes() : at::IntArrayRef());
+  TORCH_CHECK(!at::GradMode::is_enabled() || !y.requires_grad(),
+              "bias sums have no gradient, and their rows require one");
   using Optional = const std::optional<Tensor>&;
   static const auto op =
       find_op<void(const Tensor&, Optional, Optional)>("ballast::mask_and_add_rows_");

@@ -7,7 +7,8 @@ namespace ballast {
 
 // Passes over the rows of a gradient that add them to the gradient of a bias. All of them also take
 // stacks: sum [E, O], y [E, T, O]. On a GPU in bf16 each is one pass, which sums in fp32 and in a
-// fixed order, and rounds once.
+// fixed order, and rounds once, where rows are dense and in whole units of 16 bytes; elsewhere it
+// is libtorch's operations. None takes part in autograd: y must not require a gradient.
 
 // sum += the rows of y.  sum [O], y [T, O]
 void add_rows(const at::Tensor& sum, const at::Tensor& y);

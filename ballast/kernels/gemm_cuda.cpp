@@ -11,7 +11,6 @@
 #include <cublasLt.h>
 #include <torch/library.h>
 
-#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>

@@ -15,6 +15,7 @@ namespace {
 // Libraries choose their algorithms and allocate what they keep in the first steps.
 constexpr int64_t kPlainSteps = 3;
 constexpr Label kStep{"step"};
+constexpr const char* kUnknown = "for an unknown reason";
 
 }  // namespace
 
@@ -55,6 +56,9 @@ bool StepGraphs::record(Recorded& recorded, StepInputs& inputs,
     throw;
   } catch (const std::exception& error) {
     trouble = error.what();
+    if (trouble.empty()) trouble = kUnknown;
+  } catch (...) {
+    trouble = kUnknown;
   }
   reason_ = trouble_of_workers(trouble);
   if (reason_.empty()) {

@@ -33,7 +33,7 @@ class StepGraphs {
 
   // What compute() leaves, of the step counted from 0; it is overwritten by the next run(). Nothing
   // waits for the GPU. A step that turns out not to be recordable on some worker is computed
-  // plainly by all, and so are all after it.
+  // plainly by all, and so are all after it. WorkersLost: NCCL itself failed meanwhile.
   const StepSums& run(StepKind kind, uint64_t step, StepInputs& inputs,
                       const std::function<StepSums()>& compute);
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A BASE layer in plain PyTorch, as the paper describes it, for one worker that holds all experts.
 
-Experts are stacks of weights, so that all compute at once (baddbmm); each is a few residual sublayers with a LayerNorm
+Experts are stacks of weights, so that all compute at once (baddbmm), laid out [E, in, out], so that their gradients
+need not be copied; each is a few residual sublayers with a LayerNorm
 and biases of its own. Tokens are assigned by the paper's auction, equally many to each expert; no gradient flows through
 that. Experts must divide the tokens.
 """
@@ -53,15 +54,15 @@ class Sublayer(nn.Module):
         super().__init__()
         self.norm_weight = nn.Parameter(torch.ones(experts, width))
         self.norm_bias = nn.Parameter(torch.zeros(experts, width))
-        self.up_weight = nn.Parameter(0.02 * torch.randn(experts, hidden, width))
+        self.up_weight = nn.Parameter(0.02 * torch.randn(experts, width, hidden))
         self.up_bias = nn.Parameter(torch.zeros(experts, hidden))
-        self.down_weight = nn.Parameter(torch.zeros(experts, width, hidden))
+        self.down_weight = nn.Parameter(torch.zeros(experts, hidden, width))
         self.down_bias = nn.Parameter(torch.zeros(experts, width))
 
     def forward(self, h):  # [E, T / E, D]
         normed = F.layer_norm(h, h.shape[-1:]) * self.norm_weight.unsqueeze(1) + self.norm_bias.unsqueeze(1)
-        active = F.relu(torch.baddbmm(self.up_bias.unsqueeze(1), normed, self.up_weight.transpose(1, 2)))
-        return h + torch.baddbmm(self.down_bias.unsqueeze(1), active, self.down_weight.transpose(1, 2))
+        active = F.relu(torch.baddbmm(self.up_bias.unsqueeze(1), normed, self.up_weight))
+        return h + torch.baddbmm(self.down_bias.unsqueeze(1), active, self.down_weight)
 
 
 class BaseLayer(nn.Module):

@@ -66,7 +66,7 @@ class BaseExperts(nn.Module):
         def stack(rows, columns):
             return nn.ParameterList(0.02 * torch.randn(c["experts"], rows, columns, dtype=dtype) for _ in range(c["sublayers"]))
 
-        self.up, self.down = stack(c["hidden"], width), stack(width, c["hidden"])
+        self.up, self.down = stack(width, c["hidden"]), stack(c["hidden"], width)  # [E, in, out]: no gradient is copied
         order = torch.randperm(self.experts * of_expert)
         self.source, self.slot = order % tokens, order.argsort()[:tokens]  # slots too many repeat a token
 
@@ -75,7 +75,7 @@ class BaseExperts(nn.Module):
         change = None
         for norm, up, down in zip(self.norms, self.up, self.down):
             here = rows if change is None else rows + change
-            more = torch.bmm(F.relu(torch.bmm(norm(here), up.transpose(1, 2))), down.transpose(1, 2))
+            more = torch.bmm(F.relu(torch.bmm(norm(here), up)), down)
             change = more if change is None else change + more
         gate = torch.sigmoid(torch.bmm(rows, self.embeddings.unsqueeze(2)))
         return (rows + gate * change).view(-1, tokens.size(1)).index_select(0, self.slot)

@@ -45,7 +45,8 @@ def parameters_in_our_order(model):
         yield model.base.embeddings
         for sublayer in model.base.sublayers:
             for part in PARTS_OF_EXPERT:
-                yield from getattr(sublayer, part)  # of one expert after the other
+                for of_expert in getattr(sublayer, part):
+                    yield of_expert.t() if of_expert.dim() == 2 else of_expert  # ours are [out, in]
     yield named["output_norm.weight"]
     yield named["output_norm.bias"]
 

@@ -128,10 +128,15 @@ class BenchStepWithExperts(Bench):
         self.refused("step", "--size", "32,16,4,2,8,4", "--experts", "4,1", "--python", "/no/python", says="/no/python")
 
     def test_experts_that_do_not_divide_the_tokens_have_no_twin(self):
-        for experts in ["5,1", "4,1,2"]:
-            result = ballast("bench", "step", "--size", "32,16,4,2,8,4", "--experts", experts, "--rounds", 1, "--steps", 1, "--device", "cpu")
+        size = ["--size", "32,16,4,2,8,4", "--experts"]
+        for experts, reason in [("5,1", "5 do not divide 32"), ("4,1,2", "one routing group, not 2")]:
+            result = ballast("bench", "step", *size, experts, "--rounds", 1, "--steps", 1, "--device", "cpu")
             self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertIn("no PyTorch to compare with: it wants one routing group", result.stderr)
+            self.assertIn("warning: no twin in PyTorch: ", result.stderr)
+            self.assertIn(reason, result.stderr)
+            self.refused("step", *size, experts, "--mode", "eager", says=reason)
+        self.refused("step", "--systems", "dense", "--mode", "eager", says="no twin of --systems")
+        self.refused("step", "--size", "32,16,4,2,8,4", "--python", "/bin/echo", says="instead of being ready")
 
 
 class TwinIsMissing(unittest.TestCase):

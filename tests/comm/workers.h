@@ -10,5 +10,6 @@ namespace ballast::test {
 Communicator& everyone();
 at::Device device();
 PlaceOnMachine place_on_machine();
+bool stay_on_gpus();  // tensors that are there, as these workers were started
 
 }  // namespace ballast::test

@@ -29,6 +29,7 @@ namespace {
 struct Setting {
   std::unique_ptr<World> world;
   at::Device device = at::kCPU;
+  bool stay_on_gpus = false;
 };
 
 Setting& setting() {
@@ -41,6 +42,7 @@ Setting& setting() {
 Communicator& everyone() { return setting().world->everyone(); }
 at::Device device() { return setting().device; }
 PlaceOnMachine place_on_machine() { return setting().world->place(); }
+bool stay_on_gpus() { return setting().stay_on_gpus; }
 
 namespace {
 
@@ -102,6 +104,7 @@ int run(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   const std::string_view kind = argc > 1 ? argv[1] : "single";
   auto& world = setting().world;
+  setting().stay_on_gpus = kind == "single" || kind.starts_with("nccl");
   world = open_world(options_of(kind));
   if (kind == "cuda" || kind.starts_with("nccl")) choose_gpu();
   world->compute_on(device());

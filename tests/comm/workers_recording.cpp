@@ -18,7 +18,12 @@ namespace {
 
 using at::Tensor;
 
-bool are_recorded() { return device().is_cuda() && everyone().can_record(); }
+// Asked of how they were started, not of what is tested.
+bool are_recorded() { return device().is_cuda() && stay_on_gpus(); }
+
+TEST(RecordedCalls, ArePossibleWhereTheHostHasNoPartInThem) {
+  EXPECT_EQ(everyone().can_record(), stay_on_gpus());
+}
 
 class Recording {
  public:

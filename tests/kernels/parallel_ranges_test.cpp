@@ -13,6 +13,7 @@ namespace ballast {
 namespace {
 
 TEST(ParallelRanges, VisitEachIndexOnceOnSeveralThreads) {
+  const int threads_before = at::get_num_threads();
   at::set_num_threads(2);
   std::mutex mutex;
   std::vector<int> visits(1000);
@@ -22,6 +23,7 @@ TEST(ParallelRanges, VisitEachIndexOnceOnSeveralThreads) {
     threads.insert(std::this_thread::get_id());
     for (; begin < end; ++begin) ++visits.at(static_cast<size_t>(begin));
   });
+  at::set_num_threads(threads_before);
   EXPECT_EQ(visits, std::vector<int>(1000, 1));
   EXPECT_EQ(threads.size(), 2);
 }

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,12 +15,20 @@ BALLAST = Path(os.environ["BALLAST_BUILD"]) / "ballast"
 SCRIPT = SOURCE / "benchmarks" / "twin" / "record_losses.py"
 
 
+def pythons():
+    yield from (SOURCE / ".deps" / "twin" / "bin" / "python", sys.executable, "python3")
+    cache = (BALLAST.parent / "CMakeCache.txt").read_text()
+    found = re.search(r"^Libtorch_FOUND_FOLDER:INTERNAL=(.+)$", cache, re.MULTILINE)
+    if found and "site-packages" in found[1]:  # ENVIRONMENT/lib/pythonX.Y/site-packages/torch
+        yield Path(found[1]).parents[3] / "bin" / "python"
+
+
 def python_with_torch():
-    for python in (SOURCE / ".deps" / "twin" / "bin" / "python", sys.executable, "python3"):
+    for python in pythons():
         found = shutil.which(python) and subprocess.run([python, "-c", "import torch, numpy, scipy"], capture_output=True)
         if found and found.returncode == 0:
             return python
-    print("no Python with torch here (`make twin` makes one): the recorded losses stand")
+    print("no Python with torch, numpy and scipy here (`make twin` makes one): the recorded losses stand")
     return None
 
 
@@ -37,6 +46,27 @@ class Twin(unittest.TestCase):
         for key in ("losses", "base_losses"):
             for step, (was, now) in enumerate(zip(recorded[key], fresh[key])):
                 self.assertAlmostEqual(was, now, delta=1e-5, msg=f"{key}, step {step} with {python}")
+
+    def test_its_auction_is_balanced_and_near_the_best(self):
+        python = python_with_torch()
+        if python is None:
+            return
+        program = """
+import torch
+from base_layer import auction
+from record_losses import best_assignment
+torch.manual_seed(1)
+centres = torch.randn(5, 16)
+for scores in (torch.randn(96, 8), 5 + 0.1 * torch.randn(96, 8) + torch.randn(8), torch.ones(96, 8),
+               centres[torch.randint(5, (96,))] @ torch.randn(16, 8) + 0.01 * torch.randn(96, 8)):
+    found, best = auction(scores), best_assignment(scores)
+    assert torch.bincount(found, minlength=8).tolist() == [12] * 8
+    value = [scores.double().gather(1, e.unsqueeze(1)).sum().item() for e in (found, best)]
+    # Within epsilon, a fiftieth of the range, of the best for each token.
+    assert value[1] - 96 * (scores.max() - scores.min()).item() / 50 - 1e-3 <= value[0] <= value[1] + 1e-3, value
+"""
+        result = subprocess.run([python, "-c", program], cwd=SCRIPT.parent, capture_output=True, text=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
 
     def test_steps_are_measured_beside_it(self):
         python = python_with_torch()

@@ -33,7 +33,8 @@ class Moments : public StepWatch {
 };
 
 // Whether the host waits in a call of CUDA's. Memory that is not pinned is copied by
-// cudaMemcpyAsync and then waited for.
+// cudaMemcpyAsync and then waited for; a copy that libtorch is told not to wait for, and memory
+// that is allocated or freed, can hold up the host unseen here.
 inline bool waits(const std::string& call) {
   return call.find("Synchronize") != std::string::npos || call == "cudaMemcpy" ||
          call == "cudaMemcpy2D";

@@ -66,7 +66,8 @@ ComputePlace place_of(const std::string& precision) {
                        .on_machine = test::place_on_machine()});
 }
 
-bool are_recorded() { return test::device().is_cuda() && everyone().can_record(); }
+// Asked of how they were started, not of what is tested.
+bool are_recorded() { return test::device().is_cuda() && test::stay_on_gpus(); }
 
 void expect_same_steps(const Case& c, const WorkerGrid& grid) {
   SCOPED_TRACE(name_of(c, grid));

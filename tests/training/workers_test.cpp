@@ -28,7 +28,8 @@ TEST_P(GraphsNcclCuda, PassTheTestsOfRecordedSteps) {
       GetParam(),
       test::apart(
           test::program_beside("training_workers_tests"),
-          "nccl --gtest_brief=1 --gtest_filter=StepGraphsOfWorkers.*:ModelParallel.ADense*"));
+          "nccl --gtest_brief=1 --gtest_filter=StepGraphsOfWorkers.*:ModelParallel.ADense*"),
+      8);
 }
 INSTANTIATE_TEST_SUITE_P(Hosts, GraphsNcclCuda, testing::Values(2, 4),
                          [](const auto& info) { return std::to_string(info.param); });
