@@ -5,14 +5,14 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "ballast/kernels/cuda_plugin.h"
+#include "tests/kernels/sum_bounds.h"
 
 namespace ballast {
 namespace {
 
 using at::Tensor;
+using test::exact;
 
 struct Case {
   at::DeviceType device;
@@ -41,7 +41,6 @@ class BiasSums : public ::testing::TestWithParam<Case> {
     if (GetParam().stack > 0) shape.insert(shape.begin(), GetParam().stack);
     return at::randn(shape, at::device(GetParam().device)).to(GetParam().dtype);
   }
-  static Tensor exact(const Tensor& x) { return x.to(at::kDouble, false, true); }
 
   // Rows that our kernel takes, if they are dense.
   static bool is_one_pass(const Tensor& rows) {
@@ -50,17 +49,15 @@ class BiasSums : public ::testing::TestWithParam<Case> {
            rows.is_contiguous();
   }
 
-  // `got` was `before` plus the rows of `terms`: sums in fp32 at least, whose errors, of a unit of
-  // at most 2^-24 of the terms and of a random sign, add up like the square root of their length: 4
-  // of these. The result is rounded and, unless all was one pass, the sum before it too.
+  // `got` was `before` plus the rows of `terms`. The result is rounded and, unless all was one
+  // pass, the sum before it too.
   static void expect_added(const Tensor& got, const Tensor& before, const Tensor& terms) {
-    const auto dtype = GetParam().dtype;
-    const double unit = dtype == at::kBFloat16 ? 0x1p-8 : dtype == at::kFloat ? 0x1p-24 : 0x1p-53;
-    const double length = 1 + std::sqrt(static_cast<double>(GetParam().rows));
+    const at::ScalarType dtype = GetParam().dtype;
     const Tensor columns = exact(terms).sum(-2), want = exact(before) + columns;
     const double sum_rounded = is_one_pass(terms) ? 0 : 1;
-    const Tensor allowed = (sum_rounded * columns.abs() + want.abs()) * unit +
-                           exact(terms).abs().sum(-2) * (length * std::min(unit, 0x1p-22)) + 1e-30;
+    const Tensor allowed = (sum_rounded * columns.abs() + want.abs()) * test::unit_of(dtype) +
+                           test::summing(exact(terms).abs().sum(-2), GetParam().rows, dtype) +
+                           1e-30;
     EXPECT_LE(((exact(got) - want).abs() / allowed).max().item<double>(), 1.0);
   }
 

@@ -5,15 +5,16 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <string>
 
 #include "ballast/kernels/cuda_plugin.h"
+#include "tests/kernels/sum_bounds.h"
 
 namespace ballast {
 namespace {
 
 using at::Tensor;
+using test::exact;
 
 struct Case {
   at::DeviceType device;
@@ -48,22 +49,15 @@ class Products : public ::testing::TestWithParam<Case> {
     if (GetParam().stack > 0) shape.insert(shape.begin(), GetParam().stack);
     return at::randn(shape, at::device(GetParam().device)).to(GetParam().dtype);
   }
-  static Tensor exact(const Tensor& x) { return x.to(at::kDouble, false, true); }
   static Tensor transposed(const Tensor& x) { return x.transpose(-2, -1); }
   static Tensor product(const Tensor& a, const Tensor& b) { return at::matmul(exact(a), exact(b)); }
   // The sum of the magnitudes of a product's terms, which bounds what rounding them can do.
   static Tensor terms(const Tensor& a, const Tensor& b) { return product(a.abs(), b.abs()); }
 
-  static double unit_of(at::ScalarType type) {
-    return type == at::kBFloat16 ? 0x1p-8 : type == at::kFloat ? 0x1p-24 : 0x1p-53;
-  }
   // What one rounding of `x` to the type in question may change.
-  static Tensor rounding(const Tensor& x) { return x.abs() * unit_of(GetParam().dtype); }
-  // What summing may change: sums of `length` terms are kept in fp32 at least, where errors of a
-  // random sign add up like the square root of the length.
+  static Tensor rounding(const Tensor& x) { return x.abs() * test::unit_of(GetParam().dtype); }
   static Tensor summing(const Tensor& terms, int64_t length) {
-    const double unit = std::min(unit_of(GetParam().dtype), unit_of(at::kFloat));
-    return terms * (4 * unit * std::sqrt(static_cast<double>(length) + 1));
+    return test::summing(terms, length, GetParam().dtype);
   }
 
   // What adding a product to `want` less itself may change. In bf16 the CUDA libraries, libtorch's
