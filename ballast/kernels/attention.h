@@ -7,9 +7,9 @@ namespace ballast {
 
 // Causal self-attention: softmax(Q K^T / sqrt(D/H)) V, per head, by libtorch's fused kernels, or on
 // the CPU in fp32 and in whole tiles by our own (attention_paths.h). The gradient by qkv is written
-// once. In 16 bits on a GPU it is cuDNN's where that takes the
-// shape, but for deterministic runs; the gradient's last bits then vary. qkv [B * S, 3 D] (queries,
-// keys, values side by side) -> [B * S, D]
+// once. In 16 bits on a GPU it is cuDNN's where that takes the shape, but for deterministic runs;
+// the gradient's last bits then vary.
+// qkv [B * S, 3 D] (queries, keys, values side by side) -> [B * S, D]
 at::Tensor causal_attention(const at::Tensor& qkv, int64_t rows, int64_t heads);
 
 // Splits qkv [B * S, 3 D] into queries, keys, values, each a view [B, H, S, D / H].

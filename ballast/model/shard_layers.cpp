@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/model/shard_layers.h"
 
-#include <ATen/ops/threshold_backward.h>
-
 #include "ballast/comm/collectives.h"
 #include "ballast/comm/purpose.h"
 #include "ballast/kernels/gemm.h"
@@ -81,13 +79,12 @@ struct ShardFeedForward : torch::autograd::Function<ShardFeedForward> {
     const auto saved = context->get_saved_variables();
     const auto sums = context->saved_data["sums"].toTensorList();
     const Tensor &x = saved[0], &active = saved[1], &up = saved[2], &down = saved[3];
-    Tensor dactive = multiply_weight(dy[0], down);  // [T, F / M]
-    at::threshold_backward_out(dactive, dactive, active, 0);
+    const Tensor dactive = multiply_weight_masked(dy[0], down, active, sums[1]);  // [T, F / M]
     const Tensor dx = multiply_weight(dactive, up).contiguous();
     const ShardCall call = saved_call(context);
     Pending sum = begin_sum(call, dx);
     add_weight_gradients(sums[2], {}, dy[0], active);
-    add_weight_gradients(sums[0], sums[1], dactive, x);
+    add_weight_gradients(sums[0], {}, dactive, x);
     wait_for(sum, call.watch);
     return {dx, {}, {}};
   }

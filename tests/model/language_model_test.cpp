@@ -8,6 +8,7 @@
 
 #include "ballast/kernels/cross_entropy.h"
 #include "ballast/model/model_size.h"
+#include "tests/model/gradients_when_told.h"
 #include "tests/support/config_of.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/lone_worker.h"
@@ -64,28 +65,11 @@ TEST(LanguageModel, GradientsOfEveryParameterMatchCentralDifferences) {
   }
 }
 
-// Keeps, for each block it is told of, the gradients of the blocks from there on.
-struct GradientsWhenTold : BackwardProgress {
-  explicit GradientsWhenTold(const ParameterTable& table) : table(table) {}
-  std::vector<Tensor> from(int64_t block) const {
-    std::vector<Tensor> gradients;
-    for (const Segment& segment : table.segments()) {
-      if (segment.name.starts_with("block.") && std::stoll(segment.name.substr(6)) >= block)
-        gradients.push_back(table.view(table.gradient(), segment).clone());
-    }
-    return gradients;
-  }
-  void reached(int64_t block) override { told.emplace_back(block, from(block)); }
-
-  const ParameterTable& table;
-  std::vector<std::pair<int64_t, std::vector<Tensor>>> told;
-};
-
 TEST(LanguageModel, TellsOfBlocksWhoseGradientsAreDone) {
   ModelConfig config = small();
   config.layers = 3;
   DoubleModel m(config);
-  GradientsWhenTold progress(m.table);
+  test::GradientsWhenTold progress(m.table);
   const Tensor hidden = m.model.forward(at::randint(0, 11, {2, 6}, at::kLong), {}, &progress);
   torch::autograd::backward({hidden}, {at::randn_like(hidden)});
   ASSERT_EQ(progress.told.size(), 3U);

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "ballast/model/language_model.h"
+#include "tests/model/gradients_when_told.h"
 #include "tests/support/lone_worker.h"
 
 namespace ballast {
@@ -109,26 +110,9 @@ TEST(Recompute, CountsToThePartThatIsComputedAgain) {
   EXPECT_EQ(order(sparse("blocks", "base", "replace", 2)), "VAXSXAXSXV|XSXAXSXAV");
 }
 
-// What the blocks from there on have when it is told of one.
-struct GradientsWhenTold : BackwardProgress {
-  explicit GradientsWhenTold(const ParameterTable& of) : table(of) {}
-  std::vector<Tensor> from(int64_t block) const {
-    std::vector<Tensor> gradients;
-    for (const Segment& segment : table.segments()) {
-      if (segment.name.starts_with("block.") && std::stoll(segment.name.substr(6)) >= block)
-        gradients.push_back(table.view(table.gradient(), segment).clone());
-    }
-    return gradients;
-  }
-  void reached(int64_t block) override { told.emplace_back(block, from(block)); }
-
-  const ParameterTable& table;
-  std::vector<std::pair<int64_t, std::vector<Tensor>>> told;
-};
-
 TEST(Recompute, TellsOfBlocksWhoseGradientsAreDone) {
   const Pass pass(dense("blocks"), at::kDouble);
-  GradientsWhenTold progress(pass.table);
+  test::GradientsWhenTold progress(pass.table);
   pass.backward(pass.forward(nullptr, &progress));
   ASSERT_EQ(progress.told.size(), 4U);
   for (int64_t i = 0; i < 4; ++i) {

@@ -5,43 +5,18 @@
 
 #include "ballast/training/trainer.h"
 #include "tests/support/lone_worker.h"
-#include "tests/training/counting_runs.h"
+#include "tests/training/paired_runs.h"
 
 namespace ballast {
 namespace {
 
+using test::expect_same_steps;
+using test::gpu;
 using test::lone_worker;
 
-Config config_of(const std::string& router) {
-  Config config;
-  config.model = {.vocabulary = 24, .width = 32, .layers = 4, .heads = 2, .context = 16};
-  config.training.batch = 8;
-  config.training.micro_steps = 2;
-  config.training.steps = 40;
-  config.training.log_every = 7;
-  config.optimizer.learning_rate = 1e-2;
-  config.optimizer.warmup_steps = 5;
-  if (router == "dense") return config;
-  config.experts.layers = 2;
-  config.experts.count = 4;
-  config.experts.groups = 2;
-  config.experts.router = router;
-  if (router != "base") config.experts.placement = "replace";
-  return config;
-}
+Config config_of(const std::string& router) { return test::small_config(router, 2); }
 
-std::vector<WeightedSource> source() { return test::counting_source(3000, 24); }
-
-// Steps with the same losses and norms, then the same weights.
-void expect_same_steps(Trainer& got, Trainer& expected, int64_t steps) {
-  for (int64_t step = 0; step < steps; ++step) {
-    const StepStats a = got.step(), b = expected.step();
-    ASSERT_EQ(a.loss, b.loss) << "step " << step;
-    ASSERT_EQ(a.gradient_norm, b.gradient_norm) << "step " << step;
-    ASSERT_EQ(a.parts.size(), b.parts.size()) << "step " << step;
-  }
-  EXPECT_TRUE(at::equal(got.table().master(), expected.table().master()));
-}
+std::vector<WeightedSource> source() { return test::small_source(); }
 
 TEST(Recompute, ARunIsTheSameToTheBit) {
   for (const char* router : {"dense", "base", "switch", "sparsely_gated"}) {
@@ -54,10 +29,6 @@ TEST(Recompute, ARunIsTheSameToTheBit) {
       expect_same_steps(again, kept, 9);
     }
   }
-}
-
-ComputePlace gpu(const std::string& precision) {
-  return choose_place({.device = "cuda", .precision = precision, .deterministic = true});
 }
 
 TEST(RecomputeCuda, ARunIsTheSameToTheBit) {

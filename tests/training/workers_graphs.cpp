@@ -12,8 +12,8 @@
 #include "ballast/training/trainer.h"
 #include "tests/comm/divisions.h"
 #include "tests/comm/workers.h"
-#include "tests/training/counting_runs.h"
 #include "tests/training/host_waits.h"
+#include "tests/training/paired_runs.h"
 
 namespace ballast {
 namespace {
@@ -56,7 +56,7 @@ Config config_of(const Case& c) {
   return config;
 }
 
-std::vector<WeightedSource> source() { return test::counting_source(3000, 24); }
+std::vector<WeightedSource> source() { return test::small_source(); }
 
 ComputePlace place_of(const std::string& precision) {
   if (test::device().is_cpu()) return test::kDouble;
@@ -76,30 +76,8 @@ void expect_same_steps(const Case& c, const WorkerGrid& grid) {
   Trainer recorded(config, place, source(), grid);
   config.training.graph = false;
   Trainer plain(config, place, source(), grid);
-  for (int64_t step = 0; step < 11; ++step) {  // replays of both kinds
-    const StepStats got = recorded.step(), expected = plain.step();
-    ASSERT_EQ(got.loss, expected.loss) << "step " << step;
-    ASSERT_EQ(got.gradient_norm, expected.gradient_norm) << "step " << step;
-    ASSERT_EQ(got.expert_gradient_norm, expected.expert_gradient_norm) << "step " << step;
-    ASSERT_EQ(got.parts.size(), expected.parts.size()) << "step " << step;
-    ASSERT_EQ(got.layers.size(), expected.layers.size());
-    for (size_t i = 0; i < got.layers.size(); ++i) {
-      EXPECT_EQ(got.layers[i].greedy_share, expected.layers[i].greedy_share);
-      EXPECT_EQ(got.layers[i].relative_gap, expected.layers[i].relative_gap);
-      EXPECT_EQ(got.layers[i].dropped_share, expected.layers[i].dropped_share);
-    }
-  }
+  test::expect_same_steps(recorded, plain, 11);  // replays of both kinds
   EXPECT_EQ(recorded.why_plain().empty(), are_recorded()) << recorded.why_plain();
-  const ParameterTable &one = recorded.table(), &other = plain.table();
-  EXPECT_TRUE(at::equal(one.master(), other.master()));
-  EXPECT_TRUE(at::equal(one.working(), other.working()));
-  EXPECT_TRUE(at::equal(one.first_moment(), other.first_moment()));
-  EXPECT_TRUE(at::equal(one.second_moment(), other.second_moment()));
-  EXPECT_EQ(recorded.state().updates, plain.state().updates);
-  for (size_t i = 0; i < recorded.model().expert_layers().size(); ++i) {
-    EXPECT_TRUE(at::equal(recorded.model().expert_layers()[i]->router().prices(),
-                          plain.model().expert_layers()[i]->router().prices()));
-  }
 }
 
 TEST(StepGraphsOfWorkers, ReplaysOfADenseModelAreTheStepsComputedPlainly) {
