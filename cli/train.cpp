@@ -50,7 +50,8 @@ Examples
 
 JSON keys (--json): run, checkpoint, finished, step, tokens, seconds, parameters, skipped, loss,
   valid_loss, valid_perplexity, valid_tokens, greedy_perplexity, priced_perplexity (of BASE models),
-  floor_per_token, floor_per_byte (nats), predicted_memory, peak_memory (bytes), sample, report (its page); null where there is none.
+  floor_per_token, floor_per_byte (nats), predicted_memory, peak_memory (bytes), sample, report (its
+  page); null where there is none.
 The run directory: config.toml, run.json, metrics.jsonl, samples.txt, validation.json, tensorboard/,
   checkpoints/, tokenizer/, report/, profile.json. docs/file_formats.md describes each.
 )";
