@@ -4,6 +4,7 @@ folders are made here, and where it would install one, pip is told to use no ind
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -30,14 +31,27 @@ def make_torch(folder, version="2.11.0"):
     return folder
 
 
-class Setup(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        """An environment with pip, which takes seconds to make and is the same for all."""
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.pip = Path(folder.name).resolve() / "python"
-        subprocess.run([sys.executable, "-m", "venv", cls.pip], check=True)
+# What tools/setup calls and looks for.
+PROGRAMS = """apt-get bash cat dirname dpkg-query env flock grep id mkdir mv paste realpath rm sed sha256sum tail tr
+    ccache chromium chromium-browser cmake g++ google-chrome mold mpirun ninja pkg-config python3 rsvg-convert""".split()
+
+
+def is_open(folder):
+    """Every user may run what is in it."""
+    path = Path(folder).resolve()
+    return path.exists() and all(place.stat().st_mode & stat.S_IXOTH for place in (path, *path.parents))
+
+
+def setUpModule():
+    """An environment with pip, which takes seconds to make and is the same for all."""
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    SetupCase.pip = Path(folder.name).resolve() / "python"
+    subprocess.run([sys.executable, "-m", "venv", SetupCase.pip], check=True)
+
+
+class SetupCase(unittest.TestCase):
+    user = {}  # who calls, where it is not the one who tests
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -58,19 +72,24 @@ class Setup(unittest.TestCase):
             "PIP_CONFIG_FILE": os.devnull,
         }
 
-    def run_setup(self, *arguments, **environment):
+    def run_setup(self, *arguments, cwd=None, **environment):
         return subprocess.run(
             [self.root / "tools/setup", *arguments],
             env={**self.environment, **environment},
+            cwd=cwd,
             capture_output=True,
             text=True,
             timeout=120,
+            start_new_session=True,  # no terminal at which it could ask for a password
+            **self.user,
         )
 
     def recorded(self):
         record = self.root / ".deps/libtorch"
         return record.read_text().strip() if record.exists() else None
 
+
+class Setup(SetupCase):
     def test_the_one_that_is_given_wins(self):
         given = make_torch(self.top / "given")
         make_torch(self.top / "site/torch")
@@ -139,7 +158,82 @@ class Setup(unittest.TestCase):
         self.assertEqual(result.returncode, 2)
         self.assertFalse((self.root / ".deps/python/complete").exists())
 
+    def test_a_torch_in_the_current_folder_is_not_taken(self):
+        make_torch(self.top / "data/torch")
+        result = self.run_setup(cwd=self.top / "data")
+        self.assertEqual((result.returncode, self.recorded()), (2, None), result.stderr)
+
     def test_an_unknown_argument_is_refused(self):
         result = self.run_setup("--test")
         self.assertEqual(result.returncode, 2)
         self.assertIn("--test", result.stderr)
+
+
+class SetupWithoutRoot(SetupCase):
+    """As a user who is not root, on this machine less some programs, or with others in their place."""
+
+    def setUp(self):
+        super().setUp()
+        self.programs = self.top / "programs"
+        self.programs.mkdir()
+        for name in PROGRAMS:
+            found = shutil.which(name, path=os.pathsep.join(folder for folder in os.get_exec_path() if is_open(folder)))
+            if found:
+                (self.programs / name).symlink_to(found)
+        self.environment |= {"PATH": str(self.programs), "HOME": str(self.top)}
+        if os.geteuid() == 0:
+            nobody = 65534
+            self.user = {"user": nobody, "group": nobody, "extra_groups": []}
+            self.pip.parent.chmod(0o755)
+            for path in (self.top, *self.top.rglob("*")):
+                os.chown(path, nobody, nobody, follow_symlinks=False)
+
+    def remove(self, *names):
+        for name in names:
+            (self.programs / name).unlink(missing_ok=True)
+
+    def replace(self, name, script):
+        self.remove(name)
+        path = self.programs / name
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        path.chmod(0o755)
+
+    def assert_all_is_said_and_nothing_fetched(self, result, why):
+        self.assertEqual(result.returncode, 2, result.stderr)
+        for words in (why, "libtorch 2.11.0 (530 MB)", f"{self.root}/.deps/torch-2.11.0", f"{self.root}/.deps/python"):
+            self.assertIn(words, result.stderr)
+        command = result.stderr.splitlines()[-1]
+        self.assertRegex(command, "^  (sudo )?apt-get update && (sudo )?apt-get install -y --no-install-recommends ")
+        self.assertLessEqual({"mold", "librsvg2-bin"}, set(command.split()))
+        self.assertNotIn("pip", result.stderr)
+        self.assertEqual({path.name for path in (self.root / ".deps").iterdir()}, {"lock", "python"})
+
+    def test_and_without_sudo_all_that_is_missing_is_said_before_anything_is_fetched(self):
+        self.remove("mold", "rsvg-convert")
+        self.assert_all_is_said_and_nothing_fetched(self.run_setup("--tests"), "there is no sudo")
+
+    def test_and_with_a_sudo_that_wants_a_password_it_is_the_same(self):
+        self.remove("mold", "rsvg-convert")
+        self.replace("sudo", 'echo "sudo: a password is required" >&2; exit 1')
+        self.assert_all_is_said_and_nothing_fetched(self.run_setup("--tests"), "sudo asks for a password")
+
+    def test_and_with_sudo_packages_are_installed(self):
+        make_torch(self.top / "site/torch")
+        self.remove("mold", "rsvg-convert")
+        self.replace("sudo", 'if [[ $1 == -n ]]; then shift; fi; AS_ROOT=yes "$@"')
+        self.replace("apt-get", f'if [[ $AS_ROOT ]]; then echo "$@" >>{self.top}/apt; fi')
+        result = self.run_setup()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        calls = (self.top / "apt").read_text().splitlines()
+        self.assertEqual(calls, ["--version", "update", "install -y --no-install-recommends mold"])
+
+    def test_and_without_sudo_it_goes_through_where_nothing_is_missing(self):
+        torch = make_torch(self.top / "site/torch")
+        result = self.run_setup()
+        self.assertEqual((result.returncode, self.recorded()), (0, str(torch)), result.stderr)
+
+    def test_a_checkout_of_someone_else_is_refused(self):
+        (self.root / ".deps").chmod(0o555)
+        result = self.run_setup()
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("cannot write", result.stderr)
