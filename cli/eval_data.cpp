@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/eval_data.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -16,19 +14,6 @@
 #include "cli/model_options.h"
 
 namespace ballast::cli {
-
-TemporaryFolder::TemporaryFolder() {
-  std::string name = (fs::temp_directory_path() / "ballast-eval-XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr)
-    fail("cannot create a folder in {}", fs::temp_directory_path().string());
-  path_ = name;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
-
 namespace {
 
 bool holds_tokens(const fs::path& path) {

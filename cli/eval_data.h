@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,21 +8,9 @@
 
 #include "ballast/inference/loaded_model.h"
 #include "ballast/tokens/token_source.h"
+#include "cli/temporary_folder.h"
 
 namespace ballast::cli {
-
-// A folder in the system's temporary place, deleted with everything in it at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 struct DataChoice {
   std::string model;              // as the user named it

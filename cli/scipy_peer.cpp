@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/scipy_peer.h"
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -74,22 +73,15 @@ std::unique_ptr<ScipyPeer> ScipyPeer::find(const std::string& python) {
 ScipyPeer::ScipyPeer(const std::string& python) {
   const std::string program =
       python.find('/') == std::string::npos ? python : fs::absolute(python).string();
+  // In a folder of our own: Python looks for modules in the current one first.
   auto process = std::make_unique<ChildProcess>(std::vector<std::string>{program, "-c", kProgram},
-                                                fs::temp_directory_path().string());
+                                                folder_.path().string());
   const json hello = json::parse(process->read_line(), nullptr, false);
   if (!hello.is_object() || !hello.contains("version"))
     fail("{}: {}", python,
          hello.is_object() ? hello.value("error", "no scipy") : "no Python with scipy");
   version_ = hello["version"];
   process_ = std::move(process);
-  std::string name = (fs::temp_directory_path() / "ballast_scipy_XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) fail("cannot create the folder {}", name);
-  folder_ = name;
-}
-
-ScipyPeer::~ScipyPeer() {
-  std::error_code ignored;
-  fs::remove_all(folder_, ignored);
 }
 
 ScipyPeer::Answer ScipyPeer::solve(const AssignmentProblem& problem) {
@@ -99,7 +91,7 @@ ScipyPeer::Answer ScipyPeer::solve(const AssignmentProblem& problem) {
   std::vector<float> scores;
   for (int64_t t = 0; t < active.tokens; ++t)
     scores.insert(scores.end(), active.row(t), active.row(t) + active.experts);
-  const fs::path path = folder_ / "scores.npy";
+  const fs::path path = folder_.path() / "scores.npy";
   write_npy(path, scores, active.experts);
   process_->write_line(path.string());
   const json answer = json::parse(process_->read_line());

@@ -8,6 +8,7 @@
 #include "ballast/assignment/problem.h"
 #include "ballast/system/file.h"
 #include "cli/child_process.h"
+#include "cli/temporary_folder.h"
 
 namespace ballast::cli {
 
@@ -18,7 +19,6 @@ class ScipyPeer {
   // Starts `python`, or, if empty, the first Python near the program or on the path that has scipy.
   // Nothing, and the reason in the log, where there is none. UserError: a named one without scipy.
   static std::unique_ptr<ScipyPeer> find(const std::string& python);
-  ~ScipyPeer();
 
   const std::string& version() const { return version_; }
 
@@ -32,7 +32,7 @@ class ScipyPeer {
  private:
   explicit ScipyPeer(const std::string& python);
 
-  fs::path folder_;  // where problems are handed over; removed with this object
+  TemporaryFolder folder_;  // where problems are handed over
   std::unique_ptr<ChildProcess> process_;
   std::string version_;
 };

@@ -14,9 +14,9 @@ import numpy
 BALLAST = pathlib.Path(os.environ["BALLAST_BUILD"]) / "ballast"
 
 
-def run(*arguments):
+def run(*arguments, **options):
     process = subprocess.run([BALLAST, "bench", "assignment", *map(str, arguments)],
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
     return process.returncode, process.stdout.decode(), process.stderr.decode()
 
 
@@ -70,6 +70,14 @@ class BenchAssignment(unittest.TestCase):
             self.assertEqual(len(scipy), 1)
             self.assertLessEqual(abs(scipy[0]["relative_gap"]), 1e-9)
             self.assertGreater(case["scipy_over_exact"], 0)
+
+    def test_python_takes_no_module_from_the_current_folder_or_where_everyone_writes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ["json", "numpy", "scipy"]:
+                pathlib.Path(folder, f"{name}.py").write_text(f"raise SystemExit('the planted {name} runs')")
+            code, _, err = run("--kinds", "gauss", "--sizes", "60,4", "--solvers", "exact", "--repeats", 1, "--python", sys.executable,
+                               cwd=folder, env={**os.environ, "TMPDIR": folder})
+            self.assertEqual(code, 0, err)
 
     def test_scipys_gap_is_by_the_best_bound(self):
         for others in [["greedy", "exact"], ["greedy", "auction"]]:
