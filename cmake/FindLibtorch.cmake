@@ -53,6 +53,8 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
   endforeach()
   # libtorch_cpu names CUDA's profiler library, which its own run path finds; the linker need not.
   target_link_options(Libtorch::cpu INTERFACE "-Wl,--allow-shlib-undefined")
+  # CMake leaves folders of the checkout, as .deps, out of run paths (cmake/Toolchain.cmake).
+  target_link_options(Libtorch::cpu INTERFACE "-Wl,-rpath,${Libtorch_FOLDER}/lib")
 
   if(EXISTS ${Libtorch_FOLDER}/lib/libtorch_cuda.so)
     libtorch_library(c10_cuda c10_cuda)

@@ -1,4 +1,4 @@
-# How we compile: ccache and mold where they are, one warning set, sanitizers by preset.
+# How we compile and link: ccache and mold where they are, run paths, one warning set, sanitizers by preset.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   # Paths are hashed relative to the checkout, so that a second clone finds what the first compiled.
@@ -11,6 +11,13 @@ find_program(MOLD_PROGRAM mold)
 if(MOLD_PROGRAM AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 12.1)
   add_link_options($<$<LINK_LANGUAGE:CXX>:-fuse-ld=mold>)
 endif()
+
+# What is built looks for libraries beside itself and where it was linked with them (libtorch, MPI). It has one run path,
+# also when it is installed: otherwise CMake pads the first with empty elements, so that the second will fit, and the
+# loader takes an empty element for the current folder.
+set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+set(CMAKE_INSTALL_RPATH "$ORIGIN")
 
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>)
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>)  # messages name files from the root

@@ -10,6 +10,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from elf_files import binaries, faults_of_run_paths, run_among_planted_libraries, run_path
+
 BUILD = Path(os.environ["BALLAST_BUILD"])
 CHECKOUT = Path(os.environ["BALLAST_SOURCE"])
 
@@ -19,21 +21,23 @@ def libtorch_of_build():
     return re.search("^Libtorch_FOUND_FOLDER:INTERNAL=(.*)$", cache, re.MULTILINE).group(1)
 
 
-class Packed(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        top = Path(folder.name).resolve()
-        subprocess.run([CHECKOUT / "tools/dist", BUILD, top / "packed"], check=True, capture_output=True)
-        (packed,) = (path for path in (top / "packed").iterdir() if path.is_dir())
-        cls.folder = top / "elsewhere"
-        shutil.move(packed, cls.folder)
+def setUpModule():
+    """Packed once, for all, and moved."""
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    top = Path(folder.name).resolve()
+    subprocess.run([CHECKOUT / "tools/dist", BUILD, top / "packed"], check=True, capture_output=True)
+    (packed,) = (path for path in (top / "packed").iterdir() if path.is_dir())
+    Packed.folder = top / "elsewhere"
+    shutil.move(packed, Packed.folder)
 
-    def launch(self, *command, **environment):
+
+class Packed(unittest.TestCase):
+    def launch(self, *command, cwd=None, **environment):
         return subprocess.run(
             [self.folder / command[0], *command[1:]],
             env={"PATH": "/usr/bin:/bin", **environment},
+            cwd=cwd,
             capture_output=True,
             text=True,
             timeout=120,
@@ -59,6 +63,31 @@ class Dist(Packed):
                     continue  # CUDA's libraries come with libtorch, by its own run path
                 known = path.startswith((str(self.folder), libtorch)) or every_machines.search(path)
                 self.assertTrue(known, f"{program.name} takes {name} from {path}")
+
+    def test_run_paths_are_relative_to_each_file(self):
+        packed = list(binaries(self.folder))
+        self.assertLessEqual({"ballast", "libballast_kernels.so", "kernels_tests", "libzstd.so.1"}, {path.name for path in packed})
+        self.assertEqual(faults_of_run_paths(packed), [])
+        for path in packed:
+            for element in run_path(path):
+                self.assertTrue(element.startswith("$ORIGIN"), f"{path}: {element}")
+
+    def test_a_library_in_the_current_folder_is_not_run(self):
+        result = run_among_planted_libraries(self.folder / "bin/ballast", LD_LIBRARY_PATH=libtorch_of_build() + "/lib")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+    def test_a_torch_in_the_current_folder_is_not_taken(self):
+        with tempfile.TemporaryDirectory() as folder:
+            library = Path(folder, "torch/lib/libtorch_cpu.so")
+            library.parent.mkdir(parents=True)
+            library.touch()
+            Path(folder, "torch/__init__.py").touch()
+            result = self.launch("ballast", "--help", cwd=folder)
+            self.assertNotIn(folder, result.stderr)
+            # One that is named may be there, and is found from everywhere.
+            Path(folder, "given").symlink_to(libtorch_of_build())
+            result = self.launch("ballast", "doctor", "--json", cwd=folder, LIBTORCH="given")
+            self.assertEqual(result.returncode, 0, result.stderr)
 
     def test_a_test_program_runs(self):
         result = self.launch("run", str(self.folder / "bin/tests/router_tests"), "--gtest_filter=ExpertUse*", LIBTORCH=libtorch_of_build())
