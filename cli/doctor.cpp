@@ -23,10 +23,10 @@ Examples:
   ballast doctor --json | python3 -m json.tool
 
 Keys of the JSON object: version; hardware {cpu, cores, instruction_sets, memory_bytes, ...};
-libtorch {version, path, threads, cpu_capability}; cuda {usable, plugin {path, loaded, reason},
-driver {version, reason}, devices [{name, memory_bytes, compute_capability}]}; nccl and mpi
-{version, path} or null; programs {mpirun, gnuplot}: a path or null; disk {path, free_bytes};
-missing [{name, needed_for, how_to_get}].)";
+libtorch {version, path, threads, cpu_capability, onednn {max_cpu_isa, reason}: null where nothing
+limits it}; cuda {usable, plugin {path, loaded, reason}, driver {version, reason}, devices [{name,
+memory_bytes, compute_capability}]}; nccl and mpi {version, path} or null; programs {mpirun,
+gnuplot}: a path or null; disk {path, free_bytes}; missing [{name, needed_for, how_to_get}].)";
 
 std::string bytes_of(const json& number) {
   return number.is_null() ? "unknown" : format_bytes(number.get<double>());
@@ -60,6 +60,14 @@ std::string describe_program(const json& path) {
   return path.is_null() ? "not found" : path.get<std::string>();
 }
 
+// Empty where oneDNN uses what it finds, as nearly everywhere.
+std::string describe_onednn(const json& onednn) {
+  if (onednn.at("max_cpu_isa").is_null()) return "";
+  const std::string limit = "up to " + onednn.at("max_cpu_isa").get<std::string>();
+  return onednn.at("reason").is_null() ? limit
+                                       : limit + ": " + onednn.at("reason").get<std::string>();
+}
+
 void print_row(const char* name, const std::string& value) {
   fmt::print("  {:<14} {}\n", name, value);
 }
@@ -82,6 +90,9 @@ void print_table(const json& machine) {
                                     libtorch.at("threads").get<int>(),
                                     libtorch.at("cpu_capability").get<std::string>()));
   print_row("", describe_program(libtorch.at("path")));
+  if (const std::string onednn = describe_onednn(libtorch.at("onednn")); !onednn.empty()) {
+    print_row("oneDNN", onednn);
+  }
   print_row("GPU", describe_gpus(machine.at("cuda")));
   print_row("CUDA plugin", describe_plugin(machine.at("cuda").at("plugin")));
   print_row("NCCL", describe_library(machine.at("nccl")));

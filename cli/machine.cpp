@@ -20,6 +20,7 @@
 #include "ballast/kernels/cuda_driver.h"
 #include "ballast/kernels/cuda_plugin.h"
 #include "ballast/report/hardware.h"
+#include "ballast/system/onednn_limit.h"
 #include "ballast/system/version.h"
 
 namespace ballast::cli {
@@ -39,11 +40,19 @@ std::string file_of(const void* address) {
   return error ? std::string(library.dli_fname) : path.string();
 }
 
+json examine_onednn() {
+  const bool in_part = offers_amx_in_part(read_amx_cpuid());
+  return {{"max_cpu_isa", text_or_null(onednn_limit())},
+          {"reason", in_part ? json("this machine offers AMX without the sizes of its tiles")
+                             : json(nullptr)}};
+}
+
 json examine_libtorch() {
   return {{"version", TORCH_VERSION},
           {"path", text_or_null(file_of(reinterpret_cast<const void*>(&at::get_num_threads)))},
           {"threads", at::get_num_threads()},
-          {"cpu_capability", at::get_cpu_capability()}};
+          {"cpu_capability", at::get_cpu_capability()},
+          {"onednn", examine_onednn()}};
 }
 
 json examine_cuda() {

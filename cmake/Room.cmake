@@ -21,6 +21,8 @@ function(ballast_room NAME)
   target_link_libraries(ballast_${NAME} PUBLIC ${ARG_DEPENDS} ${ARG_LINK})
   if(ARG_TORCH)
     target_link_libraries(ballast_${NAME} PUBLIC Libtorch::cpu)
+    # Whatever is linked with libtorch holds this constructor (ballast/system/onednn_limit.h).
+    target_link_options(ballast_${NAME} PUBLIC -Wl,--undefined=ballast_limit_onednn)
   endif()
 endfunction()
 

@@ -30,7 +30,8 @@ class Doctor(unittest.TestCase):
             set(machine),
             {"version", "hardware", "libtorch", "cuda", "nccl", "mpi", "programs", "disk", "missing"},
         )
-        self.assertEqual(set(machine["libtorch"]), {"version", "path", "threads", "cpu_capability"})
+        self.assertEqual(set(machine["libtorch"]), {"version", "path", "threads", "cpu_capability", "onednn"})
+        self.assertEqual(set(machine["libtorch"]["onednn"]), {"max_cpu_isa", "reason"})
         self.assertEqual(set(machine["cuda"]), {"usable", "plugin", "driver", "devices"})
         self.assertEqual(set(machine["cuda"]["plugin"]), {"path", "loaded", "reason"})
         self.assertEqual(set(machine["programs"]), {"mpirun", "gnuplot"})
@@ -59,6 +60,18 @@ class Doctor(unittest.TestCase):
             machine = json.loads(doctor("--json", PATH=folder))
             self.assertEqual(machine["programs"]["gnuplot"], str(gnuplot))
             self.assertNotIn("gnuplot", [item["name"] for item in machine["missing"]])
+
+    def test_a_limit_of_onednn_is_told_whoever_set_it(self):
+        unlimited = {"ONEDNN_MAX_CPU_ISA": "", "DNNL_MAX_CPU_ISA": ""}
+        onednn = json.loads(doctor("--json", **unlimited))["libtorch"]["onednn"]
+        # Ballast itself sets one exactly where there is a reason.
+        self.assertEqual(onednn["max_cpu_isa"], "AVX512_CORE_BF16" if onednn["reason"] else None)
+        self.assertEqual("oneDNN" in doctor(**unlimited), onednn["reason"] is not None)
+        for name in unlimited:
+            given = {**unlimited, name: "AVX2"}
+            machine = json.loads(doctor("--json", **given))
+            self.assertEqual(machine["libtorch"]["onednn"]["max_cpu_isa"], "AVX2")
+            self.assertRegex(doctor(**given), r"(?m)^ +oneDNN +up to AVX2")
 
     def test_the_table_names_what_is_missing_and_how_to_get_it(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -5,7 +5,6 @@ import os
 import re
 import stat
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -65,8 +64,7 @@ def faults_of_run_paths(paths):
 
 
 def run_among_planted_libraries(program, **environment):
-    """Runs `program --help`, or loads it if it is a library, in a folder that has libraries it needs: each of
-    them says that it is planted, and ends the process."""
+    """Runs `program --help` in a folder that has the libraries it needs: each says that it is planted, and ends."""
     with tempfile.TemporaryDirectory() as folder:
         source, planted = Path(folder, "planted.c"), Path(folder, "libzstd.so.1")
         source.write_text('''
@@ -77,7 +75,4 @@ def run_among_planted_libraries(program, **environment):
         for name in dynamic(program, "NEEDED"):
             if not name.startswith(("libc.", "ld-", planted.name)):
                 Path(folder, name).symlink_to(planted)
-        command = [program, "--help"]
-        if program.suffix == ".so":
-            command = [sys.executable, "-c", f"import ctypes; ctypes.CDLL({str(program)!r})"]
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, **environment})
+        return subprocess.run([program, "--help"], cwd=folder, capture_output=True, text=True, env={**os.environ, **environment})
