@@ -28,7 +28,7 @@ class RunPaths(unittest.TestCase):
             for element in ("", "lib", "./lib", "$ORIGINAL", str(open_to_all), f"{open_to_all}/lib", "$ORIGIN/open",
                             tempfile.gettempdir() + "/not-there"):
                 self.assertEqual(len(list(faults_of_run_path(program, [element]))), 1, element)
-            self.assertEqual(list(faults_of_run_path(program, ["$ORIGIN", "$ORIGIN/../lib/..", "/usr/lib", folder])), [])
+            self.assertEqual(list(faults_of_run_path(program, ["$ORIGIN", "$ORIGIN/lib/..", "/usr/lib", folder])), [])
 
     def test_a_library_in_the_current_folder_is_not_run(self):
         for name in ("ballast", "text_tests", "example_assign"):
