@@ -5,19 +5,24 @@ JOBS ?= $(shell nproc)
 MAIN_JOB := ./$(BUILD)/ballast train --config configs/first_run.toml --workers 2 --report
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test dist format tidy twin clean
+.PHONY: all help setup build train test test-long dist format tidy twin clean
 
 help: ## this list
 	@echo 'make TARGET [PRESET=release|debug|asan|tsan] [LIBTORCH=/path/to/libtorch]'
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
 train: build ## install what is missing, build, and train the first model (a few minutes on two cores)
 	$(MAIN_JOB)
 
-test: ## install what is missing, build, and run all tests
+test: all ## install what is missing, build, and run all tests but the long ones
+	ctest --preset $(PRESET) --parallel $(JOBS) --label-exclude '^long$$'
+
+test-long: all ## the tests that take minutes each
+	ctest --preset $(PRESET) --parallel $(JOBS) --label-regex '^long$$'
+
+all:
 	@tools/setup --tests
 	@tools/build $(PRESET) all
-	ctest --preset $(PRESET) --parallel $(JOBS)
 
 build: setup ## build the program: build/release/ballast
 	@tools/build $(PRESET) program

@@ -2,9 +2,9 @@
 #   A room is one library made of all .cpp files in ballast/NAME. DEPENDS names the rooms whose
 #   headers it may include; tools/check_rooms.py holds every #include to it.
 # ballast_tests(NAME [LINK libraries...])
-#   All tests/NAME/*_test.cpp, one program, each TEST a test of its own in CTest. Suites whose name
-#   ends in Cuda need a GPU: label `cuda`, and not part of CTest where there is none (see tools/gpu_check).
-# ballast_python_tests(FOLDER LABEL label)
+#   All tests/NAME/*_test.cpp, one program, each suite a test in CTest. Suites whose name ends in Cuda
+#   need a GPU: label `cuda`, and not part of CTest where there is none (see tools/gpu_check).
+# ballast_python_tests(FOLDER LABEL label [SECONDS at most])
 #   Each tests/FOLDER/*_test.py is a test.
 function(ballast_room NAME)
   set_property(GLOBAL APPEND PROPERTY BALLAST_ROOMS ${NAME})
@@ -38,25 +38,29 @@ function(ballast_tests NAME)
   target_link_libraries(${NAME}_tests PRIVATE ballast_${NAME} ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${NAME}_tests PRIVATE
     BALLAST_SOURCE_DIR="${CMAKE_SOURCE_DIR}" BALLAST_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  gtest_discover_tests(${NAME}_tests TEST_PREFIX ${NAME}/ TEST_FILTER -${needs_gpu} DISCOVERY_TIMEOUT 60
-    DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${NAME} TIMEOUT 600
-    # Tests run side by side: threads of one that spin would take the other's core.
-    ENVIRONMENT OMP_NUM_THREADS=1)
+  set(file ${CMAKE_CURRENT_BINARY_DIR}/${NAME}_suites.cmake)
+  set(program ${CMAKE_BINARY_DIR}/${NAME}_tests)
+  # Tests run side by side: threads of one that spin would take the other's core.
+  set(lines "include([[${CMAKE_SOURCE_DIR}/cmake/ListSuites.cmake]])"
+    "ballast_list_suites([[${program}]] ${NAME}/ -${needs_gpu} ${NAME} TIMEOUT 1200 ENVIRONMENT OMP_NUM_THREADS=1)")
   if(EXISTS /dev/nvidiactl)
-    gtest_discover_tests(${NAME}_tests TEST_PREFIX ${NAME}/ TEST_FILTER ${needs_gpu} DISCOVERY_TIMEOUT 60
-      DISCOVERY_MODE PRE_TEST PROPERTIES LABELS cuda TIMEOUT 600)
+    list(APPEND lines "ballast_list_suites([[${program}]] ${NAME}/ ${needs_gpu} cuda TIMEOUT 1200)")
   endif()
+  list(JOIN lines "\n" lines)
+  file(CONFIGURE OUTPUT ${file} CONTENT "${lines}\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${file})
 endfunction()
 
 function(ballast_python_tests FOLDER)
-  cmake_parse_arguments(ARG "" "LABEL" "" ${ARGN})
+  cmake_parse_arguments(ARG "" "LABEL;SECONDS" "" ${ARGN})
+  if(NOT ARG_SECONDS)
+    set(ARG_SECONDS 600)
+  endif()
   file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${FOLDER}/*_test.py)
   foreach(file ${files})
     cmake_path(GET file STEM name)
     add_test(NAME ${FOLDER}/${name} COMMAND ${CMAKE_SOURCE_DIR}/tools/python_test ${file})
-    set_tests_properties(${FOLDER}/${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 600
+    set_tests_properties(${FOLDER}/${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_SECONDS}
       ENVIRONMENT "BALLAST_BUILD=${CMAKE_BINARY_DIR};BALLAST_SOURCE=${CMAKE_SOURCE_DIR}")
   endforeach()
 endfunction()
-
-include(GoogleTest)

@@ -13,7 +13,7 @@ MAX_LINES = 400
 CODE = {".h", ".cpp", ".cu", ".cuh"}
 FOLDERS = ("ballast", "cli", "tests", "benchmarks", "tools")
 # Folders of tests that belong to no room, and hold Python tests or what several tests share.
-ROOMLESS_TESTS = {"cli", "oracles", "support", "tools"}
+ROOMLESS_TESTS = {"cli", "long", "oracles", "support", "tools"}
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
 ROOM = re.compile(r"ballast_room\(\s*(\w+)([^)]*)\)")
