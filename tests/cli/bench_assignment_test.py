@@ -79,6 +79,18 @@ class BenchAssignment(unittest.TestCase):
                                cwd=folder, env={**os.environ, "TMPDIR": folder})
             self.assertEqual(code, 0, err)
 
+    def test_waiting_threads_sleep_soon_unless_the_user_chose(self):
+        waiting = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+        with tempfile.TemporaryDirectory() as folder:
+            python, seen = pathlib.Path(folder, "a python"), pathlib.Path(folder, "seen")
+            python.write_text(f'#!/bin/sh\necho "$GOMP_SPINCOUNT" >"{seen}"\n')
+            python.chmod(0o755)
+            for given, spins in [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, "")]:
+                # What the program starts has its environment; that it was named shows that all arguments arrived.
+                _, _, err = run("--kinds", "gauss", "--sizes", "8,2", "--python", python, env={**waiting, **given})
+                self.assertIn(str(python), err)
+                self.assertEqual(seen.read_text().strip(), spins)
+
     def test_scipys_gap_is_by_the_best_bound(self):
         for others in [["greedy", "exact"], ["greedy", "auction"]]:
             found = self.measured("--kinds", "gauss", "--sizes", "64,4", "--solvers", *others, "--repeats", 1,
