@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "ballast/comm/communicator.h"
+#include "ballast/comm/launch.h"
 #include "ballast/system/error.h"
 
 namespace ballast::cli {

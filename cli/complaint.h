@@ -5,9 +5,9 @@
 
 namespace ballast::cli {
 
-// Exit codes. docs/workers.md tells which of them `--max-restarts` starts again after.
+// Exit codes, and kWorkersLost of comm/launch.h. docs/workers.md tells which of them
+// `--max-restarts` starts again after.
 constexpr int kOurFault = 1, kUserMistake = 2;
-constexpr int kWorkersLost = 75;  // sysexits.h: "temporary failure, the user is invited to retry"
 
 // Prints "ballast: MESSAGE" on stderr and returns `code`.
 int complain(const std::string& message, int code);

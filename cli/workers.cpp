@@ -13,6 +13,7 @@
 
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/launch.h"
+#include "ballast/comm/notebook.h"
 #include "ballast/config/config.h"
 #include "ballast/system/error.h"
 #include "cli/at_least.h"
@@ -169,9 +170,9 @@ int launch_workers(const WorkerOptions& options, const Words& extra_arguments,
   if (options.prefix_lines && std::ranges::count(own_command_line(), "--json") > 0)
     fail("--prefix-lines would break what --json prints: leave one of them out");
   for (int64_t restarts = 0;; ++restarts) {
-    const LaunchResult result =
-        run_workers({static_cast<int>(options.workers),
-                     worker_command(own_command_line(), arguments), options.prefix_lines});
+    const LaunchResult result = run_workers({static_cast<int>(options.workers),
+                                             worker_command(own_command_line(), arguments),
+                                             options.prefix_lines, options.deadline_seconds});
     const bool again = restarts < options.max_restarts && may_be_mended(result);
     if (again) {
       complain(fmt::format("{}; starting again ({} of {})", result.reason, restarts + 1,
@@ -194,7 +195,7 @@ int run_as_worker(const WorkerOptions& options, const std::function<int(World&)>
   try {
     code = body(*world);
     std::fflush(stdout);  // before another worker's trouble at the end takes it away
-    if (code != 0) tell_launcher(world->everyone().rank(), code);
+    if (code != 0) tell_launcher(Note::kReturned, world->everyone().rank(), code);
     world->close();
     return code;
   } catch (const SharedError& error) {

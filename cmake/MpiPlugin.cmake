@@ -9,3 +9,8 @@ if(NOT MPI_CXX_FOUND)
 endif()
 add_library(ballast_mpi SHARED ${mpi_sources})
 target_link_libraries(ballast_mpi PRIVATE ballast_comm "-Wl,--as-needed" MPI::MPI_CXX)
+# What mpirun loads first, so that it listens on this machine alone (ballast/comm/launch.cpp). mpirun has no sanitizer.
+add_library(ballast_loopback SHARED ${CMAKE_SOURCE_DIR}/ballast/comm/loopback_preload.cpp)
+target_compile_options(ballast_loopback PRIVATE -fno-sanitize=all)
+target_link_options(ballast_loopback PRIVATE -fno-sanitize=all)
+add_dependencies(ballast_mpi ballast_loopback)

@@ -10,7 +10,7 @@ function(ballast_room NAME)
   set_property(GLOBAL APPEND PROPERTY BALLAST_ROOMS ${NAME})
   cmake_parse_arguments(ARG "TORCH;SHARED" "" "DEPENDS;LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${NAME}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "_(cuda|mpi)\\.cpp$")  # those belong to the plugins
+  list(FILTER sources EXCLUDE REGEX "_(cuda|mpi|preload)\\.cpp$")  # those belong to the plugins
   set(kind STATIC)
   if(ARG_SHARED)
     set(kind SHARED)

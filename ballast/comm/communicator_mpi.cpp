@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "ballast/comm/datatype_mpi.h"
+#include "ballast/comm/watchdog.h"
 #include "ballast/system/error.h"
 
 namespace ballast {
@@ -251,6 +252,7 @@ std::unique_ptr<Communicator> MpiCommunicator::start_split(int color, int key,
   for (const auto& [own_key, worker] : by_key) group.members.push_back(worker);
   MPI_Comm part = MPI_COMM_NULL;
   const std::lock_guard lock(runtime_->mutex());
+  const Watchdog watchdog("a split of the workers", runtime_->roll_call()->deadline_seconds());
   MpiRuntime::check(MPI_Comm_split(comm_, color, key, &part), "split into " + name);
   MpiRuntime::check(MPI_Comm_set_errhandler(part, MPI_ERRORS_RETURN), "split into " + name);
   return std::make_unique<MpiCommunicator>(runtime_, part, std::move(group));

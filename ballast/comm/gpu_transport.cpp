@@ -14,6 +14,7 @@
 
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/nccl_plugin.h"
+#include "ballast/comm/notebook.h"
 #include "ballast/comm/texts.h"
 
 namespace ballast {
@@ -124,7 +125,9 @@ void World::compute_on(at::Device device) {
 
 void World::close() {
   if (GpuEngine* engine = everyone().gpu_engine()) engine->finish();
+  const int rank = everyone().rank();
   close_host();
+  tell_launcher(Note::kClosed, rank);
 }
 
 }  // namespace ballast

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -20,10 +19,12 @@
 #include <filesystem>
 #include <sstream>
 
+#include "ballast/comm/custody.h"
+#include "ballast/comm/job_watch.h"
 #include "ballast/comm/mpi_plugin.h"
+#include "ballast/comm/notebook.h"
 #include "ballast/comm/world.h"
 #include "ballast/system/error.h"
-#include "ballast/system/stop_signal.h"
 
 namespace ballast {
 namespace {
@@ -84,10 +85,12 @@ class HeldSignals {
     sigaddset(&held, SIGINT);
     sigaddset(&held, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &held, &before_);
+    on_child_ = std::signal(SIGCHLD, SIG_DFL);  // where it is ignored, no end can be waited for
     fd_ = ::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
   }
   ~HeldSignals() {
     ::close(fd_);
+    std::signal(SIGCHLD, on_child_);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   HeldSignals(const HeldSignals&) = delete;
@@ -103,29 +106,9 @@ class HeldSignals {
 
  private:
   sigset_t before_;
+  void (*on_child_)(int) = SIG_DFL;
   int fd_ = -1;
 };
-
-// mpirun, with the writing ends of pipes as its stdout (where given) and stderr.
-pid_t start(std::vector<std::string> command, int out, int err, const HeldSignals& signals) {
-  std::vector<char*> words;
-  for (std::string& word : command) words.push_back(word.data());
-  words.push_back(nullptr);
-  const pid_t parent = ::getpid(), child = ::fork();
-  if (child < 0) fail("cannot start {}: {}", command.front(), std::strerror(errno));
-  if (child > 0) return child;
-  // From here to execv only what a signal handler may do: the parent may have had threads.
-  ::setpgid(0, 0);  // Ctrl-C is for the parent, which asks workers to stop before it ends them
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (::getppid() != parent) ::_exit(1);
-  const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  ::dup2(null, STDIN_FILENO);
-  if (out >= 0) ::dup2(out, STDOUT_FILENO);
-  ::dup2(err, STDERR_FILENO);
-  pthread_sigmask(SIG_SETMASK, &signals.before(), nullptr);
-  ::execv(words[0], words.data());
-  ::_exit(127);
-}
 
 // Passes on what comes through a pipe, line by line.
 class Relay {
@@ -163,78 +146,126 @@ class Relay {
   std::string rest_;
 };
 
-// How often this process was asked to stop, and by which signal last.
-struct Stops {
-  int times = 0, last_signal = 0;
+// Which signal asked this process to stop last; 0: none did.
+struct Ended {
+  int status = 0, last_signal = 0;
 };
 
-// Asks to stop, then ends, then kills.
-void pass_on_stop(pid_t mpirun, int times) {
-  if (times == 1)
-    fmt::print(stderr, "{}{}", ::isatty(STDERR_FILENO) != 0 ? "\n" : "", kStopMessage);
-  ::kill(mpirun, times == 1 ? SIGUSR1 : times == 2 ? SIGTERM : SIGKILL);
-}
-
-Stops relay_until_end(pid_t mpirun, std::array<Relay*, 2> relays, const HeldSignals& signals) {
-  Stops stops;
-  while (std::ranges::any_of(relays, [](const Relay* relay) { return relay->fd() >= 0; })) {
+// Passes on output and signals until mpirun has ended.
+Ended relay_until_end(pid_t mpirun, std::array<Relay*, 2> relays, const HeldSignals& signals,
+                      JobWatch& watch) {
+  constexpr int kLookMilliseconds = 250, kEndMilliseconds = 5;
+  Ended ended;
+  for (pid_t gone = 0; gone != mpirun;) {
     std::array<pollfd, 3> events{{{relays[0]->fd(), POLLIN, 0},  // one of -1 is passed over
                                   {relays[1]->fd(), POLLIN, 0},
                                   {signals.fd(), POLLIN, 0}}};
-    if (::poll(events.data(), events.size(), -1) < 0) continue;
-    for (size_t i = 0; i < relays.size(); ++i) {
-      if (events[i].revents != 0) relays[i]->read();
+    const bool silent = relays[0]->fd() < 0 && relays[1]->fd() < 0;  // it is about to end
+    if (::poll(events.data(), events.size(), silent ? kEndMilliseconds : kLookMilliseconds) > 0) {
+      for (size_t i = 0; i < relays.size(); ++i) {
+        if (events[i].revents != 0) relays[i]->read();
+      }
+      if (const int signal = events[2].revents != 0 ? signals.take() : 0; signal != 0) {
+        ended.last_signal = signal;
+        watch.stop();
+      }
     }
-    if (events[2].revents == 0) continue;
-    if (const int signal = signals.take(); signal != 0) {
-      stops = {stops.times + 1, signal};
-      pass_on_stop(mpirun, stops.times);
-    }
+    watch.look();
+    gone = ::waitpid(mpirun, &ended.status, WNOHANG);
   }
-  return stops;
+  return ended;
 }
 
-// Where a worker that ends the job writes its number and code: memory of the launcher, which its
-// workers, on the same machine, open by its name in /proc.
-constexpr const char* kNotebook = "BALLAST_LAUNCHER_NOTEBOOK";
+void relay_the_rest(std::array<Relay*, 2> relays) {
+  for (Relay* relay : relays) {
+    while (relay->fd() >= 0) relay->read();
+  }
+}
 
-std::optional<WorkerFailure> first_note(int notebook) {
-  std::array<char, 64> text{};
-  WorkerFailure failure;
-  if (notebook < 0 || ::pread(notebook, text.data(), text.size() - 1, 0) <= 0) return std::nullopt;
-  if (std::sscanf(text.data(), "%d %d", &failure.worker, &failure.code) != 2) return std::nullopt;
-  failure.told = true;
-  failure.text = fmt::format("worker {} ended the job with code {}", failure.worker, failure.code);
-  return failure;
+LaunchResult failed_by(int code, WorkerFailure failure, const char* what_then) {
+  LaunchResult result;
+  result.code = code;
+  result.reason = failure.text + what_then;
+  result.failed = std::move(failure);
+  return result;
 }
 
 // `note` is what a worker wrote, `seen` what mpirun's own messages say.
-LaunchResult result_of(int status, Stops stops, std::optional<WorkerFailure> note,
+LaunchResult result_of(const Ended& ended, const JobWatch& watch, std::optional<WorkerFailure> note,
                        std::optional<WorkerFailure> seen) {
   LaunchResult result;
-  result.stops = stops.times;
-  const int mpiruns = WIFSIGNALED(status) ? WTERMSIG(status) : 0, workers = seen ? seen->signal : 0;
+  const int mpiruns = WIFSIGNALED(ended.status) ? WTERMSIG(ended.status) : 0;
+  const int code = WEXITSTATUS(ended.status), workers = seen ? seen->signal : 0;
   // By the second request, or by the first, before anyone could listen to it.
-  if (status != 0 &&
-      (stops.times > 1 || (stops.times == 1 && (mpiruns == SIGUSR1 || workers == SIGUSR1)))) {
-    result.code = 128 + stops.last_signal;
-    result.reason = fmt::format("the workers were ended by signal {}", stops.last_signal);
-    return result;
-  }
-  if (mpiruns != 0) {
+  if (ended.status != 0 &&
+      (watch.stops() > 1 || (watch.stops() == 1 && (mpiruns == SIGUSR1 || workers == SIGUSR1)))) {
+    result.code = 128 + ended.last_signal;
+    result.reason = fmt::format("the workers were ended by signal {}", ended.last_signal);
+  } else if (watch.failure()) {
+    result = failed_by(kWorkersLost, *watch.failure(), "\n  all workers were ended");
+  } else if (note && (mpiruns != 0 || code == 0 || watch.has_ended_it())) {
+    // An mpirun that was told to go on without a worker gives 0.
+    result = failed_by(note->code, *note, ", and all workers were ended");
+  } else if (mpiruns != 0) {
     result.code = 128 + mpiruns;
-    result.reason = fmt::format("mpirun was ended by signal {}", mpiruns);
-    return result;
+    result.reason = fmt::format("mpirun was ended by signal {}, and so were all workers", mpiruns);
+  } else if (code != 0 && (note || seen)) {
+    result = failed_by(code, note ? *note : *seen, ", and mpirun ended all workers");
+  } else if (code != 0) {
+    result.code = code;
+    result.reason = fmt::format("mpirun ended with code {}; its own message stands above", code);
   }
-  // An mpirun that was told to go on without a worker gives 0.
-  result.code = WEXITSTATUS(status) == 0 && note ? note->code : WEXITSTATUS(status);
-  if (result.code == 0) return result;
-  result.failed = note ? std::move(note) : std::move(seen);
-  result.reason =
-      result.failed
-          ? result.failed->text + ", and mpirun ended all workers"
-          : fmt::format("mpirun ended with code {}; its own message stands above", result.code);
+  result.stops = watch.stops();
   return result;
+}
+
+constexpr std::string_view kPreload = "LD_PRELOAD=";
+
+// What people have the dynamic linker load first; workers get this alone.
+std::string preloaded_by_all() {
+  const char* others = std::getenv("LD_PRELOAD");
+  return std::string(kPreload) + (others == nullptr ? "" : others);
+}
+
+// mpirun would listen on all networks: a library of ours lets it listen on this machine alone.
+std::vector<std::string> environment_of_mpirun() {
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (!std::string_view(*variable).starts_with(kPreload)) variables.emplace_back(*variable);
+  }
+  const fs::path own = mpi_plugin_path().replace_filename("libballast_loopback.so");
+  const bool usable = fs::exists(own) && own.native().find_first_of(" :") == std::string::npos;
+  variables.push_back(fmt::format("{}:{}", preloaded_by_all(), usable ? own.string() : ""));
+  return variables;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// mpirun, with the writing ends of pipes as its stdout (where given) and stderr.
+pid_t start(std::vector<std::string> command, int out, int err, const HeldSignals& signals,
+            const Notebook& notebook) {
+  std::vector<std::string> variables = environment_of_mpirun();
+  const std::vector<char*> words = pointers_to(command), environment = pointers_to(variables);
+  const pid_t parent = ::getpid(), child = ::fork();
+  if (child < 0) fail("cannot start {}: {}", command.front(), std::strerror(errno));
+  if (child > 0) return child;
+  // From here to execve only what a signal handler may do: the parent may have had threads.
+  ::setpgid(0, 0);  // Ctrl-C is for the parent, which asks workers to stop before it ends them
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) ::_exit(1);
+  notebook.try_out();
+  const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ::dup2(null, STDIN_FILENO);
+  if (out >= 0) ::dup2(out, STDOUT_FILENO);
+  ::dup2(err, STDERR_FILENO);
+  pthread_sigmask(SIG_SETMASK, &signals.before(), nullptr);
+  ::execve(words[0], words.data(), environment.data());
+  ::_exit(127);
 }
 
 }  // namespace
@@ -258,39 +289,32 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options) {
   return command;
 }
 
-void tell_launcher(int worker, int code) noexcept {
-  const char* path = std::getenv(kNotebook);
-  if (path == nullptr) return;
-  const Descriptor notebook(::open(path, O_WRONLY | O_APPEND | O_CLOEXEC));
-  std::array<char, 64> note{};
-  const int size = std::snprintf(note.data(), note.size(), "%d %d\n", worker, code);
-  (void)!::write(notebook.fd, note.data(), static_cast<size_t>(size));
-}
-
 LaunchResult run_workers(const LaunchOptions& options) {
   check_can_launch(options);
   auto command = mpirun_command(options);
-  const Descriptor notebook(::memfd_create("ballast workers", MFD_CLOEXEC));
-  command.insert(command.begin() + 1,
-                 {"-x", fmt::format("{}=/proc/{}/fd/{}", kNotebook, ::getpid(), notebook.fd)});
+  Notebook notebook;
+  command.insert(command.begin() + 1, {"-x", notebook.variable(), "-x", preloaded_by_all()});
   std::array<int, 2> out{-1, -1}, err{-1, -1};
   if ((options.prefix_lines && ::pipe2(out.data(), O_CLOEXEC) != 0) ||
       ::pipe2(err.data(), O_CLOEXEC) != 0)
     fail("cannot create a pipe: {}", std::strerror(errno));
   Descriptor out_read(out[0]), out_write(out[1]), err_read(err[0]), err_write(err[1]);
   const HeldSignals signals;
+  const Custody custody;
   std::fflush(nullptr);
-  const pid_t mpirun = start(command, out_write.fd, err_write.fd, signals);
+  const pid_t mpirun = start(command, out_write.fd, err_write.fd, signals, notebook);
   out_write.close();
   err_write.close();
 
   MpirunOutput output;
   Relay from_stdout(out_read.fd, stdout, output), from_stderr(err_read.fd, stderr, output);
-  const Stops stops = relay_until_end(mpirun, {&from_stdout, &from_stderr}, signals);
-  int status = 0;
-  while (::waitpid(mpirun, &status, 0) < 0 && errno == EINTR) {
-  }
-  return result_of(status, stops, first_note(notebook.fd), output.failure());
+  const std::array<Relay*, 2> relays{&from_stdout, &from_stderr};
+  JobWatch watch(mpirun, options.workers, options.deadline_seconds, notebook, custody);
+  const Ended ended = relay_until_end(mpirun, relays, signals, watch);
+  custody.end_all();
+  relay_the_rest(relays);
+  notebook.read();
+  return result_of(ended, watch, notebook.failure(), output.failure());
 }
 
 }  // namespace ballast

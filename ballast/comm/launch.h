@@ -9,10 +9,15 @@
 
 namespace ballast {
 
+// What a job ends with where a worker did not come in time, or is gone. sysexits.h: "temporary
+// failure, the user is invited to retry".
+inline constexpr int kWorkersLost = 75;
+
 struct LaunchOptions {
   int workers = 1;
   std::vector<std::string> command;  // the program and its arguments
   bool prefix_lines = false;         // "worker 3: " before each line of a worker's output
+  double deadline_seconds = 300;     // for all workers to arrive (open_world), and to end
 };
 
 struct LaunchResult {
@@ -26,13 +31,11 @@ struct LaunchResult {
 // cores; all on this machine. Workers are not bound to cores: they set their threads themselves.
 std::vector<std::string> mpirun_command(const LaunchOptions& options);
 
-// For World::abort(): tells the launcher, if this is one of its workers, who ends the job. mpirun's
-// own word may be lost when all end at once. Never throws.
-void tell_launcher(int worker, int code) noexcept;
-
-// Runs the workers and returns when all have ended. When one fails, mpirun ends the others.
-// SIGINT and SIGTERM ask the workers to stop (SIGUSR1), which stderr is told once for all; the
-// second time they end them, and the code is 128 + the signal. If this process dies, they end.
+// Runs the workers and returns when all have ended and nothing is left of them. When one fails,
+// mpirun ends the others; when mpirun dies or does not obey, this process does. SIGINT and SIGTERM
+// ask the workers to stop (SIGUSR1), which stderr is told once for all, and one that is stopped to
+// go on; the second time they end them, and the code is 128 + the signal. If this process dies,
+// they end. Workers that have not arrived by the deadline end the job with kWorkersLost.
 // stdin is empty for workers; their stderr goes through this process. REQUIRES: called before the
 // process starts threads. UserError: there is no mpirun or no MPI plugin, this is one of several
 // workers itself, or workers < 1.

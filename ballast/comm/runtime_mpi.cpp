@@ -3,19 +3,17 @@
 
 #include <fmt/format.h>
 #include <sched.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <thread>
 #include <utility>
 
+#include "ballast/comm/settings_mpi.h"
+#include "ballast/comm/watchdog.h"
 #include "ballast/system/error.h"
 
 namespace ballast {
@@ -25,16 +23,6 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr size_t kAddressBytes = 512;
-
-// OpenMPI copies from process to process with process_vm_readv, and breaks off where a container
-// forbids that. EFAULT for an address nobody has says that it is allowed.
-void choose_copy_mechanism() {
-  char byte = 0;
-  const iovec here{&byte, 1}, there{nullptr, 1};
-  errno = 0;
-  ::process_vm_readv(::getppid(), &here, 1, &there, 1, 0);
-  if (errno != EFAULT) ::setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
-}
 
 std::string error_text(int code) {
   std::array<char, MPI_MAX_ERROR_STRING> message{};
@@ -78,7 +66,8 @@ MpiRuntime::MpiRuntime(const WorldOptions& options) {
   int started = 0;
   MPI_Initialized(&started);
   if (started != 0) fail("MPI was started before in this process: a process has one world");
-  choose_copy_mechanism();
+  choose_settings();
+  const Watchdog watchdog("the start of the workers", options.deadline_seconds);
   int provided = 0;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "its start");
   if (provided < MPI_THREAD_SERIALIZED)
@@ -174,6 +163,7 @@ void MpiRuntime::finalize() {
   for (const auto& transfer : adopted_) wait(*transfer);
   adopted_.clear();
   const std::lock_guard lock(mutex_);
+  const Watchdog watchdog("the end of the workers", roll_call_->deadline_seconds());
   check(MPI_Finalize(), "its end");
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "ballast/comm/mpi_plugin.h"
+#include "ballast/comm/notebook.h"
 #include "ballast/comm/single.h"
 #include "ballast/system/error.h"
 
@@ -60,7 +61,9 @@ std::unique_ptr<World> open_world(const WorldOptions& options) {
   const int started = num_started_workers();
   const bool mpi =
       options.kind == WorldKind::kMpi || (options.kind == WorldKind::kAuto && started > 1);
-  return mpi ? open_mpi_world(options, started) : open_single_world(options);
+  auto world = mpi ? open_mpi_world(options, started) : open_single_world(options);
+  tell_launcher(Note::kArrived, world->everyone().rank());
+  return world;
 }
 
 }  // namespace ballast

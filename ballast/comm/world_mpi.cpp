@@ -2,8 +2,10 @@
 #include <numeric>
 
 #include "ballast/comm/communicator_mpi.h"
-#include "ballast/comm/launch.h"
 #include "ballast/comm/mpi_plugin.h"
+#include "ballast/comm/notebook.h"
+#include "ballast/comm/undertaker.h"
+#include "ballast/comm/watchdog.h"
 #include "ballast/comm/world.h"
 
 namespace ballast {
@@ -28,7 +30,9 @@ class MpiWorld : public World {
   PlaceOnMachine place() const override { return runtime_->place(); }
 
   void abort(int code) noexcept override {
-    tell_launcher(runtime_->rank(), code);
+    tell_launcher(Note::kEnds, runtime_->rank(), code);
+    leave_undertaker();
+    end_process_soon(code);
     MPI_Abort(MPI_COMM_WORLD, code);
   }
 

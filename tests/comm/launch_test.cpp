@@ -14,6 +14,7 @@
 #include <string>
 
 #include "ballast/comm/mpi_plugin.h"
+#include "ballast/comm/processes.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 
@@ -36,13 +37,16 @@ Outcome launch(LaunchOptions options) {
   outcome.result = run_workers(options);
   outcome.output = testing::internal::GetCapturedStdout();
   outcome.errors = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(descendants_of(::getpid()), testing::IsEmpty()) << "something is left";
   return outcome;
 }
 
 constexpr const char* kScenario = BALLAST_BINARY_DIR "/worker_scenario";
 
 // Three workers, of which worker 1 misbehaves; the others wait two seconds for it.
-Outcome scenario(const std::string& name) { return launch({3, {kScenario, name, "1", "2"}}); }
+Outcome scenario(const std::string& name, const std::string& culprit = "1") {
+  return launch({3, {kScenario, name, culprit, "2"}, false, 2});
+}
 
 // The environment variable for the rest of the scope.
 class Environment {
@@ -83,6 +87,44 @@ TEST(Launch, AStoppedWorkerIsNamedWithCallLayerAndSizes) {
   EXPECT_THAT(outcome.errors,
               HasSubstr("all_to_all (experts, layer 6) of float32 [12] to float32 [12] (call 2 of "
                         "all workers)"));
+}
+
+TEST(Launch, AWorkerThatIsStoppedBeforeMpiStartsIsNamed) {
+  const Outcome outcome = scenario("stopped at the start");
+  EXPECT_EQ(outcome.result.code, kWorkersLost) << outcome.errors;
+  EXPECT_THAT(outcome.errors, HasSubstr("worker 0 of 3 gave up after waiting 2."));
+  EXPECT_THAT(outcome.errors, HasSubstr("(the deadline) in the start of the workers\n  worker 1 is "
+                                        "stopped (process "));
+  EXPECT_THAT(outcome.errors, Not(HasSubstr("worker 2 of 3"))) << "the first speaks for all";
+}
+
+TEST(Launch, WhereAllWorkersAreStoppedAtTheStartTheLauncherNamesThem) {
+  const Outcome outcome = scenario("stopped at the start", "-1");
+  EXPECT_EQ(outcome.result.code, kWorkersLost) << outcome.errors;
+  ASSERT_TRUE(outcome.result.failed);
+  EXPECT_FALSE(outcome.result.failed->told);
+  EXPECT_THAT(outcome.result.reason,
+              AllOf(HasSubstr("for the start of the workers"), HasSubstr("worker 0 is stopped"),
+                    HasSubstr("worker 1 is stopped"), HasSubstr("worker 2 is stopped")));
+}
+
+TEST(Launch, AWorkerThatIsStoppedAfterItsEndIsNamedByTheLauncher) {
+  const Outcome outcome = scenario("stopped at the end");
+  EXPECT_EQ(outcome.result.code, kWorkersLost) << outcome.errors;
+  EXPECT_THAT(outcome.result.reason,
+              AllOf(HasSubstr("for the end of the workers"), HasSubstr("worker 1 is stopped")));
+}
+
+TEST(Launch, AStoppedMpirunEndsWithItsWorkers) {
+  const Outcome outcome = scenario("mpirun stopped");
+  EXPECT_EQ(outcome.result.code, kWorkersLost) << outcome.errors;
+  EXPECT_THAT(outcome.errors + outcome.result.reason, HasSubstr("mpirun is stopped (process "));
+}
+
+TEST(Launch, AKilledMpirunLeavesNoWorkerBehind) {
+  const Outcome outcome = scenario("mpirun killed");
+  EXPECT_EQ(outcome.result.code, 128 + SIGKILL) << outcome.errors;
+  EXPECT_EQ(outcome.result.reason, "mpirun was ended by signal 9, and so were all workers");
 }
 
 TEST(Launch, AStoppedWorkerOfAnotherGroupIsNamedByThoseWhoWaitForItsPartner) {

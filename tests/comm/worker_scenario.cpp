@@ -36,6 +36,8 @@ void misbehave(const std::string& name, Communicator& all, const at::Tensor& x) 
   if (name == "crashed") ::raise(SIGFPE);
   if (name == "late") std::this_thread::sleep_for(std::chrono::hours(1));
   if (name == "left") ::_exit(0);
+  if (name == "mpirun killed") ::kill(::getppid(), SIGKILL);
+  if (name == "mpirun stopped") ::kill(::getppid(), SIGSTOP);
   if (name == "code") ::_exit(7);
   if (name == "error") fail("worker {} cannot read its data", all.rank());
   if (name == "elsewhere") all.all_gather(at::ones({all.size() * 5}), at::ones({5}), {"wrong"});
@@ -76,7 +78,13 @@ double patience(const std::string& name, double deadline) {
   return name == "stopped shard" && rank != nullptr && std::atoi(rank) >= 2 ? 100 : deadline;
 }
 
+bool is_culprit(int culprit) {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return culprit < 0 || (rank != nullptr && std::atoi(rank) == culprit);
+}
+
 int main_of(const std::string& name, int culprit, double deadline) {
+  if (name == "stopped at the start" && is_culprit(culprit)) ::raise(SIGSTOP);
   const auto world = open_world({WorldKind::kAuto, patience(name, deadline)});
   try {
     if (name == "stopped shard") {
@@ -85,6 +93,7 @@ int main_of(const std::string& name, int culprit, double deadline) {
       run(name, culprit, world->everyone());
     }
     world->close();
+    if (name == "stopped at the end" && is_culprit(culprit)) ::raise(SIGSTOP);
     return 0;
   } catch (const SharedError& error) {
     if (world->everyone().rank() == 0) fmt::print(stderr, "ballast: {}\n", error.what());

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "ballast/comm/mpirun_output.h"
+
+namespace ballast {
+
+// What a worker tells the process that started it.
+enum class Note : char {
+  kArrived = 'a',   // it and all others have found each other
+  kReturned = 'r',  // its command has a code of its own, and it ends with the others
+  kEnds = 'e',      // it ends the job with a code
+  kClosed = 'c',    // it has ended its part, and its process ends
+};
+
+// Tells the launcher, if this is one of its workers. mpirun's own word may be lost when all end at
+// once. Never throws.
+void tell_launcher(Note note, int worker, int code = 0) noexcept;
+// Whether a launcher of ours has started this process.
+bool has_launcher() noexcept;
+
+// Where workers write their notes: memory of the launcher, which its workers, on the same machine,
+// open by its name in /proc.
+class Notebook {
+ public:
+  Notebook();
+  ~Notebook();
+  Notebook(const Notebook&) = delete;
+  Notebook& operator=(const Notebook&) = delete;
+
+  // For workers' environment: "NAME=value".
+  const std::string& variable() const { return variable_; }
+  // In a child, before it becomes another program: shows that children can write.
+  void try_out() const noexcept;
+
+  // Reads what was written since.
+  void read();
+  bool works() const { return works_; }  // a child could write
+  size_t arrived() const { return arrived_.size(); }
+  bool is_closed() const { return closed_; }  // a worker has ended its part
+  bool is_ending() const { return ending_; }  // a worker ends the job
+  // The first that returned a code or ended the job.
+  const std::optional<WorkerFailure>& failure() const { return failure_; }
+
+ private:
+  void take(char note, int worker, int code);
+
+  int fd_ = -1;
+  off_t end_ = 0;
+  std::string variable_, rest_;
+  bool works_ = false, closed_ = false, ending_ = false;
+  std::set<int> arrived_;
+  std::optional<WorkerFailure> failure_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/comm/settings_mpi.h"
+
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "ballast/comm/world.h"
+
+namespace ballast {
+namespace {
+
+// OpenMPI copies from process to process with process_vm_readv, and breaks off where a container
+// forbids that. EFAULT for an address nobody has says that it is allowed.
+void choose_copy_mechanism() {
+  char byte = 0;
+  const iovec here{&byte, 1}, there{nullptr, 1};
+  errno = 0;
+  ::process_vm_readv(::getppid(), &here, 1, &there, 1, 0);
+  if (errno != EFAULT) ::setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+}
+
+bool all_on_this_machine() {
+  const char *here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE"),
+             *all = std::getenv("OMPI_COMM_WORLD_SIZE");
+  return here != nullptr && all != nullptr && std::string_view(here) == all;
+}
+
+// Workers of one machine need no network. OpenMPI would listen on all there are, whatever
+// interfaces it is told to use.
+void choose_transport() {
+  constexpr uint64_t kBytesOfWorker = 8 << 20;  // its shared memory, 4 MiB, and as much to spare
+  if (!all_on_this_machine()) return;
+  ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+  if (std::getenv("OMPI_MCA_btl") != nullptr || std::getenv("OMPI_MCA_pml") != nullptr) return;
+  ::setenv("OMPI_MCA_pml", "ob1", 1);
+  ::setenv("OMPI_MCA_btl", "self,vader", 1);
+  // Containers may have little of what it takes first, and there would be no way around.
+  struct statvfs space {};
+  std::error_code error;
+  const auto workers = static_cast<uint64_t>(num_started_workers());
+  if (::statvfs("/dev/shm", &space) == 0 &&
+      space.f_bavail * space.f_frsize < workers * kBytesOfWorker)
+    ::setenv("OMPI_MCA_btl_vader_backing_directory",
+             std::filesystem::temp_directory_path(error).c_str(), 0);
+}
+
+}  // namespace
+
+void choose_settings() {
+  choose_copy_mechanism();
+  choose_transport();
+}
+
+}  // namespace ballast

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/comm/custody.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "ballast/comm/notebook.h"
+#include "ballast/comm/processes.h"
+#include "tests/support/child_process.h"
+
+namespace ballast {
+namespace {
+
+using test::start_child;
+
+int stop_for_ever() {
+  for (;;) ::raise(SIGSTOP);
+}
+
+// Returns once the process is in this state.
+void wait_until_stopped(pid_t id) {
+  while (!process(id) || !process(id)->stopped())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+TEST(Processes, AProcessIsToldByItsNumber) {
+  const auto own = process(::getpid());
+  ASSERT_TRUE(own);
+  EXPECT_EQ(own->parent, ::getppid());
+  EXPECT_FALSE(own->stopped());
+  EXPECT_FALSE(process(-5));
+  EXPECT_EQ(stopped_workers(::getpid()), "") << "this is no mpirun";
+}
+
+TEST(Custody, EndsStoppedChildrenAndWhatTheyLeaveBehind) {
+  const pid_t before = start_child(stop_for_ever);
+  wait_until_stopped(before);
+  {
+    const Custody custody;
+    const pid_t stopped = start_child(stop_for_ever);
+    // A child that ends at once, and leaves a child of its own that is stopped.
+    EXPECT_EQ(test::run_in_child([] {
+                start_child(stop_for_ever);
+                return 0;
+              }),
+              0);
+    wait_until_stopped(stopped);
+    EXPECT_EQ(children_of(::getpid()).size(), 3U);
+    custody.end_all();
+    EXPECT_EQ(children_of(::getpid()).size(), 1U) << "what was there before stays";
+  }
+  EXPECT_EQ(::kill(before, SIGKILL), 0);
+  EXPECT_EQ(test::wait_for_child(before), -SIGKILL);
+}
+
+TEST(Notebook, HoldsWhatWorkersTell) {
+  Notebook notebook;
+  notebook.read();
+  EXPECT_FALSE(notebook.works());
+  test::run_in_child([&] {
+    notebook.try_out();
+    const std::string variable = notebook.variable();
+    const size_t equals = variable.find('=');
+    ::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
+    EXPECT_TRUE(has_launcher());
+    tell_launcher(Note::kArrived, 0);
+    tell_launcher(Note::kArrived, 3);
+    tell_launcher(Note::kReturned, 3, 7);
+    tell_launcher(Note::kEnds, 1, 75);
+    return 0;
+  });
+  notebook.read();
+  EXPECT_TRUE(notebook.works());
+  EXPECT_EQ(notebook.arrived(), 2U);
+  EXPECT_TRUE(notebook.is_ending());
+  EXPECT_FALSE(notebook.is_closed());
+  ASSERT_TRUE(notebook.failure());
+  EXPECT_EQ(notebook.failure()->worker, 3);
+  EXPECT_EQ(notebook.failure()->code, 7);
+}
+
+}  // namespace
+}  // namespace ballast
