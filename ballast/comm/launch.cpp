@@ -20,6 +20,7 @@
 #include <sstream>
 
 #include "ballast/comm/custody.h"
+#include "ballast/comm/job_folders.h"
 #include "ballast/comm/job_watch.h"
 #include "ballast/comm/mpi_plugin.h"
 #include "ballast/comm/notebook.h"
@@ -292,6 +293,9 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options) {
 LaunchResult run_workers(const LaunchOptions& options) {
   check_can_launch(options);
   auto command = mpirun_command(options);
+  const JobFolders folders(options.workers);
+  const auto kept_in = folders.mpirun_options();
+  command.insert(command.begin() + 1, kept_in.begin(), kept_in.end());
   Notebook notebook;
   command.insert(command.begin() + 1, {"-x", notebook.variable(), "-x", preloaded_by_all()});
   std::array<int, 2> out{-1, -1}, err{-1, -1};

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/comm/settings_mpi.h"
 
-#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdint>
 #include <cstdlib>
-#include <filesystem>
 #include <string_view>
-#include <system_error>
 
+#include "ballast/comm/job_folders.h"
 #include "ballast/comm/world.h"
 
 namespace ballast {
@@ -36,20 +33,14 @@ bool all_on_this_machine() {
 // Workers of one machine need no network. OpenMPI would listen on all there are, whatever
 // interfaces it is told to use.
 void choose_transport() {
-  constexpr uint64_t kBytesOfWorker = 8 << 20;  // its shared memory, 4 MiB, and as much to spare
   if (!all_on_this_machine()) return;
   ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
   if (std::getenv("OMPI_MCA_btl") != nullptr || std::getenv("OMPI_MCA_pml") != nullptr) return;
   ::setenv("OMPI_MCA_pml", "ob1", 1);
   ::setenv("OMPI_MCA_btl", "self,vader", 1);
-  // Containers may have little of what it takes first, and there would be no way around.
-  struct statvfs space {};
-  std::error_code error;
-  const auto workers = static_cast<uint64_t>(num_started_workers());
-  if (::statvfs("/dev/shm", &space) == 0 &&
-      space.f_bavail * space.f_frsize < workers * kBytesOfWorker)
-    ::setenv("OMPI_MCA_btl_vader_backing_directory",
-             std::filesystem::temp_directory_path(error).c_str(), 0);
+  // There is no way around shared memory then.
+  ::setenv("OMPI_MCA_btl_vader_backing_directory",
+           shared_memory_folder(num_started_workers()).c_str(), 0);
 }
 
 }  // namespace

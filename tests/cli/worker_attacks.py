@@ -19,7 +19,7 @@ from in_folder import BALLAST
 TIMES = int(os.environ.get("BALLAST_ATTACKS", "1"))
 WORKERS = 2
 DEADLINE = 2
-STEPS = 40
+STEPS = 150  # an attack within the first 30 comes before the end on fast machines too
 MODEL = (
     "--model.width=16 --model.layers=2 --model.heads=2 --model.context=16 --training.threads=1 --training.batch=8 "
     "--training.validate_every=0 --training.validate_batches=2 --training.sample_tokens=8 --data.builtin_bytes=60000 "
@@ -154,8 +154,20 @@ def stop_at_the_start_of_mpirun(folder, run, worker, moment):
 
 def kill_mpirun(folder, run, step, *more):
     job = launched(folder, run, *more)
+    mpirun = wait_until(job.mpirun, "no mpirun")
     wait_until(lambda: steps_of(folder, run) >= step, f"no step {step}")
-    job.signal(job.mpirun(), signal.SIGKILL)
+    job.signal(mpirun, signal.SIGKILL)
+    return job.end()
+
+
+def stop_a_worker_and_kill_the_launcher(folder, run, worker, step):
+    job = launched(folder, run, steps=100000)
+    pid = job.worker(worker)
+    wait_until(lambda: steps_of(folder, run) >= step, f"no step {step}")
+    job.signal(pid, signal.SIGSTOP)
+    job.process.kill()
+    with contextlib.suppress(TimeoutError):
+        wait_until(lambda: not job.processes(), "something is left")
     return job.end()
 
 

@@ -36,35 +36,39 @@ class AttackedJobs(InFolder):
 
     def test_a_worker_stopped_at_the_start_is_named_within_the_deadline(self):
         for run, worker, moment in self.moments(3):
-            outcome = worker_attacks.stop_at_the_start(self.folder, run, worker, moment)
-            self.assert_ended(outcome, [LOST], f"worker {worker} after {moment:.3f} s")
-            self.assertRegex(outcome.errors, GAVE_UP)
-            self.assertRegex(outcome.errors, rf"worker {worker} (is stopped|does not answer)|a worker that is just being started is stopped")
+            with self.subTest(worker=worker, moment=moment):
+                outcome = worker_attacks.stop_at_the_start(self.folder, run, worker, moment)
+                self.assert_ended(outcome, [LOST], f"worker {worker} after {moment:.3f} s")
+                self.assertRegex(outcome.errors, GAVE_UP)
+                self.assertRegex(outcome.errors, rf"worker {worker} (is stopped|does not answer)|a worker that is just being started is stopped")
 
     def test_after_a_worker_stopped_at_the_start_it_starts_again(self):
         expected = self.quiet()
         for run, worker, moment in self.moments(2):
-            outcome = worker_attacks.stop_at_the_start(self.folder, run, worker, moment, "--max-restarts", 1)
-            self.assert_ended(outcome, [0], f"worker {worker} after {moment:.3f} s")
-            self.assertRegex(outcome.errors, GAVE_UP)
-            self.assertIn("starting again (1 of 1)", outcome.errors)
-            self.assertEqual(self.losses(run), expected, "to the bit")
+            with self.subTest(worker=worker, moment=moment):
+                outcome = worker_attacks.stop_at_the_start(self.folder, run, worker, moment, "--max-restarts", 1)
+                self.assert_ended(outcome, [0], f"worker {worker} after {moment:.3f} s")
+                self.assertRegex(outcome.errors, GAVE_UP)
+                self.assertIn("starting again (1 of 1)", outcome.errors)
+                self.assertEqual(self.losses(run), expected, "to the bit")
 
     def test_a_worker_of_peoples_own_mpirun_stopped_at_the_start(self):
         for run, worker, moment in self.moments(2):
-            outcome = worker_attacks.stop_at_the_start_of_mpirun(self.folder, run, worker, moment)
-            self.assertNotIn(outcome.code, (0, -1), outcome.errors)
-            self.assertEqual(outcome.left, [], f"worker {worker} after {moment:.3f} s\n{outcome.errors}")
-            self.assertRegex(outcome.errors, GAVE_UP)
+            with self.subTest(worker=worker, moment=moment):
+                outcome = worker_attacks.stop_at_the_start_of_mpirun(self.folder, run, worker, moment)
+                self.assertNotIn(outcome.code, (0, -1), outcome.errors)
+                self.assertEqual(outcome.left, [], f"worker {worker} after {moment:.3f} s\n{outcome.errors}")
+                self.assertRegex(outcome.errors, GAVE_UP)
 
     def test_after_mpirun_was_killed_it_goes_on(self):
         expected = self.quiet()
-        for run, _, _ in self.moments(2):
-            step = self.random.randrange(1, worker_attacks.STEPS - 5)
-            outcome = worker_attacks.kill_mpirun(self.folder, run, step, "--max-restarts", 1)
-            self.assert_ended(outcome, [0], f"mpirun killed after step {step}")
-            self.assertIn("mpirun was ended by signal 9, and so were all workers; starting again (1 of 1)", outcome.errors)
-            self.assertEqual(self.losses(run), expected, "to the bit")
+        for run, worker, moment in self.moments(2):
+            with self.subTest(worker=worker, moment=moment):
+                step = self.random.randrange(1, 30)
+                outcome = worker_attacks.kill_mpirun(self.folder, run, step, "--max-restarts", 1)
+                self.assert_ended(outcome, [0], f"mpirun killed after step {step}")
+                self.assertIn("mpirun was ended by signal 9, and so were all workers; starting again (1 of 1)", outcome.errors)
+                self.assertEqual(self.losses(run), expected, "to the bit")
 
     def test_without_restarts_a_killed_mpirun_is_the_end_of_all(self):
         outcome = worker_attacks.kill_mpirun(self.folder, "run", 3)
@@ -72,14 +76,20 @@ class AttackedJobs(InFolder):
 
     def test_a_stopped_worker_is_gone_after_the_job_was_asked_to_stop(self):
         for run, worker, moment in self.moments(2):
-            outcome = worker_attacks.stop_a_worker_then_the_job(self.folder, run, worker, moment, step=5)
-            self.assert_ended(outcome, [0], f"worker {worker} {moment:.3f} s before")
-            self.assertIn("Stopped after", outcome.output)
+            with self.subTest(worker=worker, moment=moment):
+                outcome = worker_attacks.stop_a_worker_then_the_job(self.folder, run, worker, moment, step=5)
+                self.assert_ended(outcome, [0], f"worker {worker} {moment:.3f} s before")
+                self.assertIn("Stopped after", outcome.output)
 
     def test_a_worker_stopped_at_the_start_is_gone_after_the_job_was_asked_to_stop(self):
         for run, worker, moment in self.moments(2):
-            outcome = worker_attacks.stop_a_worker_then_the_job(self.folder, run, worker, moment)
-            self.assert_ended(outcome, [0, LOST, 128 + signal.SIGTERM], f"worker {worker} {moment:.3f} s before")
+            with self.subTest(worker=worker, moment=moment):
+                outcome = worker_attacks.stop_a_worker_then_the_job(self.folder, run, worker, moment)
+                self.assert_ended(outcome, [0, LOST, 128 + signal.SIGTERM], f"worker {worker} {moment:.3f} s before")
+
+    def test_a_stopped_worker_is_gone_after_the_launcher_was_killed(self):
+        outcome = worker_attacks.stop_a_worker_and_kill_the_launcher(self.folder, "run", 1, 3)
+        self.assert_ended(outcome, [-signal.SIGKILL], "the launcher killed")
 
     def test_a_link_that_goes_down_ends_workers_and_mpirun(self):
         if not worker_attacks.can_make_machines():

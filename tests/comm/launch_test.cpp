@@ -121,8 +121,11 @@ TEST(Launch, AStoppedMpirunEndsWithItsWorkers) {
   EXPECT_THAT(outcome.errors + outcome.result.reason, HasSubstr("mpirun is stopped (process "));
 }
 
-TEST(Launch, AKilledMpirunLeavesNoWorkerBehind) {
+TEST(Launch, AKilledMpirunLeavesNeitherWorkersNorFilesBehind) {
+  const test::TemporaryFolder folder;
+  const Environment temporary("TMPDIR", folder.path());
   const Outcome outcome = scenario("mpirun killed");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   EXPECT_EQ(outcome.result.code, 128 + SIGKILL) << outcome.errors;
   EXPECT_EQ(outcome.result.reason, "mpirun was ended by signal 9, and so were all workers");
 }
