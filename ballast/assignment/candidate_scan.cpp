@@ -50,7 +50,7 @@ int64_t scan_plain(const CandidateScan& scan, const float* scores, int64_t strid
   return kept;
 }
 
-#define BALLAST_AVX2 __attribute__((target("avx2,bmi")))
+#define BALLAST_AVX2 __attribute__((target("avx2,bmi,popcnt")))
 
 BALLAST_AVX2 inline __m256i profits_avx2(const CandidateScan& scan, const float* row, int64_t e) {
   const __m256 scaled =
@@ -59,15 +59,46 @@ BALLAST_AVX2 inline __m256i profits_avx2(const CandidateScan& scan, const float*
   return _mm256_sub_epi32(_mm256_cvttps_epi32(scaled), _mm256_loadu_si256(prices));
 }
 
-BALLAST_AVX2 int32_t best_avx2(const CandidateScan& scan, const float* row) {
+BALLAST_AVX2 inline int32_t largest_avx2(__m256i lanes) {
+  __m128i most = _mm_max_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1));
+  most = _mm_max_epi32(most, _mm_shuffle_epi32(most, _MM_SHUFFLE(1, 0, 3, 2)));
+  most = _mm_max_epi32(most, _mm_shuffle_epi32(most, _MM_SHUFFLE(2, 3, 0, 1)));
+  return _mm_cvtsi128_si32(most);
+}
+
+BALLAST_AVX2 inline int32_t best_avx2(const CandidateScan& scan, const float* row) {
   const int64_t whole = scan.experts / 8 * 8;
   __m256i most = _mm256_set1_epi32(kLowest);
   for (int64_t e = 0; e < whole; e += 8) most = _mm256_max_epi32(most, profits_avx2(scan, row, e));
-  alignas(32) std::array<int32_t, 8> lanes;
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes.data()), most);
-  int32_t best = *std::max_element(lanes.begin(), lanes.end());
+  int32_t best = largest_avx2(most);
   for (int64_t e = whole; e < scan.experts; ++e) best = std::max(best, profit(scan, row, e));
   return best;
+}
+
+// For each set of lanes, their numbers one after the other: what AVX-512 has an instruction for.
+constexpr auto kLanesOf = [] {
+  std::array<std::array<uint8_t, 8>, 256> lanes{};
+  for (size_t bits = 0; bits < lanes.size(); ++bits) {
+    size_t found = 0;
+    for (uint8_t lane = 0; lane < 8; ++lane) {
+      if ((bits >> lane & 1) != 0) lanes[bits][found++] = lane;
+    }
+  }
+  return lanes;
+}();
+
+// Writes a vector's candidates, whatever there are: whether there is one is hard to foretell.
+BALLAST_AVX2 inline int32_t take_avx2(__m256i value, __m256i below, __m256i best, int32_t first,
+                                      int32_t* expert, int32_t* deficit) {
+  const __m256i within = _mm256_cmpgt_epi32(value, below);
+  const auto bits = static_cast<uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(within)));
+  const auto* packed = reinterpret_cast<const __m128i*>(kLanesOf[bits].data());
+  const __m256i lanes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(packed));
+  const __m256i deficits = _mm256_permutevar8x32_epi32(_mm256_sub_epi32(best, value), lanes);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(expert),
+                      _mm256_add_epi32(lanes, _mm256_set1_epi32(first)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(deficit), deficits);
+  return __builtin_popcount(bits);
 }
 
 BALLAST_AVX2 int64_t scan_avx2(const CandidateScan& scan, const float* scores, int64_t stride,
@@ -79,21 +110,19 @@ BALLAST_AVX2 int64_t scan_avx2(const CandidateScan& scan, const float* scores, i
   int64_t kept = 0;
   for (int64_t r = 0; r < rows; ++r) {
     const float* row = scores + r * stride;
-    const int32_t best = bests[r];
-    const int32_t least = threshold(best, scan.reach);
+    const int32_t least = threshold(bests[r], scan.reach);
+    const __m256i best = _mm256_set1_epi32(bests[r]);
     const __m256i below = _mm256_set1_epi32(least - 1);
     int32_t found = 0;
-    const auto take = [&](int64_t e) {
-      expert[kept + found] = static_cast<int32_t>(e);
-      deficit[kept + found++] = best - profit(scan, row, e);
-    };
     for (int64_t e = 0; e < whole; e += 8) {
-      const __m256i within = _mm256_cmpgt_epi32(profits_avx2(scan, row, e), below);
-      auto bits = static_cast<uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(within)));
-      for (; bits != 0; bits &= bits - 1) take(e + std::countr_zero(bits));
+      found += take_avx2(profits_avx2(scan, row, e), below, best, static_cast<int32_t>(e),
+                         expert + kept + found, deficit + kept + found);
     }
     for (int64_t e = whole; e < scan.experts; ++e) {
-      if (profit(scan, row, e) >= least) take(e);
+      const int32_t value = profit(scan, row, e);
+      expert[kept + found] = static_cast<int32_t>(e);
+      deficit[kept + found] = bests[r] - value;
+      found += value >= least ? 1 : 0;
     }
     kept = keep_several(expert, found, kept, scanned[r]);
   }

@@ -46,9 +46,8 @@ void add_moments(const float* scores, int64_t rows, int64_t padded, float* sum, 
     for (int64_t e = 0; e < padded; e += kLanes) {
       const Floats score = load_lanes(scores + row * padded + e);
       const Floats first = load_lanes(scores + e);
-      const Floats none = {};
-      const Floats lowest = none + 0.5F * kNone;
-      const Floats offset = (score > lowest) & (first > lowest) ? score - first : none;
+      const Floats offset =
+          where_larger(smaller(score, first), all_lanes(0.5F * kNone), score - first);
       store_lanes(load_lanes(sum + e) + offset, sum + e);
       store_lanes(load_lanes(squares + e) + offset * offset, squares + e);
     }

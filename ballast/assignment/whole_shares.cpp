@@ -29,8 +29,7 @@ void share_rows(const RowRange& rows, const float* price, float per_score, int64
     const float* const score = rows.scores + row * rows.row_stride;
     for (int64_t e = 0; e < rows.experts; ++e) share[e] = score[e];
     for (int64_t e = rows.experts; e < rows.padded; ++e) share[e] = kNone;
-    const Floats none = {};
-    Floats highest = none + kNone;
+    Floats highest = all_lanes(kNone);
     for (int64_t e = 0; e < rows.padded; e += kLanes) {
       const Floats profit = load_lanes(share + e) - load_lanes(price + e);
       store_lanes(profit, share + e);
