@@ -10,17 +10,19 @@
 
 namespace ballast {
 
-// Whether what a sample, or for the last time all tokens, shows of prices that came from fewer
-// tokens is far beyond chance.
-bool PriceDescent::is_lost(const SoftLoads& loads, bool is_last) const {
+// Whether loads, at prices that came from fewer tokens, are off by far more than chance: both those
+// tokens and these are a sample of what there could have been.
+bool PriceDescent::is_lost(const SoftLoads& loads) const {
   if (annealed_ || problem_->has_forbidden || extractor_.merges() || extractor_.grid() > 1) {
     return false;
   }
   if (problem_->experts > WholeShares::kMostExperts) return false;
   const auto& places = targets_.places;
   if (*std::min_element(places.begin(), places.end()) <= 0) return false;
-  // First prices are from very few tokens.
-  const double tolerable = is_last && levels_.size() > 1 ? 0.15 : 0.3;
+  const auto experts = static_cast<double>(problem_->experts);
+  const double chance = 0.4 * std::sqrt(experts / state_.priced_by + experts / state_.rows);
+  // First prices are found with little care, those of a sample with more.
+  const double tolerable = std::max(state_.priced_by > start_rows_ ? 0.15 : 0.3, 1.2 * chance);
   return loads.imbalance > tolerable * state_.rows;
 }
 

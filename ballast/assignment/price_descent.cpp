@@ -31,6 +31,7 @@ void PriceDescent::begin(const ActiveProblem& problem, const Setup& setup, Exact
   prices_.assign(problem.experts, 0);
   threads_ = setup.threads;
   lost_ = annealed_ = false;
+  start_rows_ = 0;
   const std::vector<int32_t>& upper = problem.bounds->upper;
   const double places = std::accumulate(upper.begin(), upper.end(), 0.0);
   shares_.resize(problem.experts);
@@ -123,6 +124,7 @@ void PriceDescent::start_from_few() {
   const int64_t few = std::max<int64_t>(2 * problem_->experts, 128);
   const int64_t skip = std::max<int64_t>(1, rows.count / few) | 1;
   rows = {.count = rows.count / skip, .stride = rows.stride * skip};
+  start_rows_ = static_cast<double>(rows.count);
   start_.find(*problem_, rows, extractor_.units_per_score(), shares_, prices_);
 }
 
@@ -204,7 +206,9 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
   const bool curvature_is_known =
       measured_rows_ > 0 && measured_rows_ < count && targets_.free == 0;
   const double enough = is_last ? 0 : 0.6 * chance_imbalance(rows, problem_->experts);
-  state_ = {.rows = count, .temperature = first_temperature_};
+  state_ = {.rows = count,
+            .priced_by = measured_rows_ > 0 ? measured_rows_ : start_rows_,
+            .temperature = first_temperature_};
   if (count == measured_rows_ && extractor_.grid() == 1) {
     // A second core of the same rows goes on where the first was left.
     state_.temperature = std::min(state_.temperature, 4 * last_temperature_);
@@ -219,7 +223,7 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
                : newton_.measure(cores_[depth_], targets_, prices_, state_.temperature);
     measured_rows_ = count;
     last_temperature_ = state_.temperature;
-    if (i == 0 && is_lost(loads, is_last)) {
+    if (i == 0 && is_lost(loads)) {
       lost_ = true;
       return false;
     }

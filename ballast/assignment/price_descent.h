@@ -69,7 +69,7 @@ class PriceDescent {
   bool start_warm(std::span<const double> start_prices);
   void start_cold();
   void start_from_few();
-  bool is_lost(const SoftLoads& loads, bool is_last) const;
+  bool is_lost(const SoftLoads& loads) const;
   void anneal();
   int64_t annealed_imbalance(const RowSample& rows, float temperature, double& soft);
   bool price_idle_experts(const RowSample& rows);
@@ -99,6 +99,7 @@ class PriceDescent {
   size_t threads_ = 1;
   bool lost_ = false;            // prices were found to be too far off for any core
   bool annealed_ = false;        // prices are those of `anneal`, or came from there
+  double start_rows_ = 0;        // that the first prices are from
   double measured_rows_ = 0;     // of the level at which curvature was last measured; 0: nowhere
   float first_temperature_ = 1;  // that fits the core's reach
   float last_temperature_ = 1;
@@ -106,6 +107,7 @@ class PriceDescent {
   int64_t imbalance_ = 0;
   struct Descent {  // where the one in work stands
     double rows = 0;
+    double priced_by = 0;  // rows that its first prices are from
     float temperature = 1;
     double cooler = 1;  // by which factor the temperature fell last
     double comparable_dual = std::numeric_limits<double>::max();
