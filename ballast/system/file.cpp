@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "ballast/system/error.h"
+#include "ballast/system/input_stream.h"
+#include "ballast/system/mapped_ranges.h"
 
 namespace ballast {
 namespace {
@@ -33,7 +35,9 @@ void write_fully(int fd, const char* data, size_t size, const fs::path& path) {
 void fail_with_errno(const char* what, const fs::path& path) {
   const int code = errno;
   fail("cannot {} {}: {}{}", what, path.string(), std::strerror(code),
-       code == ENOSPC || code == EDQUOT ? " (free some space, or write to another disk)" : "");
+       code == ENOSPC || code == EDQUOT ? " (free some space, or write to another disk)"
+       : code == EFBIG ? " (the largest a file may be is limited here: see `ulimit -f`)"
+                       : "");
 }
 
 MappedFile::MappedFile(const fs::path& path) {
@@ -53,12 +57,15 @@ MappedFile::MappedFile(const fs::path& path) {
       fail_with_errno("map", path);
     }
     data_ = static_cast<const std::byte*>(address);
+    remember_mapping(data_, size_, path);
   }
   ::close(fd);
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  forget_mapping(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -130,7 +137,23 @@ void OutputFile::finish() {
   if (::close(fd) != 0) fail_with_errno("close", path_);
 }
 
-std::string read_text(const fs::path& path) { return std::string(MappedFile(path).text()); }
+namespace {
+
+// What has no size to map: a pipe, a device, a file of /proc.
+std::string read_stream(const fs::path& path) {
+  InputStream stream(path);
+  std::string text, piece(kWriteBuffer, '\0');
+  for (size_t size; (size = stream.read(piece)) > 0;) text.append(piece, 0, size);
+  return text;
+}
+
+}  // namespace
+
+std::string read_text(const fs::path& path) {
+  struct stat status {};
+  const bool is_sized = ::stat(path.c_str(), &status) != 0 || status.st_size > 0;
+  return is_sized ? std::string(MappedFile(path).text()) : read_stream(path);
+}
 
 void replace_file(const fs::path& path, const std::function<void(OutputFile&)>& write) {
   fs::path temporary = path;

@@ -9,7 +9,8 @@
 namespace ballast {
 
 // What people read while the program works goes to stderr, so that stdout holds results alone.
-// Lines are written whole; a progress bar on the terminal is cleared before and redrawn after.
+// Lines are written whole, with control characters escaped (printable()): file names and samples
+// may hold any. A progress bar on the terminal is cleared before and redrawn after.
 void log_line(std::string_view line);
 
 template <typename... Args>

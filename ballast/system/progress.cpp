@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "ballast/system/log.h"
+#include "ballast/system/utf8.h"
 
 namespace ballast {
 
@@ -60,7 +61,7 @@ void log_line(std::string_view line) {
   const std::lock_guard lock(terminal_mutex());
   const std::string& bar = bar_on_screen();
   if (!bar.empty()) write_stderr("\r\x1b[K");
-  write_stderr(std::string(line) + "\n");
+  write_stderr(printable(line) + "\n");
   if (!bar.empty()) write_stderr(bar);
   std::fflush(stderr);
 }

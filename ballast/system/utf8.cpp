@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/system/utf8.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace ballast {
 namespace {
@@ -25,6 +29,29 @@ size_t valid_length(std::string_view text) {
   return 0;
 }
 
+// C0 but tabs and line ends, DEL, and C1, which some terminals obey too.
+bool is_control(std::string_view character) {
+  const auto first = static_cast<uint8_t>(character[0]);
+  if (character.size() == 1)
+    return first == 0x7F || (first < 0x20 && first != '\t' && first != '\n');
+  return first == 0xC2 && static_cast<uint8_t>(character[1]) < 0xA0;
+}
+
+// Bytes at the end of `text` that more bytes could make a character of.
+size_t unfinished_length(std::string_view text) {
+  for (size_t length = 1; length <= std::min<size_t>(3, text.size()); ++length) {
+    const std::string_view end = text.substr(text.size() - length);
+    const auto first = static_cast<uint8_t>(end[0]);
+    if ((first & 0xC0U) == 0x80U) continue;
+    const size_t whole = first > 0xF4 || first < 0xC2 ? 1
+                         : first >= 0xF0              ? 4
+                         : first >= 0xE0              ? 3
+                                                      : 2;
+    return whole > length ? length : 0;
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::string replace_invalid_utf8(std::string_view text) {
@@ -36,5 +63,30 @@ std::string replace_invalid_utf8(std::string_view text) {
   }
   return out;
 }
+
+std::string printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t length = valid_length(text), taken = std::max<size_t>(length, 1);
+    const std::string_view character = text.substr(0, taken);
+    if (length > 0 && !is_control(character)) {
+      out.append(character);
+    } else {
+      for (const char byte : character) out += fmt::format("\\x{:02x}", static_cast<uint8_t>(byte));
+    }
+    text.remove_prefix(taken);
+  }
+  return out;
+}
+
+std::string PrintableStream::add(std::string_view piece) {
+  held_ += piece;
+  const size_t ready = held_.size() - unfinished_length(held_);
+  std::string out = printable(std::string_view(held_).substr(0, ready));
+  held_.erase(0, ready);
+  return out;
+}
+
+std::string PrintableStream::rest() { return printable(std::exchange(held_, {})); }
 
 }  // namespace ballast

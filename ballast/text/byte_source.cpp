@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/text/byte_source.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zstd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <new>
 #include <utility>
 #include <vector>
 
 #include "ballast/system/error.h"
+#include "ballast/system/input_stream.h"
 
 namespace ballast {
 namespace {
@@ -22,32 +18,20 @@ namespace {
 using std::filesystem::path;
 using namespace std::string_view_literals;
 
-constexpr const char* kStandardInput = "standard input";
 constexpr size_t kInputBlock = 128 << 10;  // what ZSTD_DStreamInSize() recommends, about
 
-// A file descriptor read from start to end, whose first bytes can be looked at before.
+// An input whose first bytes can be looked at before they are read.
 class RawBytes {
  public:
-  explicit RawBytes(const path& name) : name_(name == "-" ? kStandardInput : name.string()) {
-    fd_ = name == "-" ? ::dup(STDIN_FILENO) : ::open(name.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd_ < 0) fail("cannot open {}: {}", name_, std::strerror(errno));
-    ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);  // advice only: pipes refuse it
-  }
-  ~RawBytes() { ::close(fd_); }
-  RawBytes(const RawBytes&) = delete;
-  RawBytes& operator=(const RawBytes&) = delete;
+  explicit RawBytes(const path& name) : stream_(name) {}
 
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return stream_.name(); }
   uint64_t offset() const { return offset_; }
-  // A file that can be opened again, by its name.
-  bool is_named_file() const {
-    struct stat status = {};
-    return name_ != kStandardInput && ::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode);
-  }
+  bool is_named_file() const { return stream_.is_named_file(); }
 
   std::string_view peek(size_t size) {
     head_.resize(size);
-    head_.resize(read_descriptor(head_));
+    head_.resize(stream_.read(head_));
     return head_;
   }
 
@@ -55,26 +39,13 @@ class RawBytes {
     const size_t from_head = std::min(buffer.size(), head_.size());
     std::copy_n(head_.begin(), from_head, buffer.begin());
     head_.erase(0, from_head);
-    const size_t size = from_head + read_descriptor(buffer.subspan(from_head));
+    const size_t size = from_head + stream_.read(buffer.subspan(from_head));
     offset_ += size;
     return size;
   }
 
  private:
-  size_t read_descriptor(std::span<char> buffer) {
-    size_t filled = 0;
-    while (filled < buffer.size()) {
-      const ssize_t n = ::read(fd_, buffer.data() + filled, buffer.size() - filled);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) fail("cannot read {}: {}", name_, std::strerror(errno));
-      if (n == 0) break;
-      filled += static_cast<size_t>(n);
-    }
-    return filled;
-  }
-
-  std::string name_;
-  int fd_ = -1;
+  InputStream stream_;
   uint64_t offset_ = 0;
   std::string head_;
 };

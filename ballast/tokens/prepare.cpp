@@ -237,6 +237,9 @@ PrepareResult prepare(const PrepareRequest& request) {
     stop_if_requested(request);
     staged.publish();
     return result;
+  } catch (const UserError&) {
+    stop_if_requested(request);  // what could not be read then is no fault
+    throw;
   } catch (const fs::filesystem_error& error) {
     fail("{}: {}", error.path1().string(), error.code().message());
   }

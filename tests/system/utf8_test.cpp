@@ -26,5 +26,27 @@ TEST(ReplaceInvalidUtf8, ReplacesEachByteThatIsNot) {
   EXPECT_EQ(replace_invalid_utf8("\xFF\xFE"), mark + mark);
 }
 
+TEST(Printable, KeepsWhatATerminalMayBeGiven) {
+  for (const std::string text : {"", "plain", "\u00e9 \u20ac \U0001F600", "a\tb\n", "back\\slash"})
+    EXPECT_EQ(printable(text), text);
+}
+
+TEST(Printable, EscapesWhatWouldCommandIt) {
+  using namespace std::string_literals;
+  EXPECT_EQ(printable("\x1b[2J\x07\r"), "\\x1b[2J\\x07\\x0d");
+  EXPECT_EQ(printable("a\0b\x7f"s), "a\\x00b\\x7f");
+  EXPECT_EQ(printable("\u009b31m"), "\\xc2\\x9b31m") << "C1: the same as ESC [";
+  EXPECT_EQ(printable("\x9b\xff"), "\\x9b\\xff") << "no UTF-8";
+}
+
+TEST(PrintableStream, CharactersMayComeInPieces) {
+  const std::string text = "\u00e9\u20ac\U0001F600\x1b\u009b.\xe2\x82";
+  PrintableStream stream;
+  std::string out;
+  for (const char byte : text) out += stream.add({&byte, 1});
+  EXPECT_EQ(out + stream.rest(), printable(text));
+  EXPECT_EQ(PrintableStream().add("\xff\xfe"), "\\xff\\xfe") << "nothing to wait for";
+}
+
 }  // namespace
 }  // namespace ballast
