@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 
 #include "ballast/comm/launch.h"
 #include "ballast/comm/processes.h"
@@ -34,7 +35,8 @@ JobWatch::JobWatch(pid_t mpirun, int workers, double deadline_seconds, Notebook&
 void JobWatch::stop() {
   ++stops_;
   if (stops_ == 1) {
-    fmt::print(stderr, "{}{}", ::isatty(STDERR_FILENO) != 0 ? "\n" : "", kStopMessage);
+    std::fputs(fmt::format("{}{}", ::isatty(STDERR_FILENO) != 0 ? "\n" : "", kStopMessage).c_str(),
+               stderr);
     ::kill(mpirun_, SIGUSR1);
     custody_.signal_all(SIGCONT);
   } else if (stops_ == 2) {

@@ -26,6 +26,7 @@
 #include "ballast/comm/notebook.h"
 #include "ballast/comm/world.h"
 #include "ballast/system/error.h"
+#include "ballast/system/stop_signal.h"
 
 namespace ballast {
 namespace {
@@ -90,6 +91,8 @@ class HeldSignals {
     fd_ = ::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
   }
   ~HeldSignals() {
+    while (take() != 0) {  // what comes when all have ended asks for nothing more
+    }
     ::close(fd_);
     std::signal(SIGCHLD, on_child_);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
@@ -111,10 +114,11 @@ class HeldSignals {
   int fd_ = -1;
 };
 
-// Passes on what comes through a pipe, line by line.
+// Passes on what comes through a pipe: line by line where `output` is to look at it. What cannot be
+// written is lost, and the stream knows (std::ferror).
 class Relay {
  public:
-  Relay(int fd, std::FILE* to, MpirunOutput& output) : fd_(fd), to_(to), output_(output) {}
+  Relay(int fd, std::FILE* to, MpirunOutput* output) : fd_(fd), to_(to), output_(output) {}
 
   int fd() const { return fd_; }  // -1: has ended
   void read() {
@@ -126,6 +130,7 @@ class Relay {
       fd_ = -1;
       return;
     }
+    if (output_ == nullptr) return write({piece.data(), static_cast<size_t>(got)});
     rest_.append(piece.data(), static_cast<size_t>(got));
     size_t from = 0;
     for (size_t end; (end = rest_.find('\n', from)) != std::string::npos; from = end + 1)
@@ -135,15 +140,16 @@ class Relay {
 
  private:
   void show(const std::string& line) {
-    const auto shown = output_.take(line);
-    if (!shown) return;
-    std::fputs((*shown + "\n").c_str(), to_);
+    if (const auto shown = output_->take(line)) write(*shown + "\n");
+  }
+  void write(std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), to_);
     std::fflush(to_);
   }
 
   int fd_;
   std::FILE* to_;
-  MpirunOutput& output_;
+  MpirunOutput* output_;
   std::string rest_;
 };
 
@@ -157,6 +163,7 @@ Ended relay_until_end(pid_t mpirun, std::array<Relay*, 2> relays, const HeldSign
                       JobWatch& watch) {
   constexpr int kLookMilliseconds = 250, kEndMilliseconds = 5;
   Ended ended;
+  StopRequests requests;
   for (pid_t gone = 0; gone != mpirun;) {
     std::array<pollfd, 3> events{{{relays[0]->fd(), POLLIN, 0},  // one of -1 is passed over
                                   {relays[1]->fd(), POLLIN, 0},
@@ -166,7 +173,8 @@ Ended relay_until_end(pid_t mpirun, std::array<Relay*, 2> relays, const HeldSign
       for (size_t i = 0; i < relays.size(); ++i) {
         if (events[i].revents != 0) relays[i]->read();
       }
-      if (const int signal = events[2].revents != 0 ? signals.take() : 0; signal != 0) {
+      if (const int signal = events[2].revents != 0 ? signals.take() : 0;
+          signal != 0 && requests.add()) {
         ended.last_signal = signal;
         watch.stop();
       }
@@ -247,7 +255,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
   return pointers;
 }
 
-// mpirun, with the writing ends of pipes as its stdout (where given) and stderr.
+// mpirun, with the writing ends of pipes as its stdout and stderr.
 pid_t start(std::vector<std::string> command, int out, int err, const HeldSignals& signals,
             const Notebook& notebook) {
   std::vector<std::string> variables = environment_of_mpirun();
@@ -262,7 +270,7 @@ pid_t start(std::vector<std::string> command, int out, int err, const HeldSignal
   notebook.try_out();
   const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   ::dup2(null, STDIN_FILENO);
-  if (out >= 0) ::dup2(out, STDOUT_FILENO);
+  ::dup2(out, STDOUT_FILENO);
   ::dup2(err, STDERR_FILENO);
   pthread_sigmask(SIG_SETMASK, &signals.before(), nullptr);
   ::execve(words[0], words.data(), environment.data());
@@ -299,8 +307,7 @@ LaunchResult run_workers(const LaunchOptions& options) {
   Notebook notebook;
   command.insert(command.begin() + 1, {"-x", notebook.variable(), "-x", preloaded_by_all()});
   std::array<int, 2> out{-1, -1}, err{-1, -1};
-  if ((options.prefix_lines && ::pipe2(out.data(), O_CLOEXEC) != 0) ||
-      ::pipe2(err.data(), O_CLOEXEC) != 0)
+  if (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0)
     fail("cannot create a pipe: {}", std::strerror(errno));
   Descriptor out_read(out[0]), out_write(out[1]), err_read(err[0]), err_write(err[1]);
   const HeldSignals signals;
@@ -311,7 +318,9 @@ LaunchResult run_workers(const LaunchOptions& options) {
   err_write.close();
 
   MpirunOutput output;
-  Relay from_stdout(out_read.fd, stdout, output), from_stderr(err_read.fd, stderr, output);
+  // mpirun would lose what it cannot write without a word: stdout goes through this process, too.
+  Relay from_stdout(out_read.fd, stdout, options.prefix_lines ? &output : nullptr);
+  Relay from_stderr(err_read.fd, stderr, &output);
   const std::array<Relay*, 2> relays{&from_stdout, &from_stderr};
   JobWatch watch(mpirun, options.workers, options.deadline_seconds, notebook, custody);
   const Ended ended = relay_until_end(mpirun, relays, signals, watch);

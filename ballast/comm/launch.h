@@ -36,9 +36,10 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options);
 // ask the workers to stop (SIGUSR1), which stderr is told once for all, and one that is stopped to
 // go on; the second time they end them, and the code is 128 + the signal. If this process dies,
 // they end. Workers that have not arrived by the deadline end the job with kWorkersLost.
-// stdin is empty for workers; their stderr goes through this process. REQUIRES: called before the
-// process starts threads. UserError: there is no mpirun or no MPI plugin, this is one of several
-// workers itself, or workers < 1.
+// Signals within kOneRequest count as one (system/stop_signal.h). stdin is empty for workers; their
+// stdout and stderr go through this process: where one could not be written, std::ferror tells.
+// REQUIRES: called before the process starts threads. UserError: there is no mpirun or no MPI
+// plugin, this is one of several workers itself, or workers < 1.
 LaunchResult run_workers(const LaunchOptions& options);
 
 }  // namespace ballast
