@@ -260,12 +260,34 @@ void check_workers(const Config& config, int64_t workers) {
   }
 }
 
+namespace {
+
+// Far below where whole numbers overflow that count parameters and operations.
+constexpr double kMostParameters = 1e15;
+
+void check_countable(const ModelConfig& m, const ExpertsConfig& e) {
+  const auto d = static_cast<double>(m.width), f = static_cast<double>(m.feed_forward_width());
+  const double feed_forwards =
+      static_cast<double>(m.layers) +
+      static_cast<double>(e.layers * e.sublayers_of_layer()) * static_cast<double>(e.count);
+  const double parameters = static_cast<double>(m.vocabulary + m.context) * d +
+                            static_cast<double>(m.layers) * 4 * d * d + feed_forwards * 2 * d * f;
+  if (parameters <= kMostParameters) return;
+  fail(
+      "model.width, model.layers, experts.count: together they make a model of {:.0e} parameters; "
+      "want at most {:.0e}",
+      parameters, kMostParameters);
+}
+
+}  // namespace
+
 void check_config(const Config& config) {
   const ModelConfig& m = config.model;
   if (m.width % m.heads != 0) {
     fail("model.heads: {} heads do not divide the width {}", m.heads, m.width);
   }
   check_experts(config.experts, m.layers);
+  check_countable(m, config.experts);
   const TrainingConfig& t = config.training;
   if (t.batch % t.micro_steps != 0) {
     fail("training.batch: {} sequences do not divide into {} micro-steps", t.batch, t.micro_steps);

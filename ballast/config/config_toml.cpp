@@ -82,6 +82,23 @@ std::vector<std::string> smaller_scales() {
   return {names.begin() + 1, names.end()};
 }
 
+// What stands where a section should: the section's name with a value, or a key outside of it.
+[[noreturn]] void refuse_value(Config& config, const std::string& name, const std::string& line) {
+  const std::string key = name.substr(name.rfind('.') + 1),
+                    prefix = name.substr(0, name.size() - key.size());
+  for (const Knob& knob : knobs(config)) {
+    if (knob.section == key)
+      fail("{}: {} is a section and takes no value itself: write [{}], and its keys below", line,
+           name, name);
+  }
+  for (const Knob& knob : knobs(config)) {
+    if (knob.key == key)
+      fail("{}: {} stands outside of a section: it belongs below [{}{}]", line, name, prefix,
+           knob.section);
+  }
+  fail("{}: {} stands outside of a section, and no section has such a key", line, name);
+}
+
 // All sections of a table but those of other scales.
 void read_sections(Config& config, const toml::table& table, const Origin& origin) {
   std::vector<std::string> sections, scales;
@@ -91,7 +108,8 @@ void read_sections(Config& config, const toml::table& table, const Origin& origi
     const std::string name = origin.prefix + std::string(section.str());
     if (std::ranges::count(scales, name) > 0) continue;
     const toml::table* keys = node.as_table();
-    if (keys == nullptr || std::ranges::count(sections, name) == 0) {
+    if (keys == nullptr) refuse_value(config, name, origin.line(node));
+    if (std::ranges::count(sections, name) == 0) {
       sections.insert(sections.end(), scales.begin(), scales.end());
       fail("{}: there is no section [{}]; the nearest is [{}]", origin.line(node), name,
            nearest(name, sections));

@@ -95,9 +95,34 @@ TEST(Config, MistakesInTheSectionsOfAScaleShowAtEveryScale) {
   }
   Config config;
   EXPECT_THAT(error_of([&] { read_config_text(config, "[model]\n[gpu]\nwidth = 3\n", "x"); }),
-              HasSubstr("x, line 3: there is no section [gpu.width]"));
+              HasSubstr("x, line 3: gpu.width stands outside of a section: it belongs below "
+                        "[gpu.model]"));
   EXPECT_THAT(error_of([&] { read_config_text(config, "gpu = 3\n", "x"); }),
               HasSubstr("x, line 1: want sections such as [gpu.model]"));
+}
+
+TEST(Config, ASectionsNameIsNoKey) {
+  const auto read = [](const std::string& text) {
+    Config config;
+    return error_of([&] { read_config_text(config, text, "x"); });
+  };
+  EXPECT_THAT(read("seed = 1\nmodel = 5\n"), HasSubstr("x, line 2: model is a section"));
+  EXPECT_THAT(read("[[model]]\nwidth = 5\n"), HasSubstr("x, line 1: model is a section"));
+  EXPECT_THAT(read("[gpu]\nmodel = 5\n"), HasSubstr("write [gpu.model]"));
+  EXPECT_THAT(read("width = 5\n"), HasSubstr("width stands outside of a section: it belongs below "
+                                             "[model]"));
+  EXPECT_THAT(read("colour = 5\n"), HasSubstr("colour stands outside of a section"));
+  EXPECT_THAT(read("[model.width]\nvalue = 5\n"), HasSubstr("model.width: want a plain value"));
+}
+
+TEST(Config, AModelThatCannotBeCountedIsRefused) {
+  Config config;
+  set_knob(config, "model.width", "1048576");
+  set_knob(config, "model.hidden", "4194304");
+  set_knob(config, "experts.layers", "1");
+  set_knob(config, "experts.sublayers", "10000");
+  set_knob(config, "experts.count", "16384");
+  EXPECT_THAT(error_of([&] { check_config(config); }), HasSubstr("parameters; want at most"));
 }
 
 TEST(Config, RefusesWrongTypesAndRanges) {
