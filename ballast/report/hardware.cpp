@@ -13,6 +13,7 @@
 #include <sstream>
 #include <thread>
 
+#include "ballast/report/cgroup_memory.h"
 #include "ballast/system/parallel.h"
 
 namespace ballast {
@@ -99,7 +100,7 @@ json describe_hardware() {
   const std::string meminfo = read_system_text("/proc/meminfo");
   auto total = memory_of(meminfo, "MemTotal");
   auto available = memory_of(meminfo, "MemAvailable");
-  if (const auto limit = leading_number(read_system_text("/sys/fs/cgroup/memory.max"))) {
+  if (const auto limit = cgroup_memory_limit()) {
     total = std::min(total.value_or(*limit), *limit);
     available = std::min(available.value_or(*limit), *limit);
   }

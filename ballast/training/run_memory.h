@@ -20,8 +20,8 @@ std::string memory_in_words(const MemoryParts& memory);
 // Bytes a worker can have; nothing: not known.
 std::optional<double> memory_for(const ComputePlace& place, const PlaceOnMachine& worker);
 // Before anything is asked for. UserError names the numbers and what would do, where `there` bytes
-// cannot hold weights, gradients and moments, or on a GPU by far not all that is predicted; where
-// it may just fit there is a warning.
+// cannot hold weights, gradients and moments, or by far not all that is predicted (1.15 times as
+// much on a GPU, 1.5 times on a CPU); where it may just fit there is a warning.
 void check_memory(const Config& config, const ComputePlace& place, int64_t workers,
                   std::optional<double> there);
 

@@ -75,7 +75,14 @@ TEST(RunMemory, WeightsGradientsAndMomentsMustFitEverywhere) {
 
 TEST(RunMemory, ACpuMayHaveMoreThanItsMachineSays) {
   const double needed = predict_memory(long_micro_steps(), ComputePlace{}, 1).total();
-  EXPECT_EQ(refusal(long_micro_steps(), ComputePlace{}, 0.9 * needed), "no error");
+  EXPECT_EQ(refusal(long_micro_steps(), ComputePlace{}, needed / 1.49), "no error");
+}
+
+TEST(RunMemory, ARunFarBeyondTheMachineIsRefusedOnACpuToo) {
+  const MemoryParts memory = predict_memory(long_micro_steps(), ComputePlace{}, 1);
+  EXPECT_THAT(refusal(long_micro_steps(), ComputePlace{}, memory.total() / 1.51),
+              AllOf(HasSubstr("the run does not fit"), HasSubstr(memory_in_words(memory)),
+                    HasSubstr("--training.micro_steps 2 (")));
 }
 
 TEST(RunMemory, ThePeakGrowsByWhatIsTaken) {
