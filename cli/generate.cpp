@@ -2,6 +2,7 @@
 #include "ballast/inference/generate.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -32,6 +33,8 @@ Examples
 
 JSON keys (--json): model, step, seed, completions, a list of {prompt, text, tokens}; text is the
   continuation alone. Bytes that are not UTF-8 are replaced there.
+Text is printed as the model wrote it, byte by byte; on a terminal control characters are shown as
+  \x1b.
 )";
 
 struct Options {
@@ -59,13 +62,29 @@ std::vector<std::string> all_prompts(const Options& options) {
   return repeated;
 }
 
-// False when nobody reads any more.
-bool print_bytes(std::string_view text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-         std::fflush(stdout) == 0;
-}
+// Every byte as the model wrote it; on a terminal, which some would command, printable().
+class TextOutput {
+ public:
+  explicit TextOutput(const Communicator& workers)
+      // mpirun gives its workers a terminal of its own, wherever the text goes.
+      : to_terminal_(workers.size() == 1 && ::isatty(STDOUT_FILENO) != 0) {}
 
-void print_all(const Options& options, const LoadedModel& loaded,
+  // False when nobody reads any more.
+  bool write(std::string_view text) { return put(to_terminal_ ? shown_.add(text) : text); }
+  // The end of a text.
+  bool finish(std::string_view line_ends) { return put(shown_.rest() + std::string(line_ends)); }
+
+ private:
+  static bool put(std::string_view text) {
+    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+           std::fflush(stdout) == 0;
+  }
+
+  bool to_terminal_;
+  PrintableStream shown_;
+};
+
+void print_all(const Options& options, const LoadedModel& loaded, TextOutput& output,
                const std::vector<std::string>& prompts,
                const std::vector<std::vector<TokenId>>& written) {
   nlohmann::ordered_json completions = nlohmann::ordered_json::array();
@@ -76,7 +95,8 @@ void print_all(const Options& options, const LoadedModel& loaded,
                              {"text", replace_invalid_utf8(text)},
                              {"tokens", written[i].size()}});
     } else {
-      print_bytes(fmt::format("== {} ==\n{}{}\n\n", i + 1, prompts[i], text));
+      output.write(fmt::format("== {} ==\n{}{}", i + 1, prompts[i], text));
+      output.finish("\n\n");
     }
   }
   if (options.json) {
@@ -109,15 +129,16 @@ int work(const Options& options, World& world) {
   const bool prints = workers.rank() == 0;
   const bool stream = prompts.size() == 1 && !options.json && prints;
   const StopSignal signal;
-  if (stream) print_bytes(prompts.front());
+  TextOutput output(workers);
+  if (stream) output.write(prompts.front());
   const auto written = generate(*loaded->model, loaded->place, tokenizer.end_of_text(), ids,
                                 generation, [&](size_t, TokenId token) {
-                                  if (stream && !print_bytes(tokenizer.token_bytes(token)))
+                                  if (stream && !output.write(tokenizer.token_bytes(token)))
                                     return false;
                                   return !signal.requested();
                                 });
-  if (stream) print_bytes("\n");
-  if (prints && !stream) print_all(options, *loaded, prompts, written);
+  if (stream) output.finish("\n");
+  if (prints && !stream) print_all(options, *loaded, output, prompts, written);
   return 0;
 }
 

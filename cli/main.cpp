@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <string_view>
 
 #include "ballast/config/config.h"
+#include "ballast/system/mapped_ranges.h"
 #include "ballast/system/version.h"
 #include "cli/commands.h"
 #include "cli/complaint.h"
@@ -86,21 +88,27 @@ int run(int argc, char** argv) {
   } catch (const CLI::ExtrasError&) {
     return complain(explain_extras(app, app.remaining(true)), kUserMistake);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    if (error.get_exit_code() == 0) {  // --help, --version
+      return with_output_written(app.exit(error));
+    }
     return complain(
         fmt::format("{} (`{} --help` tells more)", error.what(), full_name(reached(&app))),
         kUserMistake);
   }
   if (!chosen) {
     fmt::print("{}", app.help());
-    return argc > 1 ? kUserMistake : 0;
+    return with_output_written(argc > 1 ? kUserMistake : 0);
   }
-  const int code = chosen();
-  // The result may be all a caller wants: one that could not be written is no success.
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    return complain("cannot write to standard output", kUserMistake);
+  return with_output_written(chosen());
+}
+
+// Where a standard stream is closed, the next file that is opened would take its place, and be
+// written into. What stands there instead refuses to be read (stdin) or written (stdout).
+void fill_closed_streams() {
+  constexpr std::array kModes = {O_WRONLY, O_RDONLY, O_WRONLY};
+  for (int stream = 0; stream < std::ssize(kModes); ++stream) {
+    if (::fcntl(stream, F_GETFD) < 0) ::open("/dev/null", kModes[static_cast<size_t>(stream)]);
   }
-  return code;
 }
 
 // How OpenMP's threads wait for each other. By default they spin for milliseconds: on a machine
@@ -121,8 +129,12 @@ void let_waiting_threads_sleep(int argc, char** argv) {
 }  // namespace ballast::cli
 
 int main(int argc, char** argv) {
+  ballast::cli::fill_closed_streams();
   ballast::cli::let_waiting_threads_sleep(argc, argv);
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error to report, not a death
+  // A closed pipe and a file that may not grow are errors of a write, not a death.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  ballast::explain_lost_mappings(ballast::cli::kUserMistake);
   try {
     return ballast::cli::run(argc, argv);
   } catch (const std::exception&) {

@@ -193,8 +193,8 @@ int run_as_worker(const WorkerOptions& options, const std::function<int(World&)>
   const std::unique_ptr<World> world = open_world(world_options);
   int code = 0;
   try {
-    code = body(*world);
-    std::fflush(stdout);  // before another worker's trouble at the end takes it away
+    // Before another worker's trouble at the end takes it away.
+    code = with_output_written(body(*world));
     if (code != 0) tell_launcher(Note::kReturned, world->everyone().rank(), code);
     world->close();
     return code;
