@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "ballast/experts/routing_stats.h"
+#include "ballast/experts/routing.h"
 #include "ballast/model/device.h"
 #include "ballast/system/error.h"
 #include "cli/bench_kernels_peers.h"

@@ -22,12 +22,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ballast/experts/expert_mlp_paths.h"
+#include "ballast/experts/spread_rows.h"
 #include "ballast/kernels/adam.h"
 #include "ballast/kernels/cross_entropy.h"
 #include "ballast/kernels/embedding.h"
-#include "ballast/kernels/expert_gate.h"
 #include "ballast/kernels/layer_norm.h"
-#include "ballast/kernels/spread_rows.h"
 
 namespace ballast::cli {
 namespace {

@@ -224,7 +224,8 @@ Json to_json(const Size& size, const Measured& found) {
   if (!found.twin.empty()) {
     row["twin_ms"] = 1e3 * median(found.twin);
     row["twin_fastest_ms"] = 1e3 * std::ranges::min(found.twin);
-    row["speedup"] = median(found.twin) / median(experts.is_base() ? found.written : found.layer);
+    row["speedup"] =
+        median(found.twin) / median(experts.traits().balanced ? found.written : found.layer);
   }
   return row;
 }
@@ -237,7 +238,7 @@ Measured measure(const Options& options, const Size& size, const ComputePlace& p
   const PassSource source(options, size, place);
   std::optional<LayerTwin> twin;
   const ExpertsConfig& experts = size.config.experts;
-  if ((experts.is_base() || experts.training_capacity() == 0) && !options.twin.no_twin) {
+  if ((experts.traits().balanced || experts.training_capacity() == 0) && !options.twin.no_twin) {
     twin.emplace(options, size, place, layer.gate(), source);
     if (!twin->is_there()) twin.reset();
   }
@@ -306,7 +307,7 @@ int run(const Options& options) {
   }
   if (options.bench.json) {
     const ExpertsConfig& experts = sizes.front().config.experts;
-    const double capacity = experts.is_base() ? 0 : experts.training_capacity();
+    const double capacity = experts.traits().balanced ? 0 : experts.training_capacity();
     const Json out = {
         {"device", place.device.str()},
         {"threads", options.bench.num_threads()},

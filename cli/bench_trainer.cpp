@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ballast/model/step_clock.h"
+#include "ballast/step/step_clock.h"
 #include "ballast/system/random.h"
 #include "cli/median.h"
 

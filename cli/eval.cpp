@@ -108,7 +108,7 @@ std::vector<RoutingMode> chosen_routings(const Options& options, const LoadedMod
   const bool is_dense = loaded.model->expert_layers().empty();
   if (options.experts && is_dense)
     fail("--experts: {} is a dense model, without experts", loaded.path.string());
-  if (options.routing == "all" && !is_dense && !loaded.config.experts.is_base()) {
+  if (options.routing == "all" && !is_dense && !loaded.config.experts.traits().balanced) {
     log_info("--routing all: a {} routes greedily, there is no other way",
              layer_in_words(loaded.config.experts));
     return {RoutingMode::kGreedy};
@@ -116,7 +116,7 @@ std::vector<RoutingMode> chosen_routings(const Options& options, const LoadedMod
   // A run's validation.json has all of them, too.
   const bool wants_all =
       options.routing == "all" || (options.routing.empty() && !options.out.empty());
-  if (wants_all && !is_dense && loaded.config.experts.is_base())
+  if (wants_all && !is_dense && loaded.config.experts.traits().balanced)
     return {RoutingMode::kGreedy, RoutingMode::kPriced, RoutingMode::kBalanced};
   return {choose_routing(loaded, options.routing)};
 }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ballast/router/expert_use.h"
+#include "ballast/inference/expert_use.h"
 #include "ballast/tokenizer/tokenizer.h"
 
 namespace ballast::cli {

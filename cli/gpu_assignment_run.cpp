@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
+#include "ballast/experts/assigner.h"
 #include "ballast/kernels/cuda_plugin.h"
-#include "ballast/router/assign.h"
 #include "ballast/system/error.h"
 
 namespace ballast::cli {

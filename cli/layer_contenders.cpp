@@ -10,9 +10,7 @@
 #include <functional>
 #include <numeric>
 
-#include "ballast/experts/base_router.h"
-#include "ballast/experts/gate_router.h"
-#include "ballast/experts/row_exchange.h"
+#include "ballast/experts/dispatch.h"
 #include "ballast/experts/shuffle.h"
 #include "ballast/kernels/layer_norm.h"
 #include "ballast/kernels/linear.h"
@@ -66,7 +64,7 @@ void learn_prices(Router& router, const Config& config, uint64_t step) {
   const Tensor seen = stats.price_sum.cpu() / stats.groups;
   const double share =
       std::max(1 - config.experts.price_decay, 1 / (static_cast<double>(step) + 1));
-  router.set_prices(router.prices() + share * (seen - router.prices()));
+  router.prices()->move_towards(seen, share);
 }
 
 // Of one pass. On a GPU several in a row hide what the host takes to queue them, if `times` says
@@ -83,12 +81,6 @@ double seconds_of(const LayerPass& pass, int times,
 }
 
 int times_in_a_row(const LayerPass& pass) { return pass.tokens.is_cpu() ? 1 : 10; }
-
-std::unique_ptr<Router> make_router(const Config& config, ParameterTable& table,
-                                    Communicator& workers) {
-  if (config.experts.is_base()) return std::make_unique<BaseRouter>(config, 0, table, workers);
-  return std::make_unique<GateRouter>(config, 0, table, workers);
-}
 
 double busiest_of(const ExpertRows& rows_of_expert) {
   const std::vector<int64_t> rows = rows_of_expert.counts_on_host();
@@ -142,9 +134,11 @@ double WholeLayer::run(const LayerPass& pass) {
 }
 
 at::Tensor WholeLayer::gate() const {
-  const char* const name =
-      config_.experts.is_base() ? "layer.0.expert_embeddings" : "layer.0.gate.weight";
-  return table_.view(table_.master(), table_.segment(name)).to(at::kCPU, at::kFloat);
+  const auto scores_experts = [](const Segment& segment) {
+    return segment.owner == Owner::kRouter && segment.shape.size() == 2;
+  };
+  const Segment& segment = *std::ranges::find_if(table_.segments(), scores_experts);
+  return table_.view(table_.master(), segment).to(at::kCPU, at::kFloat);
 }
 
 DenseStack::DenseStack(const Config& config, const ComputePlace& place)
@@ -189,7 +183,7 @@ const std::vector<std::string>& LayerInParts::parts() {
 LayerInParts::LayerInParts(const Config& config, const ComputePlace& place, Communicator& workers)
     : config_(config),
       workers_(workers),
-      router_(make_router(config, table_, workers)),
+      router_(make_router(config, 0, table_, workers)),
       experts_({.width = config.model.width,
                 .hidden = config.model.feed_forward_width(),
                 .sublayers = config.experts.sublayers_of_layer(),
@@ -215,28 +209,28 @@ LayerInParts::Times LayerInParts::run(const LayerPass& pass) {
   TimedStage mixing(timers_["exchange"], {pass.tokens}, [&](const Tensors& x) {
     return shuffles ? exchange(workers_, x[0], mix, {"shuffle"}) : x[0];
   });
-  Routes routes;
-  TimedStage routed(timers_["assign"], {mixing.output()}, [&](const Tensors& x) {
-    routes = router_->route(x[0], routing);
-    return routes.weights.defined() ? routes.weights : x[0];
+  Dispatch dispatch;
+  TimedStage choosing(timers_["assign"], {mixing.output()}, [&](const Tensors& x) {
+    dispatch = router_->route(x[0], routing);
+    return dispatch.weights.defined() ? dispatch.weights : x[0];
   });
-  const Dispatch& dispatch = routes.dispatch;
-  RowsAtExperts arrived;
+  RoutedRows routed;
   TimedStage going(timers_["exchange"], {mixing.output()}, [&](const Tensors& x) {
-    arrived = to_experts(workers_, x[0], dispatch, {"to experts"});
-    return arrived.rows;
+    routed = to_experts(workers_, x[0], dispatch, {"to experts"});
+    return routed.rows;
   });
   TimedStage computing(timers_["experts"], {going.output()}, [&](const Tensors& x) {
-    return router_->at_experts({x[0], arrived.slots}, experts_, routing);
+    routed.rows = x[0];
+    return router_->at_experts(routed, experts_, routing);
   });
   TimedStage coming(timers_["exchange"], {computing.output()}, [&](const Tensors& x) {
     return from_experts(workers_, x[0], dispatch, {"from experts"});
   });
-  const bool weighs = routes.weights.defined();
-  TimedStage home(timers_["gate"], {mixing.output(), coming.output(), routed.output()},
+  const bool weighs = dispatch.weights.defined();
+  TimedStage home(timers_["gate"], {mixing.output(), coming.output(), choosing.output()},
                   [&](const Tensors& x) {
-                    if (weighs) routes.weights = x[2];
-                    return router_->at_tokens(x[0], x[1], routes);
+                    if (weighs) dispatch.weights = x[2];
+                    return router_->at_tokens(x[0], x[1], dispatch);
                   });
   TimedStage unmixing(timers_["exchange"], {home.output()}, [&](const Tensors& x) {
     return shuffles ? exchange_back(workers_, x[0], mix, {"shuffle back"}) : x[0];
@@ -246,15 +240,15 @@ LayerInParts::Times LayerInParts::run(const LayerPass& pass) {
   const Tensor of_computing = computing.backward(coming.backward(of_home[1]).front()).front();
   Tensor of_mixing = going.backward(of_computing).front();
   if (weighs) {
-    const Tensor of_routed = routed.backward(of_home[2]).front();
+    const Tensor of_choosing = choosing.backward(of_home[2]).front();
     timers_["gate"].begin(device);
-    of_mixing = of_mixing + of_routed + of_home[0];
+    of_mixing = of_mixing + of_choosing + of_home[0];
     timers_["gate"].end();
   }
   mixing.backward(of_mixing);
 
   learn_prices(*router_, config_, pass.step);
-  Times times{.busiest = busiest_of(routes.dispatch.rows_of_expert)};
+  Times times{.busiest = busiest_of(dispatch.rows_of_expert)};
   for (const std::string& part : parts()) times.seconds[part] = timers_[part].take_seconds();
   return times;
 }
@@ -262,14 +256,14 @@ LayerInParts::Times LayerInParts::run(const LayerPass& pass) {
 double LayerInParts::run_assigned(const LayerPass& pass, MatrixGradients gradients) {
   Routing routing = routing_of(config_, pass.step);
   routing.gradients = gradients;
-  Routes routes = router_->route(pass.tokens, routing);
-  if (routes.weights.defined()) routes.weights = routes.weights.detach();
+  Dispatch dispatch = router_->route(pass.tokens, routing);
+  if (dispatch.weights.defined()) dispatch.weights = dispatch.weights.detach();
   learn_prices(*router_, config_, pass.step);
   return seconds_of(pass, times_in_a_row(pass), [&](const Tensor& tokens) {
-    const auto arrived = to_experts(workers_, tokens, routes.dispatch, {"to experts"});
-    const Tensor done = router_->at_experts(arrived, experts_, routing);
-    const Tensor back = from_experts(workers_, done, routes.dispatch, {"from experts"});
-    return router_->at_tokens(tokens, back, routes);
+    const RoutedRows routed = to_experts(workers_, tokens, dispatch, {"to experts"});
+    const Tensor done = router_->at_experts(routed, experts_, routing);
+    const Tensor back = from_experts(workers_, done, dispatch, {"from experts"});
+    return router_->at_tokens(tokens, back, dispatch);
   });
 }
 

@@ -13,7 +13,6 @@
 #include "ballast/config/config.h"
 #include "ballast/experts/expert_layer.h"
 #include "ballast/experts/router.h"
-#include "ballast/experts/routing_stats.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/model/device.h"
 #include "ballast/parameters/parameter_table.h"

@@ -44,7 +44,7 @@ RoutingMode choose_routing(const LoadedModel& loaded, const std::string& wish) {
   }
   const RoutingMode mode = parse_routing_mode(wish);
   const ExpertsConfig& experts = loaded.config.experts;
-  if (mode != RoutingMode::kGreedy && !experts.is_base()) {
+  if (mode != RoutingMode::kGreedy && !experts.traits().balanced) {
     fail("--routing {}: {} has {} layers, which route greedily; {} is for BASE layers", wish,
          loaded.path.string(), experts.router, wish);
   }

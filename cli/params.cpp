@@ -152,8 +152,8 @@ void print_model(const Counted& model) {
                       model.experts_of_token() == 1 ? "one expert" : "two experts"));
   }
   row("FLOPs a token", model.size.flops_per_token,
-      experts.is_base() || !model.is_sparse() ? "forward and backward"
-                                              : "forward and backward, if none is dropped");
+      experts.traits().balanced || !model.is_sparse() ? "forward and backward"
+                                                      : "forward and backward, if none is dropped");
 }
 
 void print_worker(const Counted& model) {

@@ -34,7 +34,7 @@ find_package(CUDAToolkit REQUIRED)
 add_library(ballast_cuda SHARED ${cuda_sources})
 target_compile_options(ballast_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>")
 target_include_directories(ballast_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
-target_link_libraries(ballast_cuda PRIVATE ballast_kernels ballast_comm Libtorch::cuda)
+target_link_libraries(ballast_cuda PRIVATE ballast_kernels ballast_comm ballast_experts Libtorch::cuda)
 # libtorch_cuda brings the CUDA runtime and cublasLt, found by its own run path: copies of our own would be
 # second ones in the process.
 set_target_properties(ballast_cuda PROPERTIES

@@ -20,7 +20,7 @@ endfunction()
 get_property(rooms GLOBAL PROPERTY BALLAST_ROOMS)
 list(TRANSFORM rooms APPEND _tests OUTPUT_VARIABLE test_programs)
 ballast_install("$ORIGIN/../lib" bin ballast)
-ballast_install("" lib ballast_kernels ballast_comm ballast_cuda ballast_mpi ballast_loopback)
+ballast_install("" lib ballast_kernels ballast_comm ballast_experts ballast_cuda ballast_mpi ballast_loopback)
 ballast_install("$ORIGIN/../../lib" bin/tests ${test_programs} workers_tests training_workers_tests)
 # Of run paths only what is relative stays: the rest is where this machine has things.
 install(CODE [[

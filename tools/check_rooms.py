@@ -14,6 +14,8 @@ CODE = {".h", ".cpp", ".cu", ".cuh"}
 FOLDERS = ("ballast", "cli", "tests", "benchmarks", "tools")
 # Folders of tests that belong to no room, and hold Python tests or what several tests share.
 ROOMLESS_TESTS = {"cli", "long", "oracles", "support", "tools"}
+# Compiled with OpenMP.
+KERNEL_ROOMS = {("ballast", "kernels"), ("ballast", "experts")}
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
 ROOM = re.compile(r"ballast_room\(\s*(\w+)([^)]*)\)")
@@ -75,8 +77,8 @@ def check_code(path, text):
         yield f"{path}: __global__ outside a *_cuda.cu file"
     if path.suffix in (".cu", ".cuh") and not path.stem.endswith("_cuda"):
         yield f"{path}: CUDA files are named *_cuda{path.suffix}, or the plugin does not hold them"
-    if "at::parallel_for" in bare and path.parts[:2] != ("ballast", "kernels"):
-        yield f"{path}: at::parallel_for has one thread outside ballast/kernels; use parallel_ranges"
+    if "at::parallel_for" in bare and path.parts[:2] not in KERNEL_ROOMS:
+        yield f"{path}: at::parallel_for has one thread outside kernels and experts; use parallel_ranges"
     for match in PLATFORM_SWITCH.finditer(bare):
         yield f"{path}: a preprocessor switch on {match.group(1)}; put it into a file of the plugin"
 

@@ -101,7 +101,7 @@ void set_knob(Config& config, const std::string& key, const std::string& value) 
 
 double ExpertsConfig::training_capacity() const {
   if (capacity >= 0) return capacity;
-  return router == "sparsely_gated" ? 2.0 : 1.0;
+  return traits().capacity;
 }
 
 int64_t ExpertsConfig::sublayers_of_layer() const {
@@ -127,16 +127,16 @@ void check_router(const ExpertsConfig& experts) {
     if (used)
       fail("experts.{} is for experts.router {}, which is {}", knob, router, experts.router);
   };
-  if (experts.is_base()) return;
+  if (experts.traits().balanced) return;
   is_for(experts.test_routing == "priced", "test_routing: priced", "base");
   is_for(experts.solver != "exact", "solver", "base");
   is_for(experts.self_check, "self_check", "base");
-  is_for(experts.second_expert == "random" && experts.router == "switch", "second_expert",
+  is_for(experts.second_expert == "random" && experts.experts_of_token() == 1, "second_expert",
          "sparsely_gated");
 }
 
 void check_experts(const ExpertsConfig& experts, int64_t blocks) {
-  if (experts.layers == 0 && !experts.is_base()) {
+  if (experts.layers == 0 && experts.router != ExpertsConfig().router) {
     fail("experts.router is {}, but there are no layers of experts: give experts.layers",
          experts.router);
   }

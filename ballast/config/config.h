@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "ballast/config/router_traits.h"
+
 namespace ballast {
 
 // Everything that decides what a run computes. Each member is declared to the outside (TOML key,
@@ -44,8 +46,8 @@ struct ExpertsConfig {
   double balance_weight = 0.01;          // of the balance loss
   std::string second_expert = "always";  // of Sparsely Gated; random: by its gate, as in GShard
 
-  bool is_base() const { return router == "base"; }
-  int64_t experts_of_token() const { return router == "sparsely_gated" ? 2 : 1; }
+  const RouterTraits& traits() const { return traits_of_router(router); }
+  int64_t experts_of_token() const { return traits().experts_of_token; }
   double training_capacity() const;  // resolved; 0: no limit
   // Residual blocks of each expert of one layer, resolved.
   int64_t sublayers_of_layer() const;

@@ -50,7 +50,7 @@ void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {
   section.add("layers", &e.layers, 0, 10000, "layers of experts N; 0: a dense model");
   section.add("count", &e.count, 1, 16384, "experts E of each layer");
   section.add(
-      "router", &e.router, {"base", "sparsely_gated", "switch"},
+      "router", &e.router, router_names(),
       "who decides where tokens go: base, balanced assignment; sparsely_gated, the two best "
       "by a softmax gate; switch, the best one");
   section.add("placement", &e.placement, {"spread", "top", "replace"},

@@ -20,16 +20,11 @@ std::string blocks_in_words(const std::vector<int64_t>& blocks) {
                      blocks.back());
 }
 
-std::string router_in_words(const ExpertsConfig& experts) {
-  if (experts.is_base()) return "BASE";
-  return experts.router == "switch" ? "Switch" : "Sparsely Gated MoE";
-}
-
 std::string model_in_words(const Config& config) {
   const ExpertsConfig& experts = config.experts;
   if (experts.layers == 0) return "dense";
-  const std::string router = router_in_words(experts);
-  if (is_every_other(config)) return router + " in every other feed-forward";
+  const std::string_view router = experts.traits().title;
+  if (is_every_other(config)) return fmt::format("{} in every other feed-forward", router);
   if (experts.replaces_feed_forwards())
     return fmt::format("{} in {} of {} feed-forwards", router, experts.layers, config.model.layers);
   const std::string place = experts.placement == "top" ? "Top" : fmt::format("x{}", experts.layers);
@@ -45,7 +40,7 @@ std::string system_in_words(const Config& config) {
 }
 
 std::string layer_in_words(const ExpertsConfig& experts) {
-  return experts.router == "sparsely_gated" ? "MoE layer" : router_in_words(experts) + " layer";
+  return std::string(experts.traits().layer);
 }
 
 std::vector<std::string> layers_in_words(const Config& config) {

@@ -34,12 +34,12 @@ int64_t closest(int64_t most, const std::function<double(int64_t)>& distance) {
 void set_router(ExpertsConfig& experts, const std::string& router) {
   const ExpertsConfig defaults;
   experts.router = router;
-  if (router != "base") {
+  if (!experts.traits().balanced) {
     experts.solver = defaults.solver;
     experts.test_routing = defaults.test_routing;
     experts.self_check = defaults.self_check;
   }
-  if (router != "sparsely_gated") experts.second_expert = defaults.second_expert;
+  if (experts.experts_of_token() == 1) experts.second_expert = defaults.second_expert;
 }
 
 Config with_layers(Config config, const std::string& router, const std::string& placement,

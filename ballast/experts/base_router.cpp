@@ -5,15 +5,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "ballast/kernels/expert_ranks.h"
-#include "ballast/kernels/upload.h"
+#include "ballast/experts/expert_ranks.h"
 
 namespace ballast {
 namespace {
@@ -61,7 +59,7 @@ BaseRouter::BaseRouter(const Config& config, int64_t layer, ParameterTable& tabl
       workers_(workers),
       assigner_(options_of(config.experts)),
       evaluating_(options_of(config.experts)),
-      prices_(at::zeros({config.experts.count}, at::kDouble)) {}
+      prices_(std::make_unique<PriceAverage>(config.experts.count)) {}
 
 Parameter BaseRouter::own_embeddings() const {
   const auto own = [&](const Tensor& all) {
@@ -70,12 +68,12 @@ Parameter BaseRouter::own_embeddings() const {
   return {own(expert_embeddings_.value), own(expert_embeddings_.gradient)};
 }
 
-Tensor BaseRouter::at_experts(const RowsAtExperts& arrived, const ExpertStack& experts,
+Tensor BaseRouter::at_experts(const RoutedRows& routed, const ExpertStack& experts,
                               const Routing& routing) const {
-  return experts.gated(arrived.rows, arrived.slots, own_embeddings(), routing.gradients);
+  return experts.gated(routed, own_embeddings(), routing.gradients);
 }
 
-Tensor BaseRouter::at_tokens(const Tensor&, const Tensor& back, const Routes&) const {
+Tensor BaseRouter::at_tokens(const Tensor&, const Tensor& back, const Dispatch&) const {
   return back;
 }
 
@@ -85,14 +83,14 @@ Tensor BaseRouter::affinities(const Tensor& tokens) const {
   return at::mm(tokens.to(dtype), expert_embeddings_.value.to(dtype).t()).to(at::kFloat);
 }
 
-Routes BaseRouter::route(const Tensor& tokens, const Routing& routing) {
+Dispatch BaseRouter::route(const Tensor& tokens, const Routing& routing) {
   const at::NoGradGuard no_grad;
   if (routing.training) stats_.assigning.begin(tokens.device());
   const Tensor scores = affinities(tokens.detach());  // [T, E]
   Dispatch dispatch =
       routing.training ? route_groups(scores, routing) : route_by_choice(scores, routing);
   if (routing.training) stats_.assigning.end();
-  return {std::move(dispatch)};
+  return dispatch;
 }
 
 Dispatch BaseRouter::route_groups(const Tensor& scores, const Routing& routing) {
@@ -113,8 +111,9 @@ TensorAssignment BaseRouter::assign(const Tensor& scores, const Routing& routing
   }
   AssignInputs inputs;
   // On a GPU always, since a recorded step cannot tell: zeros are no start there.
-  if (has_prices_ || !scores.is_cpu()) {
-    inputs.start_prices = prices_on(scores.device()).expand({groups, places_.experts}).contiguous();
+  if (!prices_->is_zero() || !scores.is_cpu()) {
+    inputs.start_prices =
+        prices_->on(scores.device()).expand({groups, places_.experts}).contiguous();
   }
   TensorAssignment result = assigner_.assign(scores, inputs);
   if (routing.tape != nullptr) routing.tape->record(key, result.expert_of_token);
@@ -149,7 +148,7 @@ Dispatch BaseRouter::route_by_choice(const Tensor& affinities, const Routing& ro
     expert_of_token = balanced_choice(scores, routing.counted);
   } else {
     if (routing.mode == RoutingMode::kPriced)
-      scores = scores - prices_on(scores.device()).to(at::kFloat);
+      scores = scores - prices_->on(scores.device()).to(at::kFloat);
     expert_of_token = scores.argmax(1);
   }
   if (routing.seen) routing.seen({layer_, expert_of_token, scores});
@@ -162,18 +161,6 @@ Tensor BaseRouter::balanced_choice(const Tensor& scores, const Tensor& counted) 
   const Tensor rows = counted.nonzero().view({-1});
   const Tensor chosen = evaluating_.assign(scores.index_select(0, rows)).expert_of_token;
   return scores.argmax(1).index_copy_(0, rows, chosen.to(at::kLong));
-}
-
-const Tensor& BaseRouter::prices_on(at::Device device) {
-  if (!prices_there_.defined() || prices_there_.device() != device)
-    prices_there_ = upload(prices_, device);
-  return prices_there_;
-}
-
-void BaseRouter::set_prices(const Tensor& prices) {
-  prices_ = prices.to(at::kCPU, at::kDouble).contiguous();
-  if (prices_there_.defined()) prices_there_.copy_(upload(prices_, prices_there_.device()));
-  has_prices_ = prices_.count_nonzero().item<int64_t>() > 0;
 }
 
 }  // namespace ballast

@@ -3,12 +3,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+
 #include "ballast/comm/communicator.h"
 #include "ballast/config/config.h"
+#include "ballast/experts/assigner.h"
 #include "ballast/experts/router.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/parameters/parameter_table.h"
-#include "ballast/router/assign.h"
 
 namespace ballast {
 
@@ -20,17 +22,16 @@ class BaseRouter : public Router {
   // this.
   BaseRouter(const Config& config, int64_t layer, ParameterTable& table, Communicator& workers);
 
-  Routes route(const at::Tensor& tokens, const Routing& routing) override;
-  at::Tensor at_experts(const RowsAtExperts& arrived, const ExpertStack& experts,
+  Dispatch route(const at::Tensor& tokens, const Routing& routing) override;
+  at::Tensor at_experts(const RoutedRows& routed, const ExpertStack& experts,
                         const Routing& routing) const override;
   at::Tensor at_tokens(const at::Tensor& tokens, const at::Tensor& back,
-                       const Routes& routes) const override;
+                       const Dispatch& dispatch) const override;
   // A single group is the whole batch already: a shuffle would only reorder it.
   bool shuffles(const Routing& routing) const override {
     return routing.training && routing.training->shuffle && routing.training->groups > 1;
   }
-  const at::Tensor& prices() const override { return prices_; }
-  void set_prices(const at::Tensor& prices) override;
+  PriceAverage* prices() const override { return prices_.get(); }
   double largest_gap(const RoutingStats& stats) const override;
 
  private:
@@ -41,7 +42,6 @@ class BaseRouter : public Router {
   at::Tensor balanced_choice(const at::Tensor& scores, const at::Tensor& counted);  // [T] int64
   TensorAssignment assign(const at::Tensor& scores, const Routing& routing);
   void observe(const at::Tensor& scores, const TensorAssignment& result);
-  const at::Tensor& prices_on(at::Device device);
 
   const int64_t layer_;
   const ExpertPlaces places_;
@@ -49,8 +49,7 @@ class BaseRouter : public Router {
   Communicator& workers_;
   // Recorded steps know the memory of the first, which tokens of another number would move.
   Assigner assigner_, evaluating_;
-  at::Tensor prices_, prices_there_;  // one place on a GPU, where a recorded step finds them
-  bool has_prices_ = false;
+  std::unique_ptr<PriceAverage> prices_;
 };
 
 }  // namespace ballast

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/experts/expert_layer.h"
 
-#include "ballast/experts/base_router.h"
-#include "ballast/experts/gate_router.h"
-#include "ballast/experts/row_exchange.h"
+#include "ballast/experts/dispatch.h"
 #include "ballast/experts/shuffle.h"
 #include "ballast/parameters/weight_deviation.h"
 
@@ -26,12 +24,6 @@ ExpertShape shape_of(const Config& config, const Communicator& workers) {
                                 : 0.0};
 }
 
-std::unique_ptr<Router> make_router(const Config& config, int64_t place, ParameterTable& table,
-                                    Communicator& workers) {
-  if (config.experts.is_base()) return std::make_unique<BaseRouter>(config, place, table, workers);
-  return std::make_unique<GateRouter>(config, place, table, workers);
-}
-
 }  // namespace
 
 ExpertLayer::ExpertLayer(const Config& config, int64_t place, ParameterTable& table,
@@ -49,14 +41,13 @@ Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing) {
   const Tensor judged =
       pass_into(StepPart::kAssignment,
                 mix ? exchange(workers_, tokens, *mix, label("shuffle"), watch) : tokens, watch);
-  const Routes routes = router_->route(judged, routing);
+  const Dispatch dispatch = router_->route(judged, routing);
   const Tensor mixed = pass_into(StepPart::kExperts, judged, watch);  // [T, D]
 
-  const RowsAtExperts arrived =
-      to_experts(workers_, mixed, routes.dispatch, label("to experts"), watch);
-  const Tensor gated = router_->at_experts(arrived, experts_, routing);
-  const Tensor back = from_experts(workers_, gated, routes.dispatch, label("from experts"), watch);
-  const Tensor out = router_->at_tokens(mixed, back, routes);  // [T, D]
+  const RoutedRows routed = to_experts(workers_, mixed, dispatch, label("to experts"), watch);
+  const Tensor gated = router_->at_experts(routed, experts_, routing);
+  const Tensor back = from_experts(workers_, gated, dispatch, label("from experts"), watch);
+  const Tensor out = router_->at_tokens(mixed, back, dispatch);  // [T, D]
 
   return mix ? exchange_back(workers_, out, *mix, label("shuffle back"), watch) : out;
 }

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "ballast/kernels/expert_products.h"
-#include "ballast/kernels/permute_rows.h"
+#include "ballast/experts/expert_layout.h"
+#include "ballast/experts/spread_rows.h"
 #include "ballast/parameters/weight_deviation.h"
 
 namespace ballast {
@@ -38,21 +38,21 @@ ExpertStack::ExpertStack(const ExpertShape& shape, const std::string& name, Para
   }
 }
 
-at::Tensor ExpertStack::forward(const at::Tensor& rows, const ExpertSlots& slots,
-                                MatrixGradients gradients) const {
-  const bool in_slots = !slots.row_of_slot.defined();
-  at::Tensor h = in_slots ? rows : permute_rows(rows, slots.row_of_slot, slots.slot_of_row);
+at::Tensor ExpertStack::forward(const RoutedRows& routed, MatrixGradients gradients) const {
+  const auto& [rows, rows_of_expert, row_of_slot, slot_of_row] = routed;
+  const bool in_slots = !row_of_slot.defined();
+  at::Tensor h = in_slots ? rows : permute_rows(rows, row_of_slot, slot_of_row);
   const at::Tensor& up = sublayers_.front().up.value;  // [E, F, D]
   const ExpertRows of_expert =
-      with_counts_if_worth(slots.rows_of_expert, h.size(0), up.size(1) * up.size(2));
+      with_counts_if_worth(rows_of_expert, h.size(0), up.size(1) * up.size(2));
   for (const ExpertWeights& weights : sublayers_)
     h = expert_feed_forward(h, of_expert, weights, gradients);
-  return in_slots ? h : permute_rows(h, slots.slot_of_row, slots.row_of_slot);
+  return in_slots ? h : permute_rows(h, slot_of_row, row_of_slot);
 }
 
-at::Tensor ExpertStack::gated(const at::Tensor& rows, const ExpertSlots& slots,
-                              const Parameter& expert_embeddings, MatrixGradients gradients) const {
-  return gated_experts(rows, slots, sublayers_, expert_embeddings, gradients);
+at::Tensor ExpertStack::gated(const RoutedRows& routed, const Parameter& expert_embeddings,
+                              MatrixGradients gradients) const {
+  return gated_experts(routed, sublayers_, expert_embeddings, gradients);
 }
 
 }  // namespace ballast

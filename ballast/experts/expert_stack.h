@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ballast/kernels/expert_block.h"
-#include "ballast/kernels/expert_feed_forward.h"
+#include "ballast/experts/expert_mlp.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/parameters/parameter_table.h"
 
@@ -28,11 +27,10 @@ class ExpertStack {
   ExpertStack(const ExpertShape& shape, const std::string& name, ParameterTable& table);
 
   // Each row through its expert, and back to where it stands.  [N, D] -> [N, D]
-  at::Tensor forward(const at::Tensor& rows, const ExpertSlots& slots,
+  at::Tensor forward(const RoutedRows& routed,
                      MatrixGradients gradients = MatrixGradients::kAdded) const;
   // h + sigmoid(h . w_e) f_e(h), where forward() gives h + f_e(h): see gated_experts.
-  at::Tensor gated(const at::Tensor& rows, const ExpertSlots& slots,
-                   const Parameter& expert_embeddings,
+  at::Tensor gated(const RoutedRows& routed, const Parameter& expert_embeddings,
                    MatrixGradients gradients = MatrixGradients::kAdded) const;
 
  private:

@@ -17,11 +17,11 @@
 #include <cmath>
 #include <limits>
 
-#include "ballast/kernels/expert_ranks.h"
-#include "ballast/kernels/gate_logits.h"
+#include "ballast/experts/expert_ranks.h"
+#include "ballast/experts/gate_logits.h"
+#include "ballast/experts/spread_rows.h"
 #include "ballast/kernels/layer_norm.h"
 #include "ballast/kernels/parallel_ranges.h"
-#include "ballast/kernels/spread_rows.h"
 #include "ballast/system/error.h"
 #include "ballast/system/random.h"
 
@@ -72,14 +72,9 @@ GateRouter::GateRouter(const Config& config, int64_t layer, ParameterTable& tabl
           {.name = fmt::format("layer.{}.gate.weight", layer),
            .shape = {config.experts.count, config.model.width},
            .initialization = Initialization::normal(gate_deviation(config.model.width)),
-           .owner = Owner::kRouter})),
-      no_prices_(at::empty({0}, at::kDouble)) {}
+           .owner = Owner::kRouter})) {}
 
-void GateRouter::set_prices(const Tensor& prices) {
-  TORCH_CHECK(prices.numel() == 0, "GateRouter: a gate has no prices, got ", prices.sizes());
-}
-
-Routes GateRouter::route(const Tensor& tokens, const Routing& routing) {
+Dispatch GateRouter::route(const Tensor& tokens, const Routing& routing) {
   if (!routing.training && routing.mode != RoutingMode::kGreedy) {
     fail("{} routing is for BASE layers; {} layers route greedily", routing_name(routing.mode),
          config_.router);
@@ -89,20 +84,21 @@ Routes GateRouter::route(const Tensor& tokens, const Routing& routing) {
   Tensor expert = best_experts(logits.detach(), routing);
   Tensor probabilities = at::softmax(logits, 1);
   if (routing.training) probabilities = add_balance(probabilities, expert[0], *routing.training);
-  Routes routes;
-  routes.weights = weights_of(probabilities, expert);
+  const Tensor weights = weights_of(probabilities, expert);
+  Dispatch dispatch;
   if (routing.training) {
     if (config_.second_expert == "random" && expert.size(0) > 1)
-      expert = draw_second(expert, routes.weights.detach(), routing);
-    routes.dispatch = dispatch_groups(expert, *routing.training);
+      expert = draw_second(expert, weights.detach(), routing);
+    dispatch = dispatch_groups(expert, *routing.training);
     stats_.assigning.end();
   } else {
     if (routing.seen)
       routing.seen({layer_, expert[0], logits.detach().to(at::kFloat),
                     expert.size(0) > 1 ? expert[1] : Tensor()});
-    routes.dispatch = dispatch_unlimited(expert);
+    dispatch = dispatch_unlimited(expert);
   }
-  return routes;
+  dispatch.weights = weights;
+  return dispatch;
 }
 
 Tensor GateRouter::best_experts(const Tensor& logits) const {
@@ -194,16 +190,13 @@ Dispatch GateRouter::dispatch_groups(const Tensor& expert, const TrainingRoute& 
       add_to(*none, at::zeros({}, chosen.options()));
     return dispatch_unlimited(expert);
   }
-  RankedChoices choices;
-  choices.expert = expert.view({of_token, groups, tokens}).transpose(0, 1).contiguous();
-  choices.rank =
-      expert_ranks(choices.expert.view({groups, -1}), places_.experts).rank.view_as(choices.expert);
-  choices.block = capacity_of(capacity, tokens, places_.experts);
-  const Tensor has_place =
-      (choices.rank < choices.block).logical_and_(choices.expert < places_.experts);  // [P, K, T/G]
+  const Tensor choice = expert.view({of_token, groups, tokens}).transpose(0, 1).contiguous();
+  const Tensor rank = expert_ranks(choice.view({groups, -1}), places_.experts).rank.view_as(choice);
+  const int64_t block = capacity_of(capacity, tokens, places_.experts);
+  const Tensor has_place = (rank < block).logical_and_(choice < places_.experts);  // [P, K, T/G]
   add_to(stats_.dropped, chosen - has_place.sum());
   add_to(stats_.passed_by, has_place.any(1).logical_not_().sum());
-  return dispatch_blocks(places_, choices);
+  return dispatch_blocks(places_, choice, rank, block);
 }
 
 Dispatch GateRouter::dispatch_unlimited(const Tensor& expert) const {
@@ -213,14 +206,15 @@ Dispatch GateRouter::dispatch_unlimited(const Tensor& expert) const {
   return dispatch_by_counts(workers_, places_.experts, expert, label("expert counts"));
 }
 
-Tensor GateRouter::at_experts(const RowsAtExperts& arrived, const ExpertStack& experts,
+Tensor GateRouter::at_experts(const RoutedRows& routed, const ExpertStack& experts,
                               const Routing& routing) const {
-  return experts.forward(arrived.rows, arrived.slots, routing.gradients);
+  return experts.forward(routed, routing.gradients);
 }
 
-Tensor GateRouter::at_tokens(const Tensor& tokens, const Tensor& back, const Routes& routes) const {
-  const RowExchange& way = routes.dispatch.way;
-  return mix_rows(tokens, back, way.slot_of_row, way.row_of_slot, routes.weights);
+Tensor GateRouter::at_tokens(const Tensor& tokens, const Tensor& back,
+                             const Dispatch& dispatch) const {
+  const RowExchange& way = dispatch.way;
+  return mix_rows(tokens, back, way.slot_of_row, way.row_of_slot, dispatch.weights);
 }
 
 }  // namespace ballast

@@ -25,15 +25,11 @@ class GateRouter : public Router {
   // Declares layer.LAYER.gate.*. REQUIRES: the workers divide the experts, and outlive this.
   GateRouter(const Config& config, int64_t layer, ParameterTable& table, Communicator& workers);
 
-  Routes route(const at::Tensor& tokens, const Routing& routing) override;
-  at::Tensor at_experts(const RowsAtExperts& arrived, const ExpertStack& experts,
+  Dispatch route(const at::Tensor& tokens, const Routing& routing) override;
+  at::Tensor at_experts(const RoutedRows& routed, const ExpertStack& experts,
                         const Routing& routing) const override;
   at::Tensor at_tokens(const at::Tensor& tokens, const at::Tensor& back,
-                       const Routes& routes) const override;
-  bool shuffles(const Routing&) const override { return false; }
-  const at::Tensor& prices() const override { return no_prices_; }
-  void set_prices(const at::Tensor& prices) override;
-  double largest_gap(const RoutingStats&) const override { return 0; }
+                       const Dispatch& dispatch) const override;
 
  private:
   // Experts are [K, T] int64, best first.
@@ -56,7 +52,6 @@ class GateRouter : public Router {
   Communicator& workers_;
   const Parameter &norm_, &norm_bias_;  // [D]
   const Parameter& gate_;               // [E, D]
-  at::Tensor no_prices_;                // [0]
 };
 
 }  // namespace ballast

@@ -7,10 +7,12 @@
 #include <functional>
 #include <optional>
 #include <string_view>
+#include <vector>
 
-#include "ballast/experts/step_inputs.h"
-#include "ballast/experts/step_watch.h"
-#include "ballast/kernels/expert_feed_forward.h"
+#include "ballast/experts/expert_mlp.h"
+#include "ballast/step/device_timer.h"
+#include "ballast/step/step_inputs.h"
+#include "ballast/step/step_watch.h"
 
 namespace ballast {
 
@@ -74,5 +76,24 @@ struct Routing {
   StepInputs* inputs = nullptr;  // of the step; null: what the host makes is brought there anew
   StepWatch* watch = nullptr;    // told which part of the step goes on; outlives backward
 };
+
+// What a layer observed of its routing in training.
+struct RoutingStats {
+  // Sums over the groups solved here, on their device: undefined before the first.
+  at::Tensor price_sum;       // [E] float64: prices less their mean
+  at::Tensor greedy_matches;  // [] int64: tokens whose balanced expert is also their best
+  at::Tensor balance_sum;     // [] float64: balance losses of the groups, without their weight
+  at::Tensor chosen;          // [] int64: choices of gates, one or two a token
+  at::Tensor dropped;         // [] int64: those of them that found no place
+  at::Tensor passed_by;       // [] int64: tokens that have no expert at all
+  int64_t tokens = 0, groups = 0;
+  std::vector<at::Tensor> statuses;  // of the assignments, as TensorAssignment has them
+  DeviceTimer assigning;             // affinities and assignment; gates and places
+};
+
+// sum += value, which becomes the sum where there is none yet.
+inline void add_to(at::Tensor& sum, const at::Tensor& value) {
+  sum = sum.defined() ? sum.add_(value) : value;
+}
 
 }  // namespace ballast

@@ -3,8 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ballast/experts/dispatch.h"
 #include "ballast/experts/routing.h"
-#include "ballast/experts/row_exchange.h"
 
 namespace ballast {
 

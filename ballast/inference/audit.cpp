@@ -161,7 +161,7 @@ class Audit {
 
   double largest_price(size_t layer) const {
     if (options_.routing != RoutingMode::kPriced) return 0;
-    return model_.expert_layers()[layer]->router().prices().abs().max().item<double>();
+    return model_.expert_layers()[layer]->router().prices()->value().abs().max().item<double>();
   }
 
   const LanguageModel& model_;

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "ballast/batches/eval_windows.h"
+#include "ballast/inference/expert_use.h"
 #include "ballast/model/device.h"
 #include "ballast/model/language_model.h"
-#include "ballast/router/expert_use.h"
 
 namespace ballast {
 

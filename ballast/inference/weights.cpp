@@ -126,19 +126,19 @@ void load_segments(const Checkpoint& checkpoint, const ParameterTable& table,
 std::vector<TensorView> price_views(const LanguageModel& model) {
   std::vector<TensorView> views;
   for (const auto& layer : model.expert_layers()) {
-    const at::Tensor& prices = layer->router().prices();
-    if (prices.numel() == 0) continue;  // of a gate
-    views.push_back(view_of(layer->name() + ".prices", prices));
+    if (const PriceAverage* const prices = layer->router().prices())
+      views.push_back(view_of(layer->name() + ".prices", prices->value()));
   }
   return views;
 }
 
 void load_prices(const Checkpoint& checkpoint, const LanguageModel& model) {
   for (const auto& layer : model.expert_layers()) {
-    const at::Tensor prices = at::empty_like(layer->router().prices());
-    if (prices.numel() == 0) continue;
-    load_segment(checkpoint, layer->name() + ".prices", prices);
-    layer->router().set_prices(prices);
+    PriceAverage* const prices = layer->router().prices();
+    if (prices == nullptr) continue;
+    const at::Tensor loaded = at::empty_like(prices->value());
+    load_segment(checkpoint, layer->name() + ".prices", loaded);
+    prices->set(loaded);
   }
 }
 

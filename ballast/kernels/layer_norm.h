@@ -5,7 +5,10 @@
 
 namespace ballast {
 
-// (x - mean) / sqrt(variance + 1e-5) * weight + bias, over the last dimension.  x [T, D] -> [T, D]
+inline constexpr double kNormEpsilon = 1e-5;  // of every norm
+
+// (x - mean) / sqrt(variance + kNormEpsilon) * weight + bias, over the last dimension.  x [T, D] ->
+// [T, D]
 at::Tensor layer_norm(const at::Tensor& x, const Parameter& weight, const Parameter& bias);
 
 // A residual stream after a change, and its norm, in one pass over the rows there and one back.

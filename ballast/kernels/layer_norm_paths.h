@@ -6,9 +6,9 @@
 #include <optional>
 #include <tuple>
 
-namespace ballast {
+#include "ballast/kernels/layer_norm.h"
 
-constexpr double kNormEpsilon = 1e-5;
+namespace ballast {
 
 // The norm's passes over rows by libtorch's own operations, on any device. They are what
 // ballast::norm_rows and ballast::norm_rows_backward do where a device has no kernel for a case.

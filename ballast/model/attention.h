@@ -5,10 +5,10 @@
 
 #include "ballast/comm/communicator.h"
 #include "ballast/config/config.h"
-#include "ballast/experts/step_watch.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/model/key_value_cache.h"
 #include "ballast/parameters/parameter_table.h"
+#include "ballast/step/step_watch.h"
 
 namespace ballast {
 

@@ -14,7 +14,7 @@ struct Parts {
         sublayers(layers * config.experts.sublayers_of_layer()),
         feed_forwards(blocks - (config.experts.replaces_feed_forwards() ? layers : 0)),
         scores(layers * config.experts.count * d),
-        router_norms(config.experts.is_base() ? 0 : layers * 2 * d) {}
+        router_norms(config.experts.traits().norms_tokens ? layers * 2 * d : 0) {}
 
   int64_t attention_matrices() const { return 4 * d * d; }
   int64_t feed_forward_matrices() const { return 2 * d * f; }
@@ -54,8 +54,9 @@ ModelSize model_size(const Config& config) {
   const int64_t met = parts.feed_forwards + e.experts_of_token() * parts.sublayers;
   const int64_t matrices = m.layers * parts.attention_matrices() +
                            met * parts.feed_forward_matrices() + m.vocabulary * m.width;
-  size.flops_per_token = static_cast<double>(6 * (matrices + m.layers * m.width * m.context) +
-                                             (e.is_base() ? 2 : 6) * parts.scores);
+  size.flops_per_token =
+      static_cast<double>(6 * (matrices + m.layers * m.width * m.context) +
+                          (e.traits().scores_have_gradient ? 6 : 2) * parts.scores);
   return size;
 }
 

@@ -4,10 +4,10 @@
 #include <ATen/core/Tensor.h>
 
 #include "ballast/comm/communicator.h"
-#include "ballast/experts/step_watch.h"
 #include "ballast/kernels/linear.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/parameters/parameter_table.h"
+#include "ballast/step/step_watch.h"
 
 namespace ballast {
 

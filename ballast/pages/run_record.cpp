@@ -81,7 +81,8 @@ StepRecord step_of(const json& record) {
 // The routing of `valid_loss` in metrics.jsonl.
 std::string routing_of(const RunRecord& run, const json& record) {
   if (list_in(record, "experts").empty()) return "";
-  return run.config && run.config->experts.is_base() ? run.config->experts.test_routing : "greedy";
+  return run.config && run.config->experts.traits().balanced ? run.config->experts.test_routing
+                                                             : "greedy";
 }
 
 void read_metrics(RunRecord& run) {

@@ -30,7 +30,7 @@ Groups groups_of(const LayoutShape& shape, const Network& network) {
 
 double assignment_seconds(const LayoutShape& shape, const Cluster& cluster) {
   const ExpertsConfig& experts = shape.config.experts;
-  if (experts.layers == 0 || !experts.is_base()) return 0;
+  if (experts.layers == 0 || !experts.traits().balanced) return 0;
   const Device device = cluster.of_worker();
   const double groups = as_double(experts.groups / shape.workers);
   // A GPU solves its groups side by side.
@@ -45,7 +45,7 @@ double all_to_all_seconds(const LayoutShape& shape, const Wires& wires, const Gr
   // To the experts and back, forward and backward; BASE layers shuffle before and after.
   const double row = shape.width * shape.number;
   const double exchange = 4 * wires.all_to_all(shape.expert_rows * row, all);
-  const bool shuffles = experts.is_base() && experts.shuffle;
+  const bool shuffles = experts.traits().balanced && experts.shuffle;
   const double shuffle = shuffles ? 4 * wires.all_to_all(shape.own_tokens * row, all) : 0;
   return shape.expert_layers * (exchange + shuffle);
 }

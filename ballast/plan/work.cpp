@@ -24,7 +24,7 @@ double rows_of_experts(const Config& config, double tokens_of_all, double worker
   if (experts.layers == 0) return 0;
   const double count = as_double(experts.count), groups = as_double(experts.groups);
   const double fair = tokens_of_all / groups / count;
-  const double capacity = experts.is_base() ? 1 : experts.training_capacity();
+  const double capacity = experts.traits().balanced ? 1 : experts.training_capacity();
   const double rows = capacity > 0 ? groups * count * std::ceil(capacity * fair * (1 - 1e-12))
                                    : tokens_of_all * as_double(experts.experts_of_token());
   return rows / workers;
@@ -155,7 +155,7 @@ Work gate_router_work(const LayoutShape& s) {
 
 Work experts_work(const LayoutShape& s) {
   if (s.expert_layers == 0) return {};
-  Work work = s.config.experts.is_base() ? base_router_work(s) : gate_router_work(s);
+  Work work = s.config.experts.traits().balanced ? base_router_work(s) : gate_router_work(s);
   work += sublayer_work(s) * s.expert_sublayers;
   return work * s.expert_layers;
 }

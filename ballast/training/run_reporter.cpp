@@ -31,7 +31,7 @@ std::vector<std::pair<const char*, double>> numbers_of(const LayerStats& layer,
                                                        const ExpertsConfig& config) {
   std::vector<std::pair<const char*, double>> numbers = {
       {"assign_seconds", layer.assign_seconds}, {"exchange_seconds", layer.exchange_seconds}};
-  if (config.is_base()) {
+  if (config.traits().balanced) {
     numbers.emplace_back("greedy_share", layer.greedy_share);
     numbers.emplace_back("relative_gap", layer.relative_gap);
   } else {
@@ -66,7 +66,7 @@ std::string layers_text(const StepStats& stats, const ExpertsConfig& config) {
     exchange += layer.exchange_seconds;
   }
   const std::string routing =
-      config.is_base()
+      config.traits().balanced
           ? fmt::format("greedy {:.2f} | gap {} | assign", greedy,
                         gap < 1e-12 ? "0" : fmt::format("{:.0e}", gap))
           : fmt::format("dropped {:.1f}% | balance {:.2f} | gate", 100 * dropped, balance);

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "ballast/comm/communicator.h"
-#include "ballast/experts/step_inputs.h"
 #include "ballast/kernels/gpu_graph.h"
+#include "ballast/step/step_inputs.h"
 #include "ballast/training/step_totals.h"
 
 namespace ballast {

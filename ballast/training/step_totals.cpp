@@ -18,6 +18,11 @@ constexpr int64_t kScalars = 4;  // loss; norms: shards' squared, common, expert
 constexpr int64_t kCounts = 7;   // of each layer, as counts_of has them; then its prices
 constexpr int64_t kMaxima = 3;   // of each layer: gap, seconds of assigning and of exchanging
 
+int64_t prices_of(const ExpertLayer& layer) {
+  const PriceAverage* const prices = layer.router().prices();
+  return prices == nullptr ? 0 : prices->value().size(0);
+}
+
 // One layer's part of what is summed.
 Tensor counts_of(const RoutingStats& stats, int64_t prices, const at::TensorOptions& doubles) {
   std::vector<Tensor> parts = {at::full({1}, static_cast<double>(stats.tokens), doubles),
@@ -71,7 +76,7 @@ StepSums sum_over_workers(const WorkerTotals& own, const LanguageModel& model, S
   StepSums result;
   for (const auto& layer : model.expert_layers()) {
     result.layers.push_back(layer->router().take_stats());
-    parts.push_back(counts_of(result.layers.back(), layer->router().prices().size(0), doubles));
+    parts.push_back(counts_of(result.layers.back(), prices_of(*layer), doubles));
   }
   result.sums = at::cat(parts);
   const bool is_told = watch != nullptr && workers.size() > 1;
@@ -97,7 +102,7 @@ StepTotals read_totals(const StepSums& of_step, const LanguageModel& model) {
                              .assign_seconds = of_step.layers[i].assigning.seconds(),
                              .exchange_seconds = model.workers().take_all_to_all_seconds(
                                  static_cast<int>(layer.place()))});
-    next += read_counts(sums, next, layer.router().prices().size(0), totals.layers[i]);
+    next += read_counts(sums, next, prices_of(layer), totals.layers[i]);
   }
   take_maxima(totals.layers, model.workers());
   return totals;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ballast/experts/step_watch.h"
+#include "ballast/step/step_watch.h"
 #include "ballast/system/file.h"
 
 namespace ballast {

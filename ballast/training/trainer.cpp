@@ -30,7 +30,7 @@ std::string why_not_recorded(const Config& config, const ComputePlace& place,
   if (!config.training.graph) return "training.graph is off";
   if (!grid.everyone().can_record()) return "tensors go from worker to worker through host memory";
   const ExpertsConfig& experts = config.experts;
-  if (experts.layers > 0 && !experts.is_base() && experts.training_capacity() == 0)
+  if (experts.layers > 0 && !experts.traits().balanced && experts.training_capacity() == 0)
     return "experts without a capacity get as many tokens as the step finds";
   return "";
 }
@@ -149,9 +149,8 @@ void Trainer::average_prices(const std::vector<LayerStats>& layers) {
   const double share =
       std::max(1 - config_.experts.price_decay, 1 / static_cast<double>(state_.updates));
   for (size_t i = 0; i < layers.size(); ++i) {
-    Router& router = model_.expert_layers()[i]->router();
     if (layers[i].prices.defined())
-      router.set_prices(router.prices() + share * (layers[i].prices - router.prices()));
+      model_.expert_layers()[i]->router().prices()->move_towards(layers[i].prices, share);
   }
 }
 

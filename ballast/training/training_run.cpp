@@ -73,7 +73,8 @@ Validation TrainingRun::evaluate_on(const EvalWindows& windows, Extent extent) c
   Validation validation;
   validation.routing = parse_routing_mode(config_.experts.test_routing);
   validation.result = evaluate_with(validation.routing);
-  if (!is_last || config_.experts.layers == 0 || !config_.experts.is_base()) return validation;
+  if (!is_last || config_.experts.layers == 0 || !config_.experts.traits().balanced)
+    return validation;
   validation.other_routing =
       validation.routing == RoutingMode::kGreedy ? RoutingMode::kPriced : RoutingMode::kGreedy;
   validation.other = evaluate_with(validation.other_routing);

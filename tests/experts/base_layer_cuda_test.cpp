@@ -2,11 +2,11 @@
 // On a machine with a GPU: the BASE layer there against that of the CPU.
 #include <gtest/gtest.h>
 
+#include "ballast/experts/assigner.h"
 #include "ballast/experts/expert_layer.h"
 #include "ballast/experts/shuffle.h"
-#include "ballast/router/assign.h"
+#include "tests/experts/cuda_graph.h"
 #include "tests/experts/layer_on_gpu.h"
-#include "tests/router/cuda_graph.h"
 #include "tests/support/lone_worker.h"
 #include "tests/support/stalled_gpu.h"
 
@@ -63,8 +63,8 @@ TEST_F(BaseLayerCuda, RoutesAtTestTimeAsTheCpuDoes) {
   for (const LayerShape& shape : {LayerShape{.tokens = 61}, {.experts = 8, .tokens = 1000}}) {
     Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), on_gpu(at::kDouble));
     const Tensor prices = at::linspace(-1, 1, shape.experts, at::kDouble);
-    cpu.layer.router().set_prices(prices);
-    gpu.layer.router().set_prices(prices);
+    cpu.layer.router().prices()->set(prices);
+    gpu.layer.router().prices()->set(prices);
     const Tensor h = random_rows(shape.tokens, 3), dy = random_rows(shape.tokens, 4);
     std::vector<Tensor> choices;
     for (const auto mode : {RoutingMode::kGreedy, RoutingMode::kPriced, RoutingMode::kBalanced}) {
@@ -103,7 +103,7 @@ TEST_F(BaseLayerCuda, AssignsAsWellAsTheCpu) {
     for (const double start : {0.0, 3.0}) {  // the size of prices to start with
       SCOPED_TRACE(fmt::format("{}, prices {}", name_of(shape), start));
       Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), on_gpu(at::kDouble));
-      gpu.layer.router().set_prices(start * at::linspace(-1, 1, shape.experts, at::kDouble));
+      gpu.layer.router().prices()->set(start * at::linspace(-1, 1, shape.experts, at::kDouble));
       const Tensor h = random_rows(shape.tokens, 7);
       MemoryTape tape;
       gpu.layer.forward(h.cuda(), gpu.routing(&tape));
@@ -191,7 +191,7 @@ TEST_F(BaseLayerCuda, NeverWaitsForTheGpuInTraining) {
     const Tensor x = random_rows(shape.tokens, 12).to(options).requires_grad_(),
                  dy = random_rows(shape.tokens, 13).to(options);
     const auto forward = [&] {  // as after an update, with new start prices
-      l.layer.router().set_prices(at::linspace(-1, 1, shape.experts, at::kDouble));
+      l.layer.router().prices()->set(at::linspace(-1, 1, shape.experts, at::kDouble));
       return l.layer.forward(x, l.routing());
     };
     const auto backward = [&](const Tensor& y) { torch::autograd::grad({y}, {x}, {dy}); };

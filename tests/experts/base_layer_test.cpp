@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "ballast/experts/assigner.h"
 #include "ballast/experts/expert_layer.h"
 #include "ballast/kernels/layer_norm.h"
 #include "ballast/kernels/linear.h"
-#include "ballast/router/assign.h"
 #include "tests/experts/layer_setting.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/lone_worker.h"
@@ -62,7 +62,7 @@ TEST(BaseLayer, GreedyRoutingIsThePapersFormula) {
 TEST(BaseLayer, PricedRoutingSubtractsThePrices) {
   Layer l({}, lone_worker());
   const Tensor h = random_rows(40, 2), prices = at::tensor({2.0, -1.0, 0.5, -1.5}, at::kDouble);
-  l.layer.router().set_prices(prices);
+  l.layer.router().prices()->set(prices);
   const Tensor expert = (at::mm(h, embeddings_of(l).t()) - prices).argmax(1);
   EXPECT_FALSE(at::equal(expert, at::mm(h, embeddings_of(l).t()).argmax(1)));
   const Tensor y = l.layer.forward(h, {.mode = RoutingMode::kPriced});

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ballast/experts/dispatch.h"
+
 #include <gtest/gtest.h>
 
-#include "ballast/experts/row_exchange.h"
 #include "tests/experts/layer_setting.h"
 #include "tests/support/lone_worker.h"
 
@@ -47,7 +48,7 @@ TEST(Dispatch, BlocksTakeChoicesUpToTheirSize) {
   const Tensor expert = choices().unsqueeze(0);  // [1, 2, 9]
   const Tensor rank = at::tensor({0, 0, 0, 0, 1, 2, 1, 1, 3, 2, 0, 4, 1, 1, 2, 3, 2, 4}, at::kLong);
   const Dispatch dispatch =
-      dispatch_blocks({.experts = 4}, {.expert = expert, .rank = rank.view({1, 2, 9}), .block = 2});
+      dispatch_blocks({.experts = 4}, expert, rank.view({1, 2, 9}), /*block=*/2);
   EXPECT_EQ(dispatch.rows_of_expert.counts, std::vector<int64_t>({2, 2, 2, 2}));
   EXPECT_TRUE(at::equal(dispatch.way.row_of_slot, at::tensor({0, 4, 1, 7, 2, 6, 3, 4}, at::kLong)));
   EXPECT_TRUE(at::equal(dispatch.way.slot_of_row[0], at::tensor({0, -1}, at::kLong)));

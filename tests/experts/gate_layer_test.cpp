@@ -267,7 +267,7 @@ TEST(GateLayer, TellsBothExperts) {
 TEST(GateLayer, KnowsNeitherPricesNorBalancedTests) {
   Layer l({.router = "switch"}, lone_worker());
   const Tensor h = random_rows(8, 8);
-  EXPECT_EQ(l.layer.router().prices().numel(), 0);
+  EXPECT_EQ(l.layer.router().prices(), nullptr);
   for (const RoutingMode mode : {RoutingMode::kPriced, RoutingMode::kBalanced})
     EXPECT_THAT(error_of([&] { l.layer.forward(h, {.mode = mode}); }),
                 testing::HasSubstr("is for BASE layers"));

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "ballast/experts/row_exchange.h"
+#include "ballast/experts/dispatch.h"
 #include "tests/comm/workers.h"
 #include "tests/experts/layer_setting.h"
 #include "tests/support/lone_worker.h"
@@ -68,8 +68,8 @@ TEST(LayerOfWorkers, GivesWhatOneWorkerGives) {
 TEST(LayerOfWorkers, RoutesUnevenTokensAsOneWorkerDoes) {
   Layer whole({.experts = 8}, test::lone_worker()), part({.experts = 8}, everyone());
   const Tensor prices = at::linspace(-2, 2, 8, at::kDouble);
-  whole.layer.router().set_prices(prices);
-  part.layer.router().set_prices(prices);
+  whole.layer.router().prices()->set(prices);
+  part.layer.router().prices()->set(prices);
   for (const RoutingMode mode : {RoutingMode::kGreedy, RoutingMode::kPriced}) {
     const Tensor own = random_rows(5 * (everyone().rank() % 3), 10 + everyone().rank());
     const Tensor got = part.layer.forward(own, {.mode = mode});

@@ -49,8 +49,8 @@ struct SparseModel {
       table.view(table.master(), segment).copy_(values);
     }
     for (const auto& layer : model.expert_layers()) {
-      if (!config.experts.is_base()) continue;  // gates have no prices
-      layer->router().set_prices(normal_values({config.experts.count}, layer->name()).mul_(0.3));
+      if (!config.experts.traits().balanced) continue;  // gates have no prices
+      layer->router().prices()->set(normal_values({config.experts.count}, layer->name()).mul_(0.3));
     }
   }
 

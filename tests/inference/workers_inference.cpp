@@ -47,8 +47,8 @@ struct PartOfModel {
       table.view(table.working(), segment).copy_(segment.slice ? segment.slice->take(all) : all);
     }
     for (size_t i = 0; i < model.expert_layers().size(); ++i)
-      model.expert_layers()[i]->router().set_prices(
-          whole.model.expert_layers()[i]->router().prices());
+      model.expert_layers()[i]->router().prices()->set(
+          whole.model.expert_layers()[i]->router().prices()->value());
   }
 
   ParameterTable table;

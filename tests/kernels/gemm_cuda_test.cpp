@@ -6,7 +6,7 @@
 #include "ballast/kernels/cuda_plugin.h"
 #include "ballast/kernels/gemm.h"
 #include "ballast/kernels/gemm_paths.h"
-#include "tests/router/cuda_graph.h"
+#include "tests/experts/cuda_graph.h"
 
 namespace ballast {
 namespace {

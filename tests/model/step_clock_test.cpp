@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/model/step_clock.h"
+#include "ballast/step/step_clock.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

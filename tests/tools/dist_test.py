@@ -90,13 +90,13 @@ class Dist(Packed):
             self.assertEqual(result.returncode, 0, result.stderr)
 
     def test_a_test_program_runs(self):
-        result = self.launch("run", str(self.folder / "bin/tests/router_tests"), "--gtest_filter=ExpertUse*", LIBTORCH=libtorch_of_build())
+        result = self.launch("run", str(self.folder / "bin/tests/experts_tests"), "--gtest_filter=Dispatch*", LIBTORCH=libtorch_of_build())
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertNotIn("Running 0 tests", result.stdout)
 
     def test_programs_without_a_test_for_a_gpu_stay_at_home(self):
         packed = {path.name for path in (self.folder / "bin/tests").iterdir()}
-        self.assertLessEqual({"kernels_tests", "router_tests", "experts_tests", "training_tests", "workers_tests"}, packed)
+        self.assertLessEqual({"kernels_tests", "experts_tests", "training_tests", "workers_tests"}, packed)
         self.assertNotIn("text_tests", packed)
 
     def test_bench_finds_its_twin(self):
@@ -166,6 +166,6 @@ class GpuCheck(Packed):
             sanitizer.chmod(0o755)
             result = self.check("--sanitize", path=f"{programs}:/usr/bin:/bin")
             self.assertEqual(result.returncode, 1 if status else 0, result.stdout)
-            for room in ["kernels", "router", "experts"]:
+            for room in ["kernels", "experts"]:
                 self.assertRegex(result.stdout, f"sanitized: 1 --tool memcheck --error-exitcode [1-9].*/{room}_tests ")
                 self.assertEqual(f"FAILED: {room}_tests" in result.stdout, status != 0)

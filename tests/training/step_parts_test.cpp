@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "ballast/model/step_clock.h"
+#include "ballast/step/step_clock.h"
 #include "ballast/training/trainer.h"
 #include "tests/support/lone_worker.h"
 #include "tests/support/stalled_gpu.h"

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <tuple>
+
+#include "ballast/experts/expert_slots_cuda.cuh"
+#include "ballast/kernels/layer_norm_paths.h"
+
+namespace ballast {
+namespace {
+
+using at::BFloat16;
+using at::Tensor;
+using Maybe = std::optional<Tensor>;
+
+// One warp has one slot, whose row stays in registers: kPacks units in each lane.
+template <int kPacks, typename Visit>
+__device__ void for_each_unit(int64_t width, const Visit& visit) {
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t i = (p * kLanes + static_cast<int64_t>(threadIdx.x)) * kSize;
+    if (i < width) visit(p, i);
+  }
+}
+
+template <typename Work>
+void with_packs(int64_t width, const Work& work) {
+  const int64_t packs = (width + kStep - 1) / kStep;
+  packs <= 4   ? work(std::integral_constant<int, 4>())
+  : packs <= 8 ? work(std::integral_constant<int, 8>())
+               : work(std::integral_constant<int, 16>());
+}
+
+struct Changes {
+  const BFloat16* before;
+  BFloat16* change;
+};
+Changes changes_of(const Maybe& before, const Maybe& change) {
+  return {before ? before->const_data_ptr<BFloat16>() : nullptr,
+          change ? change->data_ptr<BFloat16>() : nullptr};
+}
+
+struct Normed {
+  BFloat16* normed;
+  float *mean, *inverse;
+};
+
+template <int kPacks>
+__global__ void normalize_kernel(Slots slots, const BFloat16* x, Changes so_far, Stack weight,
+                                 Stack bias, int64_t width, Normed to) {
+  const int64_t slot = row_of_warp();
+  if (slot >= slots.count) return;
+  const int64_t row = slots.row(slot);
+  to.normed += slot * width;
+  if (row < 0) {
+    for_each_unit<kPacks>(width, [&](int, int64_t i) { store(to.normed + i, Unit{}); });
+    if (threadIdx.x == 0) to.mean[slot] = to.inverse[slot] = 0;
+    return;
+  }
+  float values[kPacks][kSize] = {};
+  for_each_unit<kPacks>(width, [&](int p, int64_t i) {
+    const Unit of_x = load(x + row * width + i);
+    for (int l = 0; l < kSize; ++l) values[p][l] = number(of_x, l);
+  });
+  if (so_far.change != nullptr) {
+    for_each_unit<kPacks>(width, [&](int p, int64_t i) {
+      Unit change = load(so_far.change + slot * width + i);
+      if (so_far.before != nullptr) {
+        const Unit before = load(so_far.before + slot * width + i);
+        for (int l = 0; l < kSize; ++l) change.values[l] = number(change, l) + number(before, l);
+        store(so_far.change + slot * width + i, change);
+      }
+      for (int l = 0; l < kSize; ++l) values[p][l] += number(change, l);
+    });
+  }
+  float sum = 0, squares = 0;
+  for_each_unit<kPacks>(width, [&](int p, int64_t) {
+    for (int l = 0; l < kSize; ++l) sum += values[p][l];
+  });
+  const float mean = sum_over_warp(sum) / width;
+  for_each_unit<kPacks>(width, [&](int p, int64_t) {
+    for (int l = 0; l < kSize; ++l) squares += (values[p][l] - mean) * (values[p][l] - mean);
+  });
+  const float inverse = rsqrtf(sum_over_warp(squares) / width + static_cast<float>(kNormEpsilon));
+  const int expert = slots.expert(slot);
+  for_each_unit<kPacks>(width, [&](int p, int64_t i) {
+    const Unit w = load(weight.of(expert) + i), b = load(bias.of(expert) + i);
+    Unit result;
+    for (int l = 0; l < kSize; ++l)
+      result.values[l] = (values[p][l] - mean) * inverse * number(w, l) + number(b, l);
+    store(to.normed + i, result);
+  });
+  if (threadIdx.x == 0) {
+    to.mean[slot] = mean;
+    to.inverse[slot] = inverse;
+  }
+}
+
+// before + change (+ bias) of a slot, unrounded.
+template <int kPacks>
+__device__ void load_changes(const Changes& so_far, const BFloat16* bias, int64_t first,
+                             int64_t width, float (&values)[kPacks][kSize]) {
+  for_each_unit<kPacks>(width, [&](int p, int64_t i) {
+    const Unit change = load(so_far.change + first + i);
+    for (int l = 0; l < kSize; ++l) values[p][l] = number(change, l);
+  });
+  if (bias != nullptr) {
+    for_each_unit<kPacks>(width, [&](int p, int64_t i) {
+      const Unit more = load(bias + i);
+      for (int l = 0; l < kSize; ++l) values[p][l] += number(more, l);
+    });
+  }
+  if (so_far.before == nullptr) return;
+  for_each_unit<kPacks>(width, [&](int p, int64_t i) {
+    const Unit before = load(so_far.before + first + i);
+    for (int l = 0; l < kSize; ++l) values[p][l] += number(before, l);
+  });
+}
+
+template <int kPacks>
+__global__ void gate_kernel(Slots slots, const BFloat16* x, Changes so_far, Stack embeddings,
+                            Stack bias, int64_t width, BFloat16* y, float* gates) {
+  const int64_t slot = row_of_warp();
+  if (slot >= slots.count) return;
+  const int64_t row = slots.row(slot);
+  if (row < 0) {
+    if (gates != nullptr && threadIdx.x == 0) gates[slot] = 0;
+    return;
+  }
+  Unit of_x[kPacks];
+  for_each_unit<kPacks>(width, [&](int p, int64_t i) { of_x[p] = load(x + row * width + i); });
+  const bool knows_expert = gates != nullptr || bias.first != nullptr;
+  const int expert = knows_expert ? slots.expert(slot) : 0;
+  float changes[kPacks][kSize];
+  load_changes<kPacks>(so_far, bias.first == nullptr ? nullptr : bias.of(expert), slot * width,
+                       width, changes);
+  float gate = 1;
+  if (gates != nullptr) {
+    const BFloat16* const w = embeddings.of(expert);
+    float score = 0;
+    for_each_unit<kPacks>(width, [&](int p, int64_t i) {
+      const Unit of_w = load(w + i);
+      for (int l = 0; l < kSize; ++l) score += number(of_x[p], l) * number(of_w, l);
+    });
+    gate = 1 / (1 + expf(-sum_over_warp(score)));
+    if (threadIdx.x == 0) gates[slot] = gate;
+  }
+  for_each_unit<kPacks>(width, [&](int p, int64_t i) {
+    Unit result;
+    for (int l = 0; l < kSize; ++l) result.values[l] = number(of_x[p], l) + gate * changes[p][l];
+    store(y + row * width + i, result);
+  });
+}
+
+template <int kPacks>
+__global__ void gate_backward_kernel(Slots slots, const BFloat16* dy, Changes so_far, Stack bias,
+                                     const float* gates, int64_t width, BFloat16* dchange,
+                                     float* dscores) {
+  const int64_t slot = row_of_warp();
+  if (slot >= slots.count) return;
+  const int64_t row = slots.row(slot);
+  dchange += slot * width;
+  if (row < 0) {
+    for_each_unit<kPacks>(width, [&](int, int64_t i) { store(dchange + i, Unit{}); });
+    if (gates != nullptr && threadIdx.x == 0) dscores[slot] = 0;
+    return;
+  }
+  Unit of_dy[kPacks];
+  for_each_unit<kPacks>(width, [&](int p, int64_t i) { of_dy[p] = load(dy + row * width + i); });
+  if (gates == nullptr) {
+    for_each_unit<kPacks>(width, [&](int p, int64_t i) { store(dchange + i, of_dy[p]); });
+    return;
+  }
+  float changes[kPacks][kSize];
+  load_changes<kPacks>(so_far, bias.first == nullptr ? nullptr : bias.of(slots.expert(slot)),
+                       slot * width, width, changes);
+  const float gate = gates[slot];
+  float along = 0;
+  for_each_unit<kPacks>(width, [&](int p, int64_t i) {
+    Unit result;
+    for (int l = 0; l < kSize; ++l) {
+      along += number(of_dy[p], l) * changes[p][l];
+      result.values[l] = gate * number(of_dy[p], l);
+    }
+    store(dchange + i, result);
+  });
+  along = sum_over_warp(along);
+  if (threadIdx.x == 0) dscores[slot] = gate * (1 - gate) * along;
+}
+
+std::tuple<Tensor, Tensor, Tensor> normalize(const Tensor& x, const Maybe& row_of_slot,
+                                             const Maybe& ends, const Maybe& before,
+                                             const Maybe& change, const Tensor& weight,
+                                             const Tensor& bias) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  const Slots slots = slots_of(row_of_slot, ends, x.size(0), weight.size(0));
+  const auto floats = x.options().dtype(at::kFloat);
+  Tensor normed = at::empty({slots.count, x.size(1)}, x.options()),
+         mean = at::empty({slots.count}, floats), inverse = at::empty({slots.count}, floats);
+  with_packs(x.size(1), [&](auto packs) {
+    normalize_kernel<packs()>
+        <<<blocks_for(slots.count), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
+            slots, x.const_data_ptr<BFloat16>(), changes_of(before, change), raw(weight), raw(bias),
+            x.size(1),
+            Normed{normed.data_ptr<BFloat16>(), mean.data_ptr<float>(), inverse.data_ptr<float>()});
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return {normed, mean, inverse};
+}
+
+// How many experts the stacks of vectors that are there have; where none is, nobody asks.
+int64_t experts_of(const Maybe& embeddings, const Maybe& bias) {
+  return embeddings ? embeddings->size(0) : bias ? bias->size(0) : 1;
+}
+
+std::tuple<Tensor, Tensor> gate(const Tensor& x, const Maybe& row_of_slot, const Maybe& ends,
+                                const Maybe& before, const Tensor& change, const Maybe& bias,
+                                const Maybe& embeddings) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  const int64_t count = change.size(0);
+  const Slots slots = slots_of(row_of_slot, ends, x.size(0), experts_of(embeddings, bias));
+  Tensor y = at::empty_like(x),
+         gates = at::empty({embeddings ? count : 0}, x.options().dtype(at::kFloat));
+  with_packs(x.size(1), [&](auto packs) {
+    gate_kernel<packs()><<<blocks_for(count), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
+        slots, x.const_data_ptr<BFloat16>(), changes_of(before, change),
+        raw(embeddings), raw(bias), x.size(1), y.data_ptr<BFloat16>(),
+        embeddings ? gates.data_ptr<float>() : nullptr);
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return {y, gates};
+}
+
+std::tuple<Tensor, Tensor> gate_backward(const Tensor& dy, const Maybe& row_of_slot,
+                                         const Maybe& ends, const Maybe& before,
+                                         const Tensor& change, const Maybe& bias,
+                                         const Maybe& gates) {
+  const c10::cuda::CUDAGuard guard(dy.device());
+  const int64_t count = change.size(0);
+  Tensor dchange = at::empty_like(change),
+         dscores = at::empty({gates ? count : 0}, dy.options().dtype(at::kFloat));
+  with_packs(dy.size(1), [&](auto packs) {
+    gate_backward_kernel<packs()>
+        <<<blocks_for(count), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
+            slots_of(row_of_slot, ends, dy.size(0), experts_of(std::nullopt, bias)),
+            dy.const_data_ptr<BFloat16>(), changes_of(before, change), raw(bias),
+            gates ? gates->const_data_ptr<float>() : nullptr, dy.size(1),
+            dchange.data_ptr<BFloat16>(), dscores.data_ptr<float>());
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return {dchange, dscores};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
+  library.impl("expert_normalize", normalize);
+  library.impl("expert_gate", gate);
+  library.impl("expert_gate_backward", gate_backward);
+}
+
+}  // namespace ballast

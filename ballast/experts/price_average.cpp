@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/experts/price_average.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
+
+#include "ballast/kernels/upload.h"
+
+namespace ballast {
+
+using at::Tensor;
+
+PriceAverage::PriceAverage(int64_t experts) : value_(at::zeros({experts}, at::kDouble)) {}
+
+void PriceAverage::set(const Tensor& prices) {
+  value_ = prices.to(at::kCPU, at::kDouble).contiguous();
+  if (there_.defined()) there_.copy_(upload(value_, there_.device()));
+  is_zero_ = value_.count_nonzero().item<int64_t>() == 0;
+}
+
+void PriceAverage::move_towards(const Tensor& seen, double share) {
+  set(value_ + share * (seen - value_));
+}
+
+const Tensor& PriceAverage::on(at::Device device) {
+  if (!there_.defined() || there_.device() != device) there_ = upload(value_, device);
+  return there_;
+}
+
+}  // namespace ballast

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/experts/router.h"
+
+#include "ballast/experts/base_router.h"
+#include "ballast/experts/gate_router.h"
+
+namespace ballast {
+
+std::unique_ptr<Router> make_router(const Config& config, int64_t place, ParameterTable& table,
+                                    Communicator& workers) {
+  if (config.experts.traits().balanced)
+    return std::make_unique<BaseRouter>(config, place, table, workers);
+  return std::make_unique<GateRouter>(config, place, table, workers);
+}
+
+}  // namespace ballast
