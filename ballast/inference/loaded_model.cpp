@@ -7,6 +7,7 @@
 #include "ballast/checkpoint/checkpoint.h"
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/texts.h"
+#include "ballast/inference/model_of_checkpoint.h"
 #include "ballast/inference/weights.h"
 #include "ballast/system/checksum.h"
 #include "ballast/system/error.h"
@@ -93,6 +94,7 @@ std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, World& world
     Config& config = loaded->config;
     read_config_text(config, checkpoint.manifest().config,
                      checkpoint.path().string() + ", its config");
+    check_model_of(checkpoint, config);
     check_experts(config.experts, checkpoint.path(), workers.size());
     config.training.model_parallel = request.model_parallel;
     check_model_parallel(config, workers.size());

@@ -2,12 +2,15 @@
 #include "ballast/inference/weights.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string_view>
 
@@ -68,6 +71,24 @@ void check_experts(const Checkpoint& checkpoint, const ParameterTable& table,
        layer);
 }
 
+void check_shape(const Checkpoint& checkpoint, const std::string& name, Dtype dtype,
+                 const std::vector<int64_t>& stored, const std::vector<int64_t>& wanted) {
+  if (stored == wanted) return;
+  fail("{}: tensor {} is {}, but the model wants {}: this is a checkpoint of another configuration",
+       checkpoint.path().string(), name, describe(dtype, stored), describe(dtype, wanted));
+}
+
+// The least and the largest are NaN where one number is.
+void check_finite(const Checkpoint& checkpoint, const std::string& name, const at::Tensor& values) {
+  if (values.numel() == 0) return;
+  const auto [least, largest] = at::aminmax(values);
+  if (std::isfinite(least.item<double>()) && std::isfinite(largest.item<double>())) return;
+  fail(
+      "{}: tensor {} holds numbers that are not finite (NaN or infinity), and so would all that is "
+      "computed with it: use an earlier checkpoint",
+      checkpoint.path().string(), name);
+}
+
 }  // namespace
 
 std::string tensor_name(const std::string& prefix, const std::string& parameter) {
@@ -99,13 +120,7 @@ void load_segment(const Checkpoint& checkpoint, const std::string& name, const a
   const at::NoGradGuard no_grad;
   const TensorView stored = checkpoint.tensor(name);
   const std::vector<int64_t> wanted = slice ? slice->full_shape : target.sizes().vec();
-  if (stored.shape != wanted) {
-    fail(
-        "{}: tensor {} is {}, but the model wants {}: this is a checkpoint of another "
-        "configuration",
-        checkpoint.path().string(), name, describe(stored.dtype, stored.shape),
-        describe(stored.dtype, wanted));
-  }
+  check_shape(checkpoint, name, stored.dtype, stored.shape, wanted);
   const at::ScalarType type = scalar_type_of(stored.dtype, name);
   const bool piece = slice && slice->is_one_piece();  // then of the file that much alone is read
   const at::Tensor values = at::empty(piece ? slice->shape() : stored.shape, type);
@@ -113,11 +128,26 @@ void load_segment(const Checkpoint& checkpoint, const std::string& name, const a
   if (piece) from += slice->full_index(0) * static_cast<int64_t>(values.itemsize());
   std::memcpy(values.mutable_data_ptr(), from, values.nbytes());  // the bytes may be unaligned
   target.copy_(slice && !piece ? slice->take(values) : values);
+  check_finite(checkpoint, name, target);
+}
+
+void check_segments(const Checkpoint& checkpoint, const ParameterTable& table,
+                    const std::string& prefix) {
+  check_experts(checkpoint, table, prefix);
+  std::map<std::string_view, const TensorEntry*> entries;
+  for (const TensorEntry& entry : checkpoint.manifest().tensors) entries[entry.name] = &entry;
+  for (const Segment& segment : table.segments()) {
+    const std::string name = tensor_name(prefix, segment.name);
+    const auto found = entries.find(name);
+    if (found == entries.end()) checkpoint.tensor(name);  // says that it is missing
+    check_shape(checkpoint, name, found->second->dtype, found->second->shape,
+                segment.slice ? segment.slice->full_shape : segment.shape);
+  }
 }
 
 void load_segments(const Checkpoint& checkpoint, const ParameterTable& table,
                    const at::Tensor& flat, const std::string& prefix) {
-  check_experts(checkpoint, table, prefix);
+  check_segments(checkpoint, table, prefix);
   for (const Segment& segment : table.segments())
     load_segment(checkpoint, tensor_name(prefix, segment.name), table.view(flat, segment),
                  segment.slice);

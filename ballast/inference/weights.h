@@ -31,8 +31,12 @@ std::vector<TensorView> segment_views(const ParameterTable& table, const at::Ten
 // A contiguous tensor on the CPU, to be written; it must outlive the view.
 TensorView view_of(const std::string& name, const at::Tensor& tensor);
 
+// Whether a checkpoint has what a table declares, which need not be allocated. Throws UserError
+// naming the experts that are missing, or a tensor that is missing or of another shape.
+void check_segments(const Checkpoint& checkpoint, const ParameterTable& table,
+                    const std::string& prefix);
 // Fills a flat buffer from a checkpoint, with its part of each tensor that is divided. Throws
-// UserError naming the experts that are missing, or a tensor that is missing or of another shape.
+// UserError as check_segments(), and naming a tensor with numbers that are not finite.
 void load_segments(const Checkpoint& checkpoint, const ParameterTable& table,
                    const at::Tensor& flat, const std::string& prefix);
 // One segment of it: the tensor called `name`, or the part of it that `slice` tells.

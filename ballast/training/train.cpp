@@ -9,6 +9,7 @@
 #include "ballast/comm/texts.h"
 #include "ballast/config/system_words.h"
 #include "ballast/inference/loaded_model.h"
+#include "ballast/inference/model_of_checkpoint.h"
 #include "ballast/model/model_size.h"
 #include "ballast/report/hardware.h"
 #include "ballast/report/run_directory.h"
@@ -51,8 +52,8 @@ void announce(const Config& config, const std::filesystem::path& run, const Trai
            format_count(double(size.total)), config.model.layers, config.model.width,
            config.model.vocabulary, config.model.context);
   announce_experts(config, size);
-  const auto tokens =
-      static_cast<double>(config.training.steps * config.training.batch * config.model.context);
+  const double tokens = static_cast<double>(config.training.steps) *
+                        static_cast<double>(config.training.batch * config.model.context);
   const int workers = trainer.workers().size(), shards = trainer.grid().num_shards();
   log_info("training: {} steps of {} x {} tokens, {} in all ({:.1f} epochs), on {} in {}{}",
            config.training.steps, config.training.batch, config.model.context, format_count(tokens),
@@ -252,6 +253,7 @@ TrainSummary resume_run(const TrainRequest& request, World& world) {
                 read_config_text(stored, stored_text,
                                  newest.empty() ? request.run.string() : newest);
                 config = resumed_config(request, stored);
+                if (!newest.empty()) check_model_of(Checkpoint(newest), config);
               },
               {"config"});
   check_alike(workers, config, request.run.string(), newest);
