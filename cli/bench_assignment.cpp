@@ -40,7 +40,7 @@ unless --solvers names it. scipy's linear_sum_assignment takes part up to 2048 t
 Examples
   ballast bench assignment
   ballast bench assignment --kinds gauss cluster --sizes 2048,128 16384,128 --repeats 21
-  ballast bench assignment --scores scores/*.npy --solvers exact
+  ballast bench assignment --scores scores/*.npy --solvers exact --cold
   ballast bench assignment --device cuda --json
 
 JSON keys (--json): device, threads, repeats, scipy (version, null: none), cases, a list of {scores,
@@ -60,7 +60,7 @@ struct Options {
   std::string device = "cpu", python;
   size_t threads = 1, repeats = 7;
   uint64_t seed = 1;
-  bool no_scipy = false, json = false;
+  bool cold = false, no_scipy = false, json = false;
 };
 
 // One solver from one start.
@@ -115,7 +115,8 @@ struct Contender {
 
 std::vector<Measured> measure(const Options& options, const AssignmentCase& made,
                               const StopSignal& stop) {
-  const std::vector<PriceStart> starts = price_starts(made);
+  const std::vector<PriceStart> starts =
+      options.cold ? std::vector<PriceStart>{{.name = "cold", .prices = {}}} : price_starts(made);
   const double magnitude = magnitude_of(made.problem);
   std::vector<Contender> contenders;
   for (const SolverKind kind : solvers_for(options, made)) {
@@ -315,6 +316,7 @@ void add_bench_assignment(CLI::App& bench, Action& chosen) {
       ->check(at_least(0))
       ->capture_default_str()
       ->type_name("S");
+  command->add_flag("--cold", options->cold, "measure cold starts alone");
   command->add_option("--python", options->python, "a Python with scipy")->type_name("PATH");
   command->add_flag("--no-scipy", options->no_scipy, "measure ours alone");
   command->add_flag("--json", options->json, "print the result as one JSON object on stdout");

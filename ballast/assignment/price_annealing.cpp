@@ -22,7 +22,7 @@ bool PriceDescent::is_lost(const SoftLoads& loads) const {
   const auto experts = static_cast<double>(problem_->experts);
   const double chance = 0.4 * std::sqrt(experts / state_.priced_by + experts / state_.rows);
   // First prices are found with little care, those of a sample with more.
-  const double tolerable = std::max(state_.priced_by > start_rows_ ? 0.15 : 0.3, 1.2 * chance);
+  const double tolerable = std::max(state_.priced_by > start_rows_ ? 0.15 : 0.3, 1.6 * chance);
   return loads.imbalance > tolerable * state_.rows;
 }
 

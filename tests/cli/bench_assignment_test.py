@@ -53,6 +53,12 @@ class BenchAssignment(unittest.TestCase):
             self.assertAlmostEqual(case["auction_over_exact"] * results["exact", "cold"]["milliseconds"],
                                    results["auction", "cold"]["milliseconds"])
 
+    def test_cold_starts_alone(self):
+        found = self.measured("--kinds", "cluster", "--sizes", "64,4", "--solvers", "exact", "greedy", "--cold",
+                              "--repeats", 1, "--no-scipy")
+        self.assertEqual([(r["solver"], r["start"]) for r in found["cases"][0]["results"]],
+                         [("exact", "cold"), ("greedy", "cold")])
+
     def test_files_whole_and_by_odd_rows(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "scores.npy")
