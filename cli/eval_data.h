@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "ballast/inference/loaded_model.h"
+#include "ballast/system/file.h"
 #include "ballast/tokens/token_source.h"
-#include "cli/temporary_folder.h"
 
 namespace ballast::cli {
 

@@ -8,7 +8,6 @@
 #include "ballast/assignment/problem.h"
 #include "ballast/system/file.h"
 #include "cli/child_process.h"
-#include "cli/temporary_folder.h"
 
 namespace ballast::cli {
 

@@ -87,7 +87,8 @@ CheckpointWriter::CheckpointWriter(const fs::path& checkpoints, uint64_t step)
   saving(step_, 0, checkpoints, [&] {
     std::error_code code;
     fs::remove_all(temporary_, code);
-    make_folder(temporary_);
+    make_folder(checkpoints);
+    make_own_folder(temporary_);
     sync_folder(checkpoints);
   });
 }

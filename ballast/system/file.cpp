@@ -30,6 +30,24 @@ void write_fully(int fd, const char* data, size_t size, const fs::path& path) {
   }
 }
 
+// A new file: what has its name is removed, and no link is followed. -1 and errno where it cannot
+// be.
+int create_file(const fs::path& path) {
+  constexpr int kAttempts = 16;  // others may make it again meanwhile
+  for (int attempt = 1;; ++attempt) {
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd >= 0 || errno != EEXIST || attempt == kAttempts) return fd;
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return -1;
+  }
+}
+
+bool is_same_file(int fd, const fs::path& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(fd, &open) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         open.st_ino == named.st_ino && open.st_dev == named.st_dev;
+}
+
 }  // namespace
 
 void fail_with_errno(const char* what, const fs::path& path) {
@@ -84,10 +102,23 @@ void MappedFile::drop(size_t offset, size_t size) const {
   if (begin < end) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
 
-OutputFile::OutputFile(const fs::path& path) : path_(path) {
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail_with_errno("create", path);
+OutputFile::OutputFile(const fs::path& path) : OutputFile(path, create_file(path)) {}
+
+OutputFile::OutputFile(fs::path path, int fd) : path_(std::move(path)), fd_(fd) {
+  if (fd_ < 0) fail_with_errno("create", path_);
   buffer_.reserve(kWriteBuffer);
+}
+
+OutputFile OutputFile::temporary_for(const fs::path& path) {
+  constexpr int kNames = 10;
+  for (int i = 0;; ++i) {
+    fs::path name = path;
+    name += i == 0 ? ".tmp" : ".tmp" + std::to_string(i);
+    const int fd = create_file(name);
+    // A folder, or a file that is not ours to remove, has the name: it must not stop us for ever.
+    if (fd < 0 && (errno == EISDIR || errno == EPERM) && i + 1 < kNames) continue;
+    return {std::move(name), fd};
+  }
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
@@ -133,6 +164,8 @@ void OutputFile::flush() {
 void OutputFile::finish() {
   flush();
   if (::fsync(fd_) != 0) fail_with_errno("write", path_);
+  if (!is_same_file(fd_, path_))
+    fail("cannot write {}: another process has removed or replaced it", path_.string());
   const int fd = std::exchange(fd_, -1);
   if (::close(fd) != 0) fail_with_errno("close", path_);
 }
@@ -156,15 +189,13 @@ std::string read_text(const fs::path& path) {
 }
 
 void replace_file(const fs::path& path, const std::function<void(OutputFile&)>& write) {
-  fs::path temporary = path;
-  temporary += ".tmp";
+  OutputFile file = OutputFile::temporary_for(path);
   try {
-    OutputFile file(temporary);
     write(file);
     file.finish();
-    if (::rename(temporary.c_str(), path.c_str()) != 0) fail_with_errno("rename", temporary);
+    if (::rename(file.path().c_str(), path.c_str()) != 0) fail_with_errno("rename", file.path());
   } catch (...) {
-    ::unlink(temporary.c_str());
+    ::unlink(file.path().c_str());
     throw;
   }
   sync_folder(path.parent_path().empty() ? "." : path.parent_path());
@@ -187,8 +218,33 @@ void make_folder(const fs::path& folder) {
   if (code) fail("cannot create folder {}: {}", folder.string(), code.message());
 }
 
+void make_own_folder(const fs::path& folder) {
+  if (::mkdir(folder.c_str(), 0777) == 0) return;
+  if (errno == EEXIST && !fs::is_directory(fs::symlink_status(folder))) {
+    ::unlink(folder.c_str());
+    if (::mkdir(folder.c_str(), 0777) == 0) return;
+    fail_with_errno("create folder", folder);
+  }
+  if (errno != EEXIST) fail_with_errno("create folder", folder);
+}
+
+TemporaryFolder::TemporaryFolder(const fs::path& parent) {
+  std::string name = (parent / ".ballast-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) fail_with_errno("create a folder in", parent);
+  path_ = name;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
 FileLock::FileLock(const fs::path& path, std::string_view what) {
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const auto open = [&] {
+    return ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+  };
+  fd_ = open();
+  if (fd_ < 0 && errno == ELOOP && ::unlink(path.c_str()) == 0) fd_ = open();
   if (fd_ < 0) fail_with_errno("open", path);
   if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
     char holder[32] = {};

@@ -69,7 +69,7 @@ StagedFolder::StagedFolder(const fs::path& target, ExistingOutput existing)
   check_target();
   parents_ = std::make_unique<ParentFolders>(target_.parent_path());
   do {  // once, but for a process that publishes between our opening its lock and taking it
-    make_folder(staging_);
+    make_own_folder(staging_);
     lock_.reset();
     lock_ = std::make_unique<FileLock>(staging_ / kLockFile, "output folder " + target_.string());
   } while (!fs::exists(staging_ / kLockFile));
@@ -110,6 +110,7 @@ void StagedFolder::remove_leftovers() const {
   for (const auto& entry : fs::directory_iterator(staging_)) {
     if (entry.path().filename() != kLockFile) fs::remove_all(entry.path());
   }
+  if (fs::is_symlink(discarded())) fs::remove(discarded());
   if (fs::exists(discarded())) {
     // Without its successor in place the old data set is still the valid one.
     if (fs::exists(target_)) {

@@ -237,7 +237,7 @@ class Workers(Evaluating):
                                     env={**os.environ, "TMPDIR": str(temporary)})
             self.assertEqual(result["tokens"], alone["tokens"])
             self.assertAlmostEqual(result["loss"], alone["loss"], delta=1e-6)
-        self.assertEqual(list(temporary.glob("ballast-*")), [])
+        self.assertEqual(list(temporary.glob(".ballast-*")), [])
 
     def test_the_audit_is_that_of_all(self):
         for routing, code in (("greedy", 0), ("balanced", AUDIT_FAILED)):

@@ -159,5 +159,17 @@ TEST(StagedFolder, RestoresADataSetThatWasBeingReplaced) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre("data"));
 }
 
+TEST(StagedFolder, LinksUnderItsHiddenNamesAreNotFollowed) {
+  const test::TemporaryFolder folder;
+  fs::create_directory(folder / "home");
+  test::write_bytes(folder / "home/file", "precious");
+  for (const char* name : {".data.preparing", ".data.replaced"})
+    fs::create_directory_symlink(folder / "home", folder / name);
+  publish(folder / "data", ExistingOutput::kRefuse, "new");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("data", "home"));
+  EXPECT_THAT(names_in(folder / "home"), ElementsAre("file"));
+  EXPECT_FALSE(fs::is_symlink(folder / "data"));
+}
+
 }  // namespace
 }  // namespace ballast
