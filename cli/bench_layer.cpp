@@ -17,6 +17,7 @@
 #include "ballast/comm/world.h"
 #include "ballast/model/device.h"
 #include "ballast/system/error.h"
+#include "ballast/system/json.h"
 #include "cli/at_least.h"
 #include "cli/bench_options.h"
 #include "cli/commands.h"
@@ -172,7 +173,7 @@ class LayerTwin {
   }
   double run(int64_t round) {  // seconds
     twin_.process->write_line(std::to_string(round % kPasses));
-    return Json::parse(twin_.process->read_line()).get<double>();
+    return parse_json(twin_.process->read_line()).get<double>();
   }
 
  private:

@@ -7,6 +7,7 @@
 #include "ballast/assignment/active_problem.h"
 #include "ballast/scores/npy_file.h"
 #include "ballast/system/error.h"
+#include "ballast/system/json.h"
 #include "ballast/system/log.h"
 
 namespace ballast::cli {
@@ -76,7 +77,7 @@ ScipyPeer::ScipyPeer(const std::string& python) {
   // In a folder of our own: Python looks for modules in the current one first.
   auto process = std::make_unique<ChildProcess>(std::vector<std::string>{program, "-c", kProgram},
                                                 folder_.path().string());
-  const json hello = json::parse(process->read_line(), nullptr, false);
+  const json hello = parse_json_or_discard(process->read_line());
   if (!hello.is_object() || !hello.contains("version"))
     fail("{}: {}", python,
          hello.is_object() ? hello.value("error", "no scipy") : "no Python with scipy");
@@ -94,7 +95,7 @@ ScipyPeer::Answer ScipyPeer::solve(const AssignmentProblem& problem) {
   const fs::path path = folder_.path() / "scores.npy";
   write_npy(path, scores, active.experts);
   process_->write_line(path.string());
-  const json answer = json::parse(process_->read_line());
+  const json answer = parse_json(process_->read_line());
   return {.milliseconds = answer.at("milliseconds"), .primal = answer.at("primal")};
 }
 

@@ -6,6 +6,7 @@
 
 #include "ballast/model/model_size.h"
 #include "ballast/system/error.h"
+#include "ballast/system/json.h"
 #include "ballast/system/log.h"
 #include "cli/median.h"
 
@@ -55,7 +56,7 @@ StepTwin::StepTwin(const Config& config, const ComputePlace& place, const BenchO
 void StepTwin::take_turn(int64_t steps) {
   if (twin_.process == nullptr) return;
   twin_.process->write_line(std::to_string(steps));
-  const auto times = Json::parse(twin_.process->read_line());
+  const auto times = parse_json(twin_.process->read_line());
   if (is_warm_) {
     for (const double seconds : times["seconds"]) steps_.push_back(seconds);
     for (const double seconds : times["assign_seconds"]) assignments_.push_back(seconds);

@@ -9,6 +9,7 @@
 
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
+#include "ballast/system/json.h"
 #include "ballast/system/log.h"
 
 namespace ballast::cli {
@@ -55,7 +56,7 @@ Twin start_twin(const TwinOptions& options, const std::string& script,
                   std::vector<std::string>{find_python(options, folder), script, arguments},
                   folder.string())};
     const std::string line = twin.process->read_line();
-    const auto said = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto said = parse_json_or_discard(line);
     if (!said.is_object() || !said.contains("ready"))
       fail("{} said \"{}\" instead of being ready", script, line);
     twin.version = said.at("ready");

@@ -24,6 +24,11 @@ PLATFORM_SWITCH = re.compile(
     r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*?(?<![A-Z])(CUDA|NCCL|O?MPI(?![A-Z]))", re.MULTILINE
 )
 GLOBAL_KERNEL = re.compile(r"\b__global__\b")
+# Readers that a deep enough file ends: each is called in one place, which bounds the depth.
+BOUNDED_READERS = (
+    (re.compile(r"\b\w*json\s*::\s*(?:sax_)?parse\s*\(", re.IGNORECASE), "ballast/system/json.cpp", "parse_json"),
+    (re.compile(r"\btoml\s*::\s*parse(?:_file)?\s*\("), "ballast/config/config_toml.cpp", "read_config_text"),
+)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
@@ -79,6 +84,9 @@ def check_code(path, text):
         yield f"{path}: CUDA files are named *_cuda{path.suffix}, or the plugin does not hold them"
     if "at::parallel_for" in bare and path.parts[:2] not in KERNEL_ROOMS:
         yield f"{path}: at::parallel_for has one thread outside kernels and experts; use parallel_ranges"
+    for reader, place, instead in BOUNDED_READERS:
+        if path.parts[0] in ("ballast", "cli") and path.as_posix() != place and reader.search(bare):
+            yield f"{path}: {reader.search(bare).group(0)}...) may take any depth; use {instead}"
     for match in PLATFORM_SWITCH.finditer(bare):
         yield f"{path}: a preprocessor switch on {match.group(1)}; put it into a file of the plugin"
 

@@ -8,9 +8,9 @@
 #include <set>
 #include <stdexcept>
 
-#include "ballast/checkpoint/strict_json.h"
 #include "ballast/system/checksum.h"
 #include "ballast/system/error.h"
+#include "ballast/system/json.h"
 
 namespace ballast {
 namespace {
@@ -99,7 +99,7 @@ bool checksum_fits(std::string_view text) {
 }  // namespace
 
 std::string manifest_text(const Manifest& manifest) {
-  const json state = json::parse(manifest.state);
+  const json state = parse_json(manifest.state);
   if (!state.is_object()) throw std::invalid_argument("a checkpoint's state is not a JSON object");
   std::set<std::string_view> names;
   std::vector<std::string> lines;
@@ -122,7 +122,7 @@ std::string manifest_text(const Manifest& manifest) {
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
   try {
-    const json root = parse_strict_json(text);
+    const json root = parse_json(text);
     if (!root.is_object() || root.value("format", "") != kFormat) {
       fail("{} is not the manifest of a checkpoint", where);
     }
@@ -151,7 +151,7 @@ std::string entries_text(std::span<const TensorEntry> entries) {
 }
 
 std::vector<TensorEntry> parse_entries(std::string_view text) {
-  return read_entries(json::parse(text));
+  return read_entries(parse_json(text));
 }
 
 }  // namespace ballast

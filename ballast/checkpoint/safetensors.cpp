@@ -12,8 +12,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "ballast/checkpoint/strict_json.h"
 #include "ballast/system/error.h"
+#include "ballast/system/json.h"
 
 namespace ballast {
 namespace {
@@ -173,7 +173,7 @@ void SafetensorsFile::refuse(const std::string& reason) const {
 void SafetensorsFile::read_header(std::string_view header, std::span<const std::byte> data) {
   json root;
   try {
-    root = parse_strict_json(header);
+    root = parse_json(header);
   } catch (const BadJson& error) {
     refuse(error.what());
   }

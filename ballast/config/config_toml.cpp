@@ -6,6 +6,7 @@
 
 #include "ballast/config/config.h"
 #include "ballast/config/knobs.h"
+#include "ballast/config/toml_bounds.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 
@@ -140,6 +141,7 @@ void read_config_text(Config& config, const std::string& text, const std::string
   const std::vector<std::string> scales = scale_names();
   if (std::ranges::count(scales, scale) == 0)
     fail("scale: want one of {}, got \"{}\"", fmt::join(scales, ", "), scale);
+  check_toml_bounds(text, origin);
   toml::table table;
   try {
     table = toml::parse(text);

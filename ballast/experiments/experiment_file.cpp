@@ -14,11 +14,13 @@
 
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
+#include "ballast/system/json.h"
 
 namespace ballast {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using nlohmann::json;                 // read
+using Json = nlohmann::ordered_json;  // written
 
 constexpr std::string_view kFormat = "ballast-experiment";
 constexpr int64_t kVersion = 1;
@@ -30,7 +32,7 @@ Json or_null(const std::optional<T>& value) {
 }
 
 template <typename T>
-std::optional<T> optional_of(const Json& value) {
+std::optional<T> optional_of(const json& value) {
   return value.is_null() ? std::nullopt : std::optional<T>(value.get<T>());
 }
 
@@ -69,7 +71,7 @@ Json json_of(const SystemRecord& system, int64_t tokens_per_step) {
   return out;
 }
 
-SystemRecord system_of(const Json& in) {
+SystemRecord system_of(const json& in) {
   SystemRecord system;
   system.id = in.at("id");
   system.title = in.at("title");
@@ -83,23 +85,23 @@ SystemRecord system_of(const Json& in) {
   system.step_seconds = optional_of<double>(in.at("step_seconds"));
   system.step_parts = in.at("step_parts").get<std::map<std::string, double>>();
   system.steps = optional_of<int64_t>(in.at("steps"));
-  for (const Json& rate : in.at("sweep")) {
+  for (const json& rate : in.at("sweep")) {
     system.sweep.push_back(
         {rate.at("learning_rate"), rate.at("steps"), optional_of<double>(rate.at("loss"))});
   }
   system.learning_rate = optional_of<double>(in.at("learning_rate"));
-  for (const Json& run : in.at("runs")) system.runs.push_back({run.at("seed"), run.at("run")});
+  for (const json& run : in.at("runs")) system.runs.push_back({run.at("seed"), run.at("run")});
   const auto status = std::ranges::find(kStatuses, in.at("status").get<std::string>());
   if (status == kStatuses.end()) throw std::out_of_range("status");
   system.status = static_cast<Progression>(status - kStatuses.begin());
-  if (const Json& plan = in.at("plan"); !plan.is_null()) {
+  if (const json& plan = in.at("plan"); !plan.is_null()) {
     system.plan = {plan.at("workers"), plan.at("device"), plan.at("network"),
                    plan.at("tokens_per_second")};
   }
   return system;
 }
 
-Experiment experiment_of(const Json& in) {
+Experiment experiment_of(const json& in) {
   Experiment out;
   out.name = in.at("name");
   out.title = in.at("title");
@@ -116,11 +118,11 @@ Experiment experiment_of(const Json& in) {
   out.program_version = in.at("program_version");
   out.hardware = in.at("hardware").dump();
   std::set<std::string> ids;
-  for (const Json& system : in.at("systems")) {
+  for (const json& system : in.at("systems")) {
     out.systems.push_back(system_of(system));
     ids.insert(out.systems.back().id);
   }
-  for (const Json& panel : in.at("panels")) {
+  for (const json& panel : in.at("panels")) {
     out.panels.push_back({panel.at("title"), panel.at("systems")});
     for (const std::string& id : out.panels.back().systems) {
       if (!ids.contains(id)) throw std::out_of_range(id);
@@ -158,9 +160,9 @@ std::string ids_of(const Experiment& experiment) {
 }  // namespace
 
 Experiment load_experiment(const std::filesystem::path& file) {
-  const Json in = Json::parse(read_text(file), nullptr, false);
-  const bool is_ours = in.is_object() && in.value("format", Json()) == kFormat &&
-                       in.value("version", Json()).is_number_integer();
+  const json in = parse_json_or_discard(read_text(file));
+  const bool is_ours = in.is_object() && in.value("format", json()) == kFormat &&
+                       in.value("version", json()).is_number_integer();
   if (is_ours && in["version"] > kVersion) {
     fail("{} is of format version {}, and this ballast reads up to {}: use a newer ballast",
          file.string(), in["version"].get<int64_t>(), kVersion);
@@ -190,7 +192,7 @@ void save_experiment(const std::filesystem::path& file, const Experiment& experi
               {"tokens_per_step", experiment.tokens_per_step},
               {"data", experiment.data},
               {"program_version", experiment.program_version},
-              {"hardware", Json::parse(experiment.hardware)},
+              {"hardware", parse_json(experiment.hardware)},
               {"panels", Json::array()},
               {"systems", Json::array()}};
   for (const PanelRecord& panel : experiment.panels)

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "ballast/system/file.h"
+#include "ballast/system/json.h"
 
 namespace ballast {
 namespace {
@@ -95,7 +96,7 @@ RunOutcome read_outcome(const std::filesystem::path& run) {
   if (!fs::exists(run / "metrics.jsonl")) return outcome;
   std::istringstream lines(read_text(run / "metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {
-    const json record = json::parse(line, nullptr, false);
+    const json record = parse_json_or_discard(line);
     if (!record.is_object() || !record.value("step", json()).is_number_integer()) continue;
     if (record.contains("valid_loss")) {
       add_validation(outcome, record);

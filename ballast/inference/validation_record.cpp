@@ -9,6 +9,7 @@
 
 #include "ballast/config/system_words.h"
 #include "ballast/system/file.h"
+#include "ballast/system/json.h"
 #include "ballast/tokenizer/token_text.h"
 
 namespace ballast {
@@ -108,8 +109,8 @@ void write_validation(const std::filesystem::path& path, const ValidationRecord&
 
 bool is_validation_file(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(path)) return false;
-  const Json read = Json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
-  return read.is_object() && read.value("format", Json()) == "ballast-validation";
+  const nlohmann::json read = parse_json_or_discard(read_text(path));
+  return read.is_object() && read.value("format", nlohmann::json()) == "ballast-validation";
 }
 
 Json domains_json(const std::vector<DomainLoss>& domains) {

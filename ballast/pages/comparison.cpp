@@ -14,6 +14,7 @@
 #include "ballast/report/run_directory.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
+#include "ballast/system/json.h"
 #include "ballast/system/progress.h"
 
 namespace ballast {
@@ -22,7 +23,7 @@ namespace {
 using nlohmann::json;
 
 json read_experiment_file(const fs::path& path) {
-  json file = json::parse(read_text(path), nullptr, false);
+  json file = parse_json_or_discard(read_text(path));
   if (text_in(file, "format") != "ballast-experiment")
     fail("{} is damaged or no record of an experiment", path.string());
   if (count_in(file, "version") > 1)

@@ -8,6 +8,7 @@
 #include "ballast/pages/json_fields.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
+#include "ballast/system/json.h"
 
 namespace ballast {
 namespace {
@@ -88,7 +89,7 @@ const RoutingUse* LastValidation::main() const {
 }
 
 LastValidation read_validation(const std::filesystem::path& path) {
-  const json file = json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
+  const json file = parse_json_or_discard(read_text(path));
   if (file.is_discarded() || text_in(file, "format") != "ballast-validation")
     fail("{} is no validation record of Ballast", path.string());
   if (count_in(file, "version") > 1)

@@ -12,6 +12,7 @@
 #include "ballast/report/run_directory.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
+#include "ballast/system/json.h"
 #include "ballast/system/progress.h"
 
 namespace ballast {
@@ -46,7 +47,7 @@ void read_config(RunRecord& run) {
 }
 
 void read_starts(RunRecord& run) {
-  const json file = json::parse(text_or_nothing(run.path / "run.json"), nullptr, false);
+  const json file = parse_json_or_discard(text_or_nothing(run.path / "run.json"));
   for (const json& start : list_in(file, "starts")) {
     std::vector<std::string> words;
     for (const json& word : list_in(start, "command_line"))
@@ -94,7 +95,7 @@ void read_metrics(RunRecord& run) {
   size_t damaged = 0;
   json last_validation;
   for_each_whole_line(read_text(path), [&](std::string_view line) {
-    const json record = json::parse(line, nullptr, false);
+    const json record = parse_json_or_discard(line);
     if (!record.is_object() || !record.contains("step")) {
       ++damaged;
     } else if (record.contains("valid_loss")) {

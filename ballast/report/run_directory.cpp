@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "ballast/system/error.h"
+#include "ballast/system/json.h"
 
 namespace ballast {
 namespace {
@@ -26,7 +27,7 @@ json describe(const RunStart& start) {
           {"program_version", start.program_version},
           {"command_line", start.command_line},
           {"process", ::getpid()},
-          {"hardware", json::parse(start.hardware)}};
+          {"hardware", parse_json(start.hardware)}};
 }
 
 void write_record(const fs::path& path, const json& record) {
@@ -35,7 +36,7 @@ void write_record(const fs::path& path, const json& record) {
 }
 
 json read_record(const fs::path& path) {
-  json record = json::parse(read_text(path), nullptr, false);
+  json record = parse_json_or_discard(read_text(path));
   if (!record.is_object() || record.value("format", json()) != kFormat ||
       !record.value("version", json()).is_number_unsigned() ||
       !record.value("starts", json()).is_array()) {

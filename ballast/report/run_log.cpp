@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "ballast/system/json.h"
 #include "ballast/system/log.h"
 
 namespace ballast {
@@ -39,7 +40,7 @@ std::optional<uint64_t> heading_step(std::string_view line) {
 const fs::path& cut_metrics(const fs::path& path, uint64_t first_step) {
   size_t damaged = 0;
   keep_lines(path, [&](std::string_view line) {
-    const auto step = step_of(json::parse(line.begin(), line.end(), nullptr, false));
+    const auto step = step_of(parse_json_or_discard(line));
     damaged += !step;
     return step && *step < first_step;
   });

@@ -9,6 +9,7 @@
 
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
+#include "ballast/system/json.h"
 
 namespace ballast {
 namespace {
@@ -20,8 +21,8 @@ Json parse_json_object(const fs::path& path) {
   if (file.text().empty()) fail("{} is empty", path.string());
   Json json;
   try {
-    json = Json::parse(file.text());
-  } catch (const Json::exception& error) {
+    json = parse_json(file.text());
+  } catch (const BadJson& error) {
     fail("{} is not valid JSON (damaged or cut short?): {}", path.string(), error.what());
   }
   if (!json.is_object()) fail("{} holds no JSON object: not a tokenizer file", path.string());

@@ -4,12 +4,14 @@
 
 #include "ballast/system/checksum.h"
 #include "ballast/system/error.h"
+#include "ballast/system/json.h"
 #include "ballast/tokens/token_dataset.h"
 
 namespace ballast {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using nlohmann::json;                 // read
+using Json = nlohmann::ordered_json;  // written
 
 constexpr const char* kFormat = "ballast-tokens";
 constexpr uint32_t kVersion = 1;
@@ -26,8 +28,8 @@ uint64_t parse_hex(const std::string& text) {
 }
 
 template <typename Number>
-Number number(const Json& object, const char* key) {
-  const Json& value = object.at(key);
+Number number(const json& object, const char* key) {
+  const json& value = object.at(key);
   if (!value.is_number_unsigned() || value.get<uint64_t>() > std::numeric_limits<Number>::max()) {
     throw std::invalid_argument(std::string(key) + " is not a count");
   }
@@ -41,7 +43,7 @@ void put_totals(Json& object, const TextTotals& totals) {
   if (totals.nats) object["nats"] = *totals.nats;
 }
 
-TextTotals get_totals(const Json& object) {
+TextTotals get_totals(const json& object) {
   TextTotals totals{.documents = number<uint64_t>(object, "documents"),
                     .tokens = number<uint64_t>(object, "tokens"),
                     .source_bytes = number<uint64_t>(object, "source_bytes"),
@@ -69,9 +71,9 @@ Json put_split(const SplitIndex& split, const std::vector<std::string>& domains)
   return object;
 }
 
-SplitIndex get_split(const Json& object, const std::vector<std::string>& domains) {
+SplitIndex get_split(const json& object, const std::vector<std::string>& domains) {
   SplitIndex split{.totals = get_totals(object), .domains = {}, .shards = {}};
-  for (const Json& row : object.at("domains")) {
+  for (const json& row : object.at("domains")) {
     if (split.domains.size() >= domains.size() ||
         row.at("name").get<std::string>() != domains[split.domains.size()]) {
       throw std::invalid_argument("a split's domains are not those of the data set");
@@ -80,7 +82,7 @@ SplitIndex get_split(const Json& object, const std::vector<std::string>& domains
   }
   if (split.domains.size() != domains.size()) throw std::invalid_argument("a domain is missing");
   uint64_t tokens = 0, documents = 0, source_bytes = 0;
-  for (const Json& row : object.at("shards")) {
+  for (const json& row : object.at("shards")) {
     const ShardEntry& shard = split.shards.emplace_back(
         ShardEntry{.file = row.at("file").get<std::string>(),
                    .counts = {.tokens = number<uint64_t>(row, "tokens"),
@@ -102,9 +104,9 @@ SplitIndex get_split(const Json& object, const std::vector<std::string>& domains
   return split;
 }
 
-DatasetIndex get_index(const Json& object) {
+DatasetIndex get_index(const json& object) {
   DatasetIndex index;
-  const Json& tokenizer = object.at("tokenizer");
+  const json& tokenizer = object.at("tokenizer");
   index.tokenizer = {.kind = tokenizer.at("kind").get<std::string>(),
                      .vocabulary_size = number<uint32_t>(tokenizer, "vocabulary_size"),
                      .end_of_text = number<uint32_t>(tokenizer, "end_of_text"),
@@ -142,7 +144,7 @@ DatasetIndex DatasetIndex::from_text(std::string_view text, const std::filesyste
     fail("{} is damaged or not an index of `ballast prepare`: {}", path.string(), why);
   };
   try {
-    const Json object = Json::parse(text);
+    const json object = parse_json(text);
     if (!object.is_object() || object.value("format", "") != kFormat) {
       refuse(fmt::format("its format is not \"{}\"", kFormat));
     }

@@ -13,6 +13,9 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "ballast/system/file.h"
+#include "ballast/system/json.h"
+
 namespace ballast {
 namespace {
 
@@ -153,10 +156,11 @@ void StepTrace::end_part(int64_t time) {
 void StepTrace::save(const fs::path& path) {
   const auto result = profiler::disableProfiler();
   is_recording_ = false;
-  const fs::path raw = path.string() + ".profiler";
+  // libtorch writes to any name, so it gets one in a folder that nobody else knows.
+  const TemporaryFolder folder(fs::absolute(path).parent_path());
+  const fs::path raw = folder.path() / "trace.json";
   result->save(raw.string());
-  json trace = json::parse(read_text(raw));
-  fs::remove(raw);
+  json trace = parse_json(read_text(raw), RepeatedKeys::kLastCounts);
   trace["traceName"] = path.string();
   const int64_t base = trace.value("baseTimeNanoseconds", int64_t{0});
   json& events = trace.at("traceEvents");

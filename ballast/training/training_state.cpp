@@ -15,6 +15,7 @@
 #include "ballast/inference/weights.h"
 #include "ballast/inference/whole_tensors.h"
 #include "ballast/system/error.h"
+#include "ballast/system/json.h"
 #include "ballast/system/version.h"
 
 namespace ballast {
@@ -145,7 +146,7 @@ void load_training(const Checkpoint& checkpoint, const LanguageModel& model, Par
   load_segments(checkpoint, table, table.second_moment(), kSecondMoment);
   state.step = static_cast<int64_t>(checkpoint.manifest().step);
   try {
-    const auto json = nlohmann::json::parse(checkpoint.manifest().state);
+    const auto json = parse_json(checkpoint.manifest().state);
     json.at("updates").get_to(state.updates);
     json.at("tokens").get_to(state.tokens);
     json.at("seconds").get_to(state.seconds);

@@ -6,7 +6,6 @@
 
 #include <string>
 
-#include "ballast/checkpoint/strict_json.h"
 #include "ballast/system/checksum.h"
 #include "ballast/system/error.h"
 #include "ballast/system/random.h"

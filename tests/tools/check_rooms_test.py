@@ -99,6 +99,13 @@ class CheckRooms(unittest.TestCase):
         self.write("cli/main.cpp", SPDX + "at::parallel_for(0, 9, 1, f);\n")
         self.assert_one_fault("cli/main.cpp", "parallel_ranges")
 
+    def test_a_reader_that_takes_any_depth_is_found(self):
+        for call in ("nlohmann::json::parse(a)", "ordered_json::parse(a)", "Json::sax_parse(a, b)", "toml::parse(a)"):
+            self.write("ballast/system/json.cpp", SPDX + "return json::parse(text);\n")
+            self.write("tests/model/model_test.cpp", SPDX + f"{call};\n")
+            self.write("cli/main.cpp", SPDX + f"// {call}\n{call};\n")
+            self.assert_one_fault("cli/main.cpp", "any depth")
+
     def test_platform_switches_are_found(self):
         for line in ("#ifdef USE_CUDA", "# if defined(HAVE_MPI)", "#ifndef BALLAST_NCCL", "#elif __CUDACC__"):
             self.write("cli/main.cpp", SPDX + line + "\n")

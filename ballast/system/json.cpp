@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/checkpoint/strict_json.h"
+#include "ballast/system/json.h"
 
 #include <fmt/format.h>
 
@@ -19,6 +19,8 @@ constexpr size_t kMaxDepth = 64;
 // last of two equal keys (and its callbacks make it quadratic in the number of keys).
 class StructureCheck : public nlohmann::json_sax<json> {
  public:
+  explicit StructureCheck(RepeatedKeys repeated) : repeated_(repeated) {}
+
   bool null() override { return true; }
   bool boolean(bool) override { return true; }
   bool number_integer(number_integer_t) override { return true; }
@@ -31,7 +33,7 @@ class StructureCheck : public nlohmann::json_sax<json> {
   bool end_object() override { return leave(); }
   bool end_array() override { return leave(); }
   bool key(string_t& key) override {
-    if (keys_.back().insert(key).second) return true;
+    if (repeated_ == RepeatedKeys::kLastCounts || keys_.back().insert(key).second) return true;
     throw BadJson(fmt::format("its JSON has the key '{}' twice", key));
   }
   bool parse_error(size_t position, const std::string&, const json::exception& error) override {
@@ -51,15 +53,22 @@ class StructureCheck : public nlohmann::json_sax<json> {
     keys_.pop_back();
     return true;
   }
+  RepeatedKeys repeated_;
   std::vector<std::set<std::string>> keys_;  // of each object (or array, empty) still open
 };
 
 }  // namespace
 
-json parse_strict_json(std::string_view text) {
-  StructureCheck check;
+json parse_json(std::string_view text, RepeatedKeys repeated) {
+  StructureCheck check(repeated);
   json::sax_parse(text.begin(), text.end(), &check);
   return json::parse(text.begin(), text.end());
+}
+
+json parse_json_or_discard(std::string_view text) try {
+  return parse_json(text);
+} catch (const BadJson&) {
+  return json(json::value_t::discarded);
 }
 
 }  // namespace ballast
