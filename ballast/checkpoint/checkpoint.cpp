@@ -2,6 +2,7 @@
 #include "ballast/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <utility>
@@ -58,6 +59,11 @@ void Checkpoint::open_folder() {
     fail("{} is not a complete checkpoint: it has no {}", path_.string(), kManifestName);
   }
   manifest_ = parse_manifest(read_text(manifest), manifest.string());
+  const fs::path name = path_.has_filename() ? path_.filename() : path_.parent_path().filename();
+  if (const auto step = step_of_name(name.string()); step && *step != manifest_.step) {
+    fail("checkpoint {} is not what its name says: its manifest is of step {}", path_.string(),
+         manifest_.step);
+  }
   for (const TensorEntry& entry : manifest_.tensors) {
     auto file = files_.find(entry.file);
     if (file == files_.end()) {
@@ -128,11 +134,17 @@ void Checkpoint::verify(size_t threads) {
   verified_ = true;
 }
 
-NewestValid find_newest_valid(const fs::path& checkpoints, size_t threads) {
-  struct Candidate {
-    StepFolder folder;
-    std::string_view suffix;
-  };
+namespace {
+
+struct Candidate {
+  StepFolder folder;
+  std::string_view suffix;
+
+  bool operator==(const Candidate& other) const { return folder.path == other.folder.path; }
+};
+
+// Step folders with those being written, newest first.
+std::vector<Candidate> list_candidates(const fs::path& checkpoints) {
   std::vector<Candidate> candidates;
   for (const std::string_view suffix : {std::string_view(), kTemporarySuffix}) {
     for (const StepFolder& folder : list_step_folders(checkpoints, suffix)) {
@@ -142,23 +154,51 @@ NewestValid find_newest_valid(const fs::path& checkpoints, size_t threads) {
   std::stable_sort(
       candidates.begin(), candidates.end(),
       [](const Candidate& a, const Candidate& b) { return a.folder.step > b.folder.step; });
+  return candidates;
+}
+
+// Which folder has this name now, as a number; 0: none.
+uint64_t folder_number(const fs::path& folder) {
+  struct stat status {};
+  return ::stat(folder.c_str(), &status) == 0 ? static_cast<uint64_t>(status.st_ino) : 0;
+}
+
+// Nothing where a training that goes on has deleted or replaced a folder while it was read.
+std::optional<NewestValid> look_for_newest(const fs::path& checkpoints, size_t threads) {
   NewestValid result;
+  const std::vector<Candidate> candidates = list_candidates(checkpoints);
   for (const auto& [folder, suffix] : candidates) {
     if (!suffix.empty()) {
       result.passed_over.push_back(
-          {folder.path, fmt::format("{}: saving it was interrupted", folder.path.string())});
+          {folder.path,
+           fmt::format("{}: saving it goes on, or was interrupted", folder.path.string())});
       continue;
     }
+    const uint64_t number = folder_number(folder.path);
     try {
       Checkpoint checkpoint(folder.path);
       checkpoint.verify(threads);
       result.checkpoint.emplace(std::move(checkpoint));
       break;
     } catch (const UserError& error) {
+      if (number == 0 || folder_number(folder.path) != number) return std::nullopt;
       result.passed_over.push_back({folder.path, error.what()});
     }
   }
+  // While it is listed, a folder may lose one name before it gets the next.
+  if (!result.checkpoint && list_candidates(checkpoints) != candidates) return std::nullopt;
   return result;
+}
+
+}  // namespace
+
+NewestValid find_newest_valid(const fs::path& checkpoints, size_t threads) {
+  constexpr int kAttempts = 100;  // a training that deletes faster than that is not one
+  for (int attempt = 1; attempt < kAttempts; ++attempt) {
+    if (auto found = look_for_newest(checkpoints, threads)) return std::move(*found);
+  }
+  fail("checkpoints in {} are deleted faster than they can be read: copy one, or wait",
+       checkpoints.string());
 }
 
 Checkpoint open_checkpoint(const fs::path& path) {

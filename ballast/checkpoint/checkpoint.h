@@ -58,7 +58,8 @@ struct NewestValid {
   std::vector<PassedOver> passed_over;   // newer than that one, newest first
 };
 
-// The newest checkpoint in a `checkpoints` folder whose every byte verifies.
+// The newest checkpoint in a `checkpoints` folder whose every byte verifies. A training may go on
+// there: where it deletes what is being read, the next one is taken.
 NewestValid find_newest_valid(const fs::path& checkpoints, size_t threads = 0);
 
 // Opens what the user named: a run directory or its `checkpoints` folder (the newest that verifies;

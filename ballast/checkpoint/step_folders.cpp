@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <optional>
 
 #include "ballast/system/error.h"
 
@@ -14,15 +13,6 @@ namespace {
 
 constexpr std::string_view kPrefix = "step_";
 
-std::optional<uint64_t> parse_step(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return {};
-  const std::string_view digits = name.substr(kPrefix.size());
-  uint64_t step = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  if (error != std::errc() || end != digits.data() + digits.size()) return {};
-  return step_folder_name(step) == name ? std::optional(step) : std::nullopt;
-}
-
 void remove_folder(const fs::path& folder) {
   std::error_code code;
   fs::remove_all(folder, code);
@@ -30,6 +20,15 @@ void remove_folder(const fs::path& folder) {
 }
 
 }  // namespace
+
+std::optional<uint64_t> step_of_name(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return {};
+  const std::string_view digits = name.substr(kPrefix.size());
+  uint64_t step = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (error != std::errc() || end != digits.data() + digits.size()) return {};
+  return step_folder_name(step) == name ? std::optional(step) : std::nullopt;
+}
 
 std::string step_folder_name(uint64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
 
@@ -40,8 +39,9 @@ std::vector<StepFolder> list_step_folders(const fs::path& checkpoints, std::stri
   for (; !code && entry != fs::directory_iterator(); entry.increment(code)) {
     const std::string name = entry->path().filename().string();
     if (!name.ends_with(suffix)) continue;
-    const auto step = parse_step(std::string_view(name).substr(0, name.size() - suffix.size()));
-    if (step && entry->is_directory(code)) folders.push_back({*step, entry->path()});
+    const auto step = step_of_name(std::string_view(name).substr(0, name.size() - suffix.size()));
+    std::error_code gone;  // deleted meanwhile: then it is none
+    if (step && entry->is_directory(gone)) folders.push_back({*step, entry->path()});
   }
   if (code && code != std::errc::no_such_file_or_directory) {
     fail("cannot list the checkpoints in {}: {}", checkpoints.string(), code.message());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,8 @@ struct StepFolder {
 };
 
 std::string step_folder_name(uint64_t step);  // "step_00001234"
+// The reverse; nothing for any other name.
+std::optional<uint64_t> step_of_name(std::string_view name);
 
 // The folders of all steps with this suffix, oldest step first; none if `checkpoints` is missing.
 std::vector<StepFolder> list_step_folders(const fs::path& checkpoints,

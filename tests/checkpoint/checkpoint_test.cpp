@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "ballast/checkpoint/checkpoint_writer.h"
+#include "ballast/checkpoint/retention.h"
 #include "ballast/checkpoint/step_folders.h"
 #include "ballast/system/error.h"
 #include "ballast/system/parallel.h"
@@ -252,6 +255,54 @@ TEST(OpenCheckpoint, StepFoldersReadFromAnywhere) {
   const auto path = test::save_sample(run / "checkpoints", 3);
   fs::rename(path, run / "best");
   EXPECT_EQ(open_checkpoint(run / "best").manifest().step, 3U);
+}
+
+TEST(Checkpoint, ALinkUnderTheTemporaryNameIsNotFollowed) {
+  const test::TemporaryFolder run;
+  fs::create_directories(run / "home/precious");
+  fs::create_directories(run / "checkpoints");
+  fs::create_directory_symlink(run / "home", run / "checkpoints/step_00000003.tmp");
+  const fs::path saved = test::save_sample(run / "checkpoints", 3);
+  EXPECT_FALSE(fs::is_symlink(saved));
+  EXPECT_TRUE(fs::exists(run / "home/precious"));
+  EXPECT_FALSE(fs::exists(run / "home/manifest.json"));
+}
+
+TEST(Checkpoint, AManifestOfAnotherStepThanItsFoldersIsRefusedAndPassedOver) {
+  const test::TemporaryFolder run;
+  const fs::path checkpoints = run / "checkpoints";
+  test::save_sample(checkpoints, 2);
+  fs::copy(test::save_sample(checkpoints, 3), checkpoints / "step_00000009");
+  EXPECT_THAT(error_of([&] { Checkpoint(checkpoints / "step_00000009" / ""); }),
+              HasSubstr("is not what its name says: its manifest is of step 3"));
+  const NewestValid newest = find_newest_valid(checkpoints);
+  EXPECT_EQ(newest.checkpoint->manifest().step, 3U);
+  ASSERT_EQ(newest.passed_over.size(), 1U);
+  EXPECT_THAT(newest.passed_over[0].reason, testing::HasSubstr("step_00000009"));
+}
+
+// A training that keeps one checkpoint saves and deletes while others look for the newest.
+TEST(Checkpoint, TheNewestIsFoundWhileCheckpointsRotate) {
+  const test::TemporaryFolder run;
+  test::save_sample(run.path(), 1);
+  std::atomic<bool> done = false;
+  std::thread training([&] {
+    for (uint64_t step = 2; !done; ++step) {
+      const fs::path saved = test::save_sample(run.path(), step);
+      delete_old_checkpoints(run.path(), {.keep_last = 1, .just_written = saved});
+    }
+  });
+  uint64_t newest = 0;
+  for (int i = 0; i < 300 || newest < 20; ++i) {
+    const NewestValid found = find_newest_valid(run.path(), 1);
+    EXPECT_TRUE(found.checkpoint) << (found.passed_over.empty() ? "none was listed"
+                                                                : found.passed_over[0].reason);
+    if (!found.checkpoint) break;
+    EXPECT_GE(found.checkpoint->manifest().step, newest);
+    newest = found.checkpoint->manifest().step;
+  }
+  done = true;
+  training.join();
 }
 
 }  // namespace
