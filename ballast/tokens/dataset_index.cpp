@@ -27,6 +27,11 @@ uint64_t parse_hex(const std::string& text) {
   return value;
 }
 
+void check_file_name(const std::string& name) {
+  if (name.empty() || std::filesystem::path(name).filename() != name)
+    throw std::invalid_argument("file \"" + name + "\" is not a plain name");
+}
+
 template <typename Number>
 Number number(const json& object, const char* key) {
   const json& value = object.at(key);
@@ -90,9 +95,7 @@ SplitIndex get_split(const json& object, const std::vector<std::string>& domains
                               .parts = number<uint64_t>(row, "parts"),
                               .source_bytes = number<uint64_t>(row, "source_bytes"),
                               .checksum = parse_hex(row.at("checksum").get<std::string>())}});
-    if (std::filesystem::path(shard.file).filename() != shard.file) {
-      throw std::invalid_argument("shard file \"" + shard.file + "\" is not a plain name");
-    }
+    check_file_name(shard.file);
     tokens += shard.counts.tokens;
     documents += shard.counts.documents;
     source_bytes += shard.counts.source_bytes;
@@ -111,6 +114,11 @@ DatasetIndex get_index(const json& object) {
                      .vocabulary_size = number<uint32_t>(tokenizer, "vocabulary_size"),
                      .end_of_text = number<uint32_t>(tokenizer, "end_of_text"),
                      .fingerprint = parse_hex(tokenizer.at("fingerprint").get<std::string>())};
+  for (const json& row : tokenizer.value("files", json::array())) {
+    index.tokenizer_files.push_back(
+        {row.at("file").get<std::string>(), parse_hex(row.at("checksum").get<std::string>())});
+    check_file_name(index.tokenizer_files.back().file);
+  }
   index.domains = object.at("domains").get<std::vector<std::string>>();
   for (const auto& [name, split] : object.at("splits").items()) {
     index.splits[name] = get_split(split, index.domains);
@@ -128,6 +136,10 @@ std::string DatasetIndex::to_text() const {
                          {"vocabulary_size", tokenizer.vocabulary_size},
                          {"end_of_text", tokenizer.end_of_text},
                          {"fingerprint", checksum_hex(tokenizer.fingerprint)}};
+  for (const TokenizerFile& file : tokenizer_files) {
+    object["tokenizer"]["files"].push_back(
+        {{"file", file.file}, {"checksum", checksum_hex(file.checksum)}});
+  }
   object["token_dtype"] = tokenizer.token_bytes() == 2 ? "uint16" : "uint32";
   object["domains"] = domains;
   for (const auto& [name, split] : splits) object["splits"][name] = put_split(split, domains);

@@ -129,6 +129,7 @@ class Preparation {
     }
     result_.index.tokenizer = identity_of(*tokenizer_);
     tokenizer_->save(folder_);
+    result_.index.tokenizer_files = tokenizer_files_in(folder_);
     write_text_atomically(folder_ / TokenDataset::kIndexFile, result_.index.to_text());
     return std::move(result_);
   }

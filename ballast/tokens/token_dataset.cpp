@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/tokens/token_dataset.h"
 
+#include "ballast/system/checksum.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 #include "ballast/system/log.h"
@@ -82,7 +83,24 @@ uint64_t TokenDataset::bytes() const {
   return bytes;
 }
 
+void TokenDataset::verify_tokenizer_files() const {
+  if (index_.tokenizer_files.empty() && fs::exists(folder_ / "vocab.json")) {
+    log_info(
+        "{}: prepared before the tokenizer's files had checksums: vocab.json and merges.txt "
+        "are not verified",
+        folder_.string());
+  }
+  for (const TokenizerFile& expected : index_.tokenizer_files) {
+    const fs::path path = folder_ / expected.file;
+    if (checksum(MappedFile(path).bytes()) != expected.checksum) {
+      fail("{} is damaged: its checksum is not the one in {}: prepare the data again",
+           path.string(), kIndexFile);
+    }
+  }
+}
+
 void TokenDataset::verify() const {
+  verify_tokenizer_files();
   Progress progress("checking " + folder_.string(), bytes(), "bytes");
   for (const auto& [name, shards] : shards_) {
     for (const TokenShard& shard : shards) {
@@ -97,6 +115,15 @@ void TokenDataset::verify() const {
     }
   }
   tokenizer();
+}
+
+std::vector<TokenizerFile> tokenizer_files_in(const fs::path& folder) {
+  std::vector<TokenizerFile> files;
+  for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt"}) {
+    if (fs::exists(folder / name))
+      files.push_back({name, checksum(MappedFile(folder / name).bytes())});
+  }
+  return files;
 }
 
 void check_before_use(const fs::path& path) {

@@ -28,6 +28,12 @@ struct ShardEntry {
   ShardCounts counts;
 };
 
+// A file of the tokenizer, which lies beside the shards.
+struct TokenizerFile {
+  std::string file;
+  uint64_t checksum = 0;  // XXH3 of all its bytes
+};
+
 struct SplitIndex {
   TextTotals totals;
   std::vector<TextTotals> domains;  // one for each of DatasetIndex::domains
@@ -37,6 +43,7 @@ struct SplitIndex {
 // What index.json says.
 struct DatasetIndex {
   TokenizerIdentity tokenizer;
+  std::vector<TokenizerFile> tokenizer_files;  // none: written before they were kept
   std::vector<std::string> domains;
   std::map<std::string, SplitIndex> splits;  // "train", and "valid" where there is one
 
@@ -62,15 +69,20 @@ class TokenDataset {
   // the shards.
   std::unique_ptr<Tokenizer> tokenizer() const;
   uint64_t bytes() const;  // of all shard files: what verify() reads
-  // Reads every byte of every shard, with a progress bar. Throws UserError naming the first file
-  // that is not as written.
+  // Reads every byte of every file, with a progress bar. Throws UserError naming the first that is
+  // not as written.
   void verify() const;
 
  private:
+  void verify_tokenizer_files() const;
+
   std::filesystem::path folder_;
   DatasetIndex index_;
   std::map<std::string, std::vector<TokenShard>> shards_;
 };
+
+// The files that a tokenizer was saved as in `folder`, with their checksums.
+std::vector<TokenizerFile> tokenizer_files_in(const std::filesystem::path& folder);
 
 // Before a data set is used: verifies all of it, or, where it is larger than `kVerifiedBytes`, says
 // how that is done by hand. Anything that is no data set is left alone.

@@ -211,7 +211,8 @@ std::unique_ptr<TokenSource> TokenShard::tokens(std::vector<std::string> domains
                             .vocabulary_size = tokenizer_.vocabulary_size,
                             .end_of_text = tokenizer_.end_of_text,
                             .tokenizer_fingerprint = tokenizer_.fingerprint,
-                            .source_bytes = counts_.source_bytes});
+                            .source_bytes = counts_.source_bytes,
+                            .content_checksum = counts_.checksum});
   if (domains.empty()) return tokens;
   // It outlives this object, and so has a mapping of its own.
   return std::make_unique<TokensOfDomains>(std::move(tokens), TokenShard(path_),

@@ -37,6 +37,11 @@ class ConcatenatedTokens : public TokenSource {
   }
   uint64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
   const std::vector<std::string>& domains() const override { return domains_; }
+  uint64_t fingerprint() const override {
+    std::vector<uint64_t> parts;
+    for (const auto& source : sources_) parts.push_back(source->fingerprint());
+    return parts.size() == 1 ? parts.front() : checksum(std::as_bytes(std::span(parts)));
+  }
 
  protected:
   void copy(uint64_t first, std::span<int64_t> out) const override {
@@ -139,6 +144,28 @@ void TokenSource::read(uint64_t first, std::span<int64_t> out) const {
       info_.name, *bad, first + static_cast<uint64_t>(bad - out.begin()), limit);
 }
 
+uint64_t TokenSource::fingerprint() const {
+  const uint64_t tokens = size();
+  StreamingChecksum sum;
+  const auto add = [&](uint64_t number) { sum.update(std::as_bytes(std::span(&number, 1))); };
+  add(tokens);
+  if (info_.content_checksum) {
+    add(*info_.content_checksum);
+    return sum.value();
+  }
+  constexpr uint64_t kBlock = 4096, kBlocks = 256, kReadWhole = 1 << 21;
+  const bool is_whole = tokens <= kReadWhole;
+  const uint64_t blocks = is_whole ? (tokens + kBlock - 1) / kBlock : kBlocks;
+  std::vector<int64_t> block;
+  for (uint64_t i = 0; i < blocks; ++i) {
+    const uint64_t first = is_whole ? i * kBlock : i * (tokens - kBlock) / (kBlocks - 1);
+    block.resize(std::min(kBlock, tokens - first));
+    copy(first, block);
+    sum.update(std::as_bytes(std::span(block)));
+  }
+  return sum.value();
+}
+
 const std::vector<std::string>& TokenSource::domains() const {
   static const std::vector<std::string> kNone;
   return kNone;
@@ -181,6 +208,16 @@ std::unique_ptr<TokenSource> concatenate(std::vector<std::unique_ptr<TokenSource
                                          TokenSourceInfo info) {
   fill_from_sources(info, sources);
   return std::make_unique<ConcatenatedTokens>(std::move(sources), std::move(info));
+}
+
+std::string fingerprint_text(const TokenSource& source) {
+  return fmt::format("{} tokens, fingerprint {}", source.size(),
+                     checksum_hex(source.fingerprint()));
+}
+
+std::string fingerprint_text(const Tokenizer& tokenizer) {
+  return fmt::format("{} of {} tokens, fingerprint {}", tokenizer.kind(),
+                     tokenizer.vocabulary_size(), checksum_hex(tokenizer.fingerprint()));
 }
 
 void require_same_tokenizer(const TokenSource& source, const Tokenizer& tokenizer) {

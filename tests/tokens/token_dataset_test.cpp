@@ -8,6 +8,7 @@
 
 #include "ballast/system/checksum.h"
 #include "ballast/system/error.h"
+#include "ballast/tokens/prepare.h"
 #include "ballast/tokens/split_writer.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
@@ -184,6 +185,46 @@ TEST(DatasetIndex, WritesDomainsNamedByAnyBytes) {
   index.splits["train"].domains.resize(1);
   const DatasetIndex back = DatasetIndex::from_text(index.to_text(), "index.json");
   EXPECT_EQ(back.domains, std::vector<std::string>{"caf\xEF\xBF\xBD"});
+}
+
+TEST(TokenDataset, VerifiesEveryFileOfTheTokenizer) {
+  const test::TemporaryFolder folder;
+  test::write_bytes(folder / "text.txt", test::sample_document(1, 5000));
+  prepare({.inputs = {(folder / "text.txt").string()},
+           .out = folder / "data",
+           .tokenizer = "bpe",
+           .vocabulary_size = 280});
+  const TokenDataset data(folder / "data");
+  data.verify();
+  EXPECT_EQ(data.index().tokenizer_files.size(), 3u);
+  for (const TokenizerFile& file : data.index().tokenizer_files) {
+    const fs::path path = folder / "data" / file.file;
+    const std::string whole = read_text(path);
+    std::string flipped = whole;
+    flipped[flipped.size() / 2] = static_cast<char>(flipped[flipped.size() / 2] ^ 1);
+    for (const std::string& damaged :
+         {flipped, whole + "\n", whole.substr(0, 100), std::string()}) {
+      test::write_bytes(path, damaged);
+      EXPECT_THAT(error_of([&] { data.verify(); }), HasSubstr(path.string()));
+    }
+    fs::remove(path);
+    EXPECT_THAT(error_of([&] { data.verify(); }), HasSubstr(path.string()));
+    test::write_bytes(path, whole);
+  }
+  data.verify();
+}
+
+TEST(TokenDataset, ItsFingerprintIsThatOfItsTokens) {
+  const test::TemporaryFolder one, two, three;
+  write_dataset(one.path());
+  write_dataset(two.path(), std::nullopt);
+  const auto of = [](const fs::path& folder, const char* split) {
+    return TokenDataset(folder).open(split)->fingerprint();
+  };
+  EXPECT_EQ(of(one.path(), "train"), of(two.path(), "train"));
+  EXPECT_NE(of(one.path(), "train"), of(one.path(), "valid"));
+  const fs::path shard = one / "valid-00000.tokens";
+  EXPECT_EQ(open_token_source(shard)->fingerprint(), of(one.path(), "valid"));
 }
 
 }  // namespace

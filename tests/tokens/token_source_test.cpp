@@ -327,5 +327,46 @@ TEST(OpenTokenSource, FindsIdsOutsideTheModelsVocabularyInForeignFiles) {
               HasSubstr("d.bin: token 700 at position 2 is outside the vocabulary of 257"));
 }
 
+TEST(TokenSource, TheFingerprintIsOfTheContentWhereverItLies) {
+  EXPECT_EQ(memory({1, 2, 3})->fingerprint(), memory({1, 2, 3}, {.name = "other"})->fingerprint());
+  EXPECT_NE(memory({1, 2, 3})->fingerprint(), memory({1, 3, 2})->fingerprint());
+  EXPECT_NE(memory({1, 2, 0})->fingerprint(), memory({1, 2})->fingerprint());
+  const test::TemporaryFolder folder;
+  const std::vector<uint16_t> narrow = {5, 6, 7};
+  test::write_bytes(folder / "a.bin", as_bytes(narrow));
+  EXPECT_EQ(open_token_source(folder / "a.bin")->fingerprint(), memory({5, 6, 7})->fingerprint());
+}
+
+TEST(TokenSource, AFingerprintOfSeveralCountsTheirOrder) {
+  const auto both = [](std::vector<int64_t> first, std::vector<int64_t> second) {
+    std::vector<std::unique_ptr<TokenSource>> parts;
+    parts.push_back(memory(std::move(first)));
+    parts.push_back(memory(std::move(second)));
+    return concatenate(std::move(parts), {.name = "both"})->fingerprint();
+  };
+  EXPECT_EQ(both({1, 2}, {3}), both({1, 2}, {3}));
+  EXPECT_NE(both({1, 2}, {3}), both({3}, {1, 2}));
+  std::vector<std::unique_ptr<TokenSource>> one;
+  one.push_back(memory({1, 2}));
+  EXPECT_EQ(concatenate(std::move(one), {})->fingerprint(), memory({1, 2})->fingerprint());
+}
+
+TEST(TokenSource, AFingerprintOfALargeFileReadsABoundedPartOfIt) {
+  std::vector<int64_t> tokens(3'000'000);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int64_t>(i % 251);
+  const uint64_t before = memory(tokens)->fingerprint();
+  const auto changed = [&](size_t first, size_t count) {
+    std::vector<int64_t> others = tokens;
+    for (size_t i = first; i < first + count; ++i) others[i] += 1;
+    return memory(others)->fingerprint();
+  };
+  EXPECT_NE(changed(0, 1), before);
+  EXPECT_NE(changed(tokens.size() - 1, 1), before);
+  // Blocks begin every 11749 tokens: a run of tokens as long as what lies between two is found.
+  EXPECT_NE(changed(1'234'567, 11750 - 4096), before);
+  tokens.pop_back();
+  EXPECT_NE(memory(tokens)->fingerprint(), before);
+}
+
 }  // namespace
 }  // namespace ballast
