@@ -26,6 +26,20 @@ fs::path data_of_run(const std::string& model) {
   return TokenDataset::is_dataset(folder) ? folder : fs::path();
 }
 
+// What is called the run's own data is what it was validated on.
+void check_validation_data(const std::vector<DataEntry>& trained_on,
+                           const std::vector<DataEntry>& now) {
+  const auto before = std::ranges::find(trained_on, "valid", &DataEntry::role);
+  const auto found = std::ranges::find(now, "valid", &DataEntry::role);
+  if (before == trained_on.end() || found == now.end()) return;
+  if (before->fingerprint != found->fingerprint) {
+    fail(
+        "the run's validation data is not what it was: {} ({}) is now {} ({}). Put that back, or "
+        "name what to evaluate on with --data",
+        before->name, before->fingerprint, found->name, found->fingerprint);
+  }
+}
+
 std::shared_ptr<TokenSource> own_data(const DataChoice& choice, const LoadedModel& loaded,
                                       const fs::path& scratch) {
   const fs::path of_run = data_of_run(choice.model);
@@ -33,6 +47,7 @@ std::shared_ptr<TokenSource> own_data(const DataChoice& choice, const LoadedMode
       open_training_data(loaded.config.data, of_run.empty() ? scratch / "data" : of_run);
   if (data.valid == nullptr)
     fail("the run has no validation data of its own: name some with --data");
+  check_validation_data(loaded.data, data.identity);
   return data.valid;
 }
 

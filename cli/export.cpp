@@ -50,6 +50,7 @@ int run(const Options& options) {
   manifest.step = loaded->step;
   manifest.config = to_toml(loaded->config);
   manifest.program_version = version();
+  manifest.data = loaded->data;
   at::Tensor weights = loaded->table.working(), host;
   if (options.dtype == "bf16") weights = weights.to(at::kBFloat16);
   auto tensors = segment_views(loaded->table, weights, {}, host);

@@ -122,8 +122,8 @@ void add_report(CLI::App& app, Action& chosen) {
   command->add_option("RUN_OR_EXPERIMENT", options->paths, "folders of runs and experiments")
       ->required();
   command->add_option("--out", options->out,
-                      "folder to write to; default: report in the run or experiment, or here if "
-                      "there are several");
+                      "folder to write to, new or with an older report; default: report in the run "
+                      "or experiment, or here if there are several");
   command->add_flag("--json", options->json, "print what was written, and the main numbers");
   command->footer(kFooter);
   command->callback([options, &chosen] { chosen = [options] { return report(*options); }; });

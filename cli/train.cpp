@@ -62,7 +62,7 @@ struct Options {
   WorkerOptions workers;
   std::vector<std::string> data;
   int64_t profile = 0;
-  bool print_config = false, json = false, report = false;
+  bool allow_other_data = false, print_config = false, json = false, report = false;
 };
 
 // runs/NAME, or runs/NAME-2 and so on: the first that is not there yet. NAME is the config file's,
@@ -100,6 +100,7 @@ TrainRequest to_request(const Options& options) {
   request.initial_weights = options.initial_weights;
   request.run = options.run;
   request.command_line = command_line();
+  request.allow_other_data = options.allow_other_data;
   request.profiled_steps = options.profile;
   return request;
 }
@@ -242,6 +243,9 @@ void add_train(CLI::App& app, Action& chosen) {
                    "run must be new")
       ->check(CLI::IsMember({"auto", "never"}))
       ->capture_default_str();
+  command->add_flag("--allow-other-data", options->allow_other_data,
+                    "with --resume auto: go on, though the data or the tokenizer are not those "
+                    "that the checkpoint was trained on");
   command
       ->add_option(
           "--init-from", options->initial_weights,

@@ -66,6 +66,24 @@ std::vector<TensorEntry> read_entries(const json& array) {
   return entries;
 }
 
+std::vector<DataEntry> read_data(const json& root) {
+  std::vector<DataEntry> data;
+  for (const json& entry : root.value("data", json::array())) {
+    data.push_back({entry.at("role").get<std::string>(), entry.at("name").get<std::string>(),
+                    entry.at("fingerprint").get<std::string>()});
+  }
+  return data;
+}
+
+std::string data_text(const std::vector<DataEntry>& data) {
+  std::vector<std::string> lines;
+  for (const DataEntry& entry : data) {
+    lines.push_back(fmt::format(R"(    {{"role":{},"name":{},"fingerprint":{}}})",
+                                quoted(entry.role), quoted(entry.name), quoted(entry.fingerprint)));
+  }
+  return lines.empty() ? "" : fmt::format("  \"data\": [\n{}\n  ],\n", fmt::join(lines, ",\n"));
+}
+
 uint64_t unsigned_at(const json& root, const std::string& key) {
   const json& value = root.at(key);
   if (!value.is_number_unsigned()) throw std::invalid_argument(key + " is not a count");
@@ -80,6 +98,7 @@ Manifest parse_fields(const json& root) {
   manifest.config = root.at("config").get<std::string>();
   if (!root.at("state").is_object()) throw std::invalid_argument("state is not an object");
   manifest.state = root.at("state").dump();
+  manifest.data = read_data(root);
   manifest.tensors = read_entries(root.at("tensors"));
   return manifest;
 }
@@ -115,6 +134,7 @@ std::string manifest_text(const Manifest& manifest) {
                       manifest.data_position);
   text += fmt::format("  \"program_version\": {},\n  \"config\": {},\n  \"state\": {},\n",
                       quoted(manifest.program_version), quoted(manifest.config), state.dump());
+  text += data_text(manifest.data);
   text += fmt::format("  \"tensors\": [\n{}\n  ]\n}}\n", fmt::join(lines, ",\n"));
   text.replace(text.find(kNoChecksum), kNoChecksum.size(), own_checksum(text));
   return text;

@@ -26,6 +26,15 @@ struct TensorEntry {
   bool operator==(const TensorEntry&) const = default;
 };
 
+// What a run read, by its content: the same data may lie elsewhere later.
+struct DataEntry {
+  std::string role;         // "train", "valid" or "tokenizer"
+  std::string name;         // as the user called it
+  std::string fingerprint;  // equal for equal content
+
+  bool operator==(const DataEntry&) const = default;
+};
+
 // Everything in a checkpoint that is not a tensor, and the list of those that are.
 struct Manifest {
   uint64_t step = 0;           // steps done
@@ -33,6 +42,8 @@ struct Manifest {
   std::string config;          // the resolved config, as text
   std::string program_version;
   std::string state = "{}";  // a JSON object, the trainer's own: counters, tokens, seconds
+  std::vector<DataEntry>
+      data;  // several of a role in their order; none: written before it was kept
   std::vector<TensorEntry> tensors;
 
   bool operator==(const Manifest&) const = default;

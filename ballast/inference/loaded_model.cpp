@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/inference/loaded_model.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -11,7 +12,9 @@
 #include "ballast/inference/weights.h"
 #include "ballast/system/checksum.h"
 #include "ballast/system/error.h"
+#include "ballast/system/log.h"
 #include "ballast/system/version.h"
+#include "ballast/tokens/token_source.h"
 
 namespace ballast {
 
@@ -32,8 +35,25 @@ bool is_export(const fs::path& folder) {
 
 namespace {
 
-void check_tokenizer(const LoadedModel& loaded, const std::string& origin) {
+// The run's own tokenizer must be the one it was trained with; another is the user's to choose.
+void compare_tokenizer(const LoadedModel& loaded, const std::string& origin,
+                       const LoadRequest& request) {
+  const auto trained_with = std::ranges::find(loaded.data, "tokenizer", &DataEntry::role);
+  if (trained_with == loaded.data.end()) return;
+  const std::string found = fingerprint_text(*loaded.tokenizer);
+  if (found == trained_with->fingerprint) return;
+  const std::string difference =
+      fmt::format("the tokenizer {} ({}) is not the one that {} was trained with ({})", origin,
+                  found, loaded.path.string(), trained_with->fingerprint);
+  if (request.tokenizer.empty())
+    fail("{}: put that back, or name one with --tokenizer", difference);
+  log_warning("{}", difference);
+}
+
+void check_tokenizer(const LoadedModel& loaded, const std::string& origin,
+                     const LoadRequest& request) {
   if (loaded.tokenizer == nullptr) return;
+  compare_tokenizer(loaded, origin, request);
   if (loaded.tokenizer->vocabulary_size() > static_cast<uint64_t>(loaded.config.model.vocabulary)) {
     fail(
         "the tokenizer {} has {} tokens, the model {} knows {}: it is not the one the model was "
@@ -43,9 +63,8 @@ void check_tokenizer(const LoadedModel& loaded, const std::string& origin) {
   }
 }
 
-}  // namespace
-
-Checkpoint open_together(const fs::path& path, Communicator& workers) {
+// Worker 0 opens what the path stands for, and tells the others which checkpoint that is.
+Checkpoint open_once(const fs::path& path, Communicator& workers, std::string& found) {
   std::optional<Checkpoint> checkpoint;
   all_or_none(
       workers,
@@ -54,13 +73,34 @@ Checkpoint open_together(const fs::path& path, Communicator& workers) {
           checkpoint.emplace(open_checkpoint(is_export(path) ? path / kExportedWeights : path));
       },
       {"checkpoint"});
-  const std::string found =
+  found =
       gather_texts(workers, checkpoint ? checkpoint->path().string() : "", {"checkpoint"}).front();
   all_or_none(workers,
               [&] {
                 if (workers.rank() != 0) checkpoint.emplace(found);
               },
               {"checkpoint"});
+  return std::move(*checkpoint);
+}
+
+}  // namespace
+
+Checkpoint open_together(const fs::path& path, Communicator& workers) {
+  constexpr int kAttempts = 20;
+  std::string found;
+  std::optional<Checkpoint> checkpoint;
+  for (int attempt = 1; !checkpoint; ++attempt) {
+    found.clear();
+    try {
+      checkpoint.emplace(open_once(path, workers, found));
+    } catch (const SharedError&) {
+      // Worker 0 had found it: a training that goes on has deleted it before the others came.
+      const bool is_gone = !found.empty() && !fs::exists(found);
+      const std::string gone =
+          gather_texts(workers, is_gone ? "gone" : "", {"checkpoint that is gone"}).front();
+      if (gone.empty() || attempt == kAttempts) throw;
+    }
+  }
   const Manifest& manifest = checkpoint->manifest();
   const Fact facts[] = {
       {"the program's version", version()},
@@ -90,6 +130,7 @@ std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, World& world
   auto loaded = std::make_unique<LoadedModel>();
   loaded->path = checkpoint.path();
   loaded->step = checkpoint.manifest().step;
+  loaded->data = checkpoint.manifest().data;
   const auto prepare = [&] {
     Config& config = loaded->config;
     read_config_text(config, checkpoint.manifest().config,
@@ -105,7 +146,7 @@ std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, World& world
     const std::string tokenizer =
         request.tokenizer.empty() ? tokenizer_folder_of(request.path).string() : request.tokenizer;
     if (!tokenizer.empty()) loaded->tokenizer = load_tokenizer(tokenizer);
-    check_tokenizer(*loaded, tokenizer);
+    check_tokenizer(*loaded, tokenizer, request);
   };
   all_or_none(workers, prepare, {"load model"});
   world.compute_on(loaded->place.device);

@@ -17,9 +17,10 @@ namespace ballast {
 
 // A trained model, ready to be evaluated or to write text.
 struct LoadedModel {
-  Config config;               // as it was trained, but for training.model_parallel
-  std::filesystem::path path;  // the checkpoint or exported file it came from
-  uint64_t step = 0;           // steps it was trained for
+  Config config;                // as it was trained, but for training.model_parallel
+  std::filesystem::path path;   // the checkpoint or exported file it came from
+  uint64_t step = 0;            // steps it was trained for
+  std::vector<DataEntry> data;  // it was trained on; none: its checkpoint does not tell
   ComputePlace place;
   ParameterTable table;
   std::unique_ptr<LanguageModel> model;

@@ -109,6 +109,7 @@ std::string Page::finish() const {
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+{7}
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
 <title>{0} · Ballast report</title>
 <style>{1}</style>
@@ -124,7 +125,7 @@ std::string Page::finish() const {
 </html>
 )html",
       markup_text(title_), kPageStyle, links, body_, sections_.empty() ? "" : "</section>\n",
-      markup_text(version()), kPageScript);
+      markup_text(version()), kPageScript, kPageMarker);
 }
 
 }  // namespace ballast

@@ -22,6 +22,9 @@ struct FigureFile {
   Drawing drawing;
 };
 
+// Stands in every page, so that no other is ever replaced by one.
+inline constexpr const char* kPageMarker = "<meta name=\"generator\" content=\"ballast report\">";
+
 // An HTML page in the making that needs nothing but itself. Texts are plain unless they are called
 // HTML.
 class Page {

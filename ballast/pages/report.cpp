@@ -3,6 +3,7 @@
 
 #include "ballast/figures/png.h"
 #include "ballast/pages/sections.h"
+#include "ballast/system/error.h"
 #include "ballast/system/file.h"
 
 namespace ballast {
@@ -21,12 +22,35 @@ Page make_page(const Comparison& comparison) {
   return page;
 }
 
+namespace {
+
+bool is_report(const fs::path& page) {
+  const std::string text = read_text(page);
+  constexpr const char* kOlderPage = " · Ballast report</title>";  // before it had the marker
+  return text.find(kPageMarker) != text.npos || text.find(kOlderPage) != text.npos;
+}
+
+// Only a report may be replaced.
+void check_folder(const fs::path& folder) {
+  const fs::path page = folder / "index.html";
+  if (!fs::exists(folder) || (fs::is_directory(folder) && fs::is_empty(folder))) return;
+  if (!fs::is_directory(folder)) fail("{} is a file: choose another folder", folder.string());
+  if (!fs::exists(page))
+    fail("{} is not empty and holds no report: choose another folder", folder.string());
+  if (!is_report(page))
+    fail("{} was not written by `ballast report`: choose another folder", page.string());
+}
+
+}  // namespace
+
 WrittenReport write_report(const Comparison& comparison, const fs::path& folder) {
+  check_folder(folder);
   const Page page = make_page(comparison);
   WrittenReport written;
   written.page = folder / "index.html";
   const fs::path figures = folder / "figures";
   make_folder(figures);
+  write_text_atomically(written.page, page.finish());  // first: it marks the folder as a report
   for (const FigureFile& figure : page.files()) {
     const fs::path svg = figures / (figure.name + ".svg"), png = figures / (figure.name + ".png");
     write_text_atomically(svg, figure.drawing.svg);
@@ -35,7 +59,6 @@ WrittenReport write_report(const Comparison& comparison, const fs::path& folder)
     written.has_png = write_png(svg, png) == PngResult::kWritten;
     if (written.has_png) written.figures.push_back(png);
   }
-  write_text_atomically(written.page, page.finish());
   return written;
 }
 

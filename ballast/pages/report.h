@@ -17,7 +17,8 @@ struct WrittenReport {
 };
 
 // Writes `folder`/index.html, a page that needs nothing but itself, and folder/figures with the
-// same figures as files. Of an earlier report there, files of the same names are replaced.
+// same figures as files. Of an earlier report there, files of the same names are replaced. Throws
+// UserError where the folder holds anything but a report, and leaves it as it is.
 WrittenReport write_report(const Comparison& comparison, const std::filesystem::path& folder);
 
 }  // namespace ballast

@@ -2,6 +2,7 @@
 #include "ballast/training/train.h"
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "ballast/checkpoint/step_folders.h"
@@ -13,11 +14,11 @@
 #include "ballast/model/model_size.h"
 #include "ballast/report/hardware.h"
 #include "ballast/report/run_directory.h"
-#include "ballast/system/checksum.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "ballast/system/version.h"
+#include "ballast/training/data_identity.h"
 #include "ballast/training/run_memory.h"
 #include "ballast/training/training_data.h"
 #include "ballast/training/training_run.h"
@@ -78,24 +79,13 @@ void check_alike(Communicator& workers, const Config& config, const std::string&
   check_agreement(workers, facts, {"start"});
 }
 
-// A few of its tokens, spread evenly: enough to tell corpora apart.
-std::string fingerprint(const TokenSource& source) {
-  constexpr uint64_t kPlaces = 16, kTokens = 256;
-  StreamingChecksum sum;
-  std::vector<int64_t> tokens(std::min(kTokens, source.size()));
-  for (uint64_t i = 0; i < kPlaces; ++i) {
-    source.read(i * (source.size() - tokens.size()) / kPlaces, tokens);
-    sum.update(std::as_bytes(std::span(tokens)));
-  }
-  return fmt::format("{} tokens, checksum {}", source.size(), checksum_hex(sum.value()));
-}
-
 // The data decides shapes and what is learned: it must be the same for all, too.
 void check_same_data(Communicator& workers, const Config& config, const TrainingData& data) {
   std::vector<Fact> facts = {{"model.vocabulary", std::to_string(config.model.vocabulary)}};
   for (size_t i = 0; i < data.train.size(); ++i)
-    facts.push_back({config.data.train.at(i), fingerprint(*data.train[i].tokens)});
-  facts.push_back({"the validation data", data.valid ? fingerprint(*data.valid) : "none"});
+    facts.push_back({config.data.train.at(i), fingerprint_text(*data.train[i].tokens)});
+  facts.push_back({"the validation data", data.valid ? fingerprint_text(*data.valid) : "none"});
+  facts.push_back({"the tokenizer", data.tokenizer ? fingerprint_text(*data.tokenizer) : "none"});
   check_agreement(workers, facts, {"data"});
 }
 
@@ -115,14 +105,17 @@ void warn_of_unused_vocabulary(const ModelConfig& model, const TrainingData& dat
                 model.vocabulary, data.vocabulary);
 }
 
-// Worker 0 prepares what is missing and keeps the tokenizer in the run; then all open it.
+// Worker 0 prepares what is missing, checks it and keeps the tokenizer in the run; then all open
+// it.
 TrainingData open_data_together(Config& config, const std::filesystem::path& run,
-                                Communicator& workers) {
+                                Communicator& workers,
+                                const std::function<void(const TrainingData&)>& check) {
   TrainingData data;
   all_or_none(workers,
               [&] {
                 if (workers.rank() != 0) return;
                 data = open_data(config, run);
+                check(data);
                 warn_of_unused_vocabulary(config.model, data);
                 if (data.tokenizer == nullptr) return;
                 make_folder(run / "tokenizer");
@@ -146,13 +139,26 @@ void resolve_groups(Config& config, Communicator& workers) {
   check_workers(config, workers.size());
 }
 
-void initialize_from(TrainingRun& training, const TrainRequest& request, Communicator& workers) {
+// Other data is what weights are taken elsewhere for; ids that mean other text hardly ever are.
+void warn_of_other_tokenizer(const Manifest& manifest, const TrainingData& data) {
+  const auto is_tokenizer = [](const DataEntry& entry) { return entry.role == "tokenizer"; };
+  const auto before = std::ranges::find_if(manifest.data, is_tokenizer);
+  const auto now = std::ranges::find_if(data.identity, is_tokenizer);
+  if (before == manifest.data.end() || now == data.identity.end()) return;
+  if (before->fingerprint != now->fingerprint)
+    log_warning("the weights were trained with another tokenizer ({}) than the data has ({})",
+                before->fingerprint, now->fingerprint);
+}
+
+void initialize_from(TrainingRun& training, const TrainRequest& request, const TrainingData& data,
+                     Communicator& workers) {
   const Checkpoint checkpoint = open_together(request.initial_weights, workers);
   InitializedFrom result;
   all_or_none(workers, [&] { result = training.initialize_from(checkpoint); }, {"initial weights"});
   training.save_start();
   if (workers.rank() != 0) return;
   log_info("weights from {}", request.initial_weights.string());
+  warn_of_other_tokenizer(checkpoint.manifest(), data);
   if (!result.fresh.empty()) log_info("not in them, fresh: {}", fmt::join(result.fresh, ", "));
   if (!result.left_out.empty())
     log_warning("not part of this model, left out: {}", fmt::join(result.left_out, ", "));
@@ -177,10 +183,10 @@ TrainSummary start_new(const TrainRequest& request, World& world) {
   std::optional<TrainingRun> training;
   try {
     check_same_folder(workers, request.run, {"run directory"});
-    data = open_data_together(config, request.run, workers);
+    data = open_data_together(config, request.run, workers, [](const TrainingData&) {});
     if (run) run->store_config(to_toml(config));
     training.emplace(config, request.run, run ? &*run : nullptr, data, world);
-    if (!request.initial_weights.empty()) initialize_from(*training, request, workers);
+    if (!request.initial_weights.empty()) initialize_from(*training, request, data, workers);
   } catch (...) {  // nothing was computed: leave things as they were
     if (run) {
       for (const auto& entry : fs::directory_iterator(run->path())) fs::remove_all(entry);
@@ -192,8 +198,11 @@ TrainSummary start_new(const TrainRequest& request, World& world) {
   return training->go(request.profiled_steps);
 }
 
+enum class SameData { kByPath, kByContent };
+
 // What the request wants must be what the run was started with, but for how it is watched and kept.
-Config resumed_config(const TrainRequest& request, const Config& stored) {
+// Data that is compared by its content may lie elsewhere.
+Config resumed_config(const TrainRequest& request, Config stored, SameData same_data) {
   Config wanted = stored;
   if (!request.config_file.empty()) {
     wanted = resolve_config(request);
@@ -204,6 +213,10 @@ Config resumed_config(const TrainRequest& request, const Config& stored) {
   // "0: as many as ..." was resolved at the first start.
   if (wanted.model.vocabulary == 0) wanted.model.vocabulary = stored.model.vocabulary;
   if (wanted.experts.groups == 0) wanted.experts.groups = stored.experts.groups;
+  if (same_data == SameData::kByContent) {
+    stored.data.train = wanted.data.train;
+    stored.data.valid = wanted.data.valid;
+  }
   const auto changes = differences(stored, wanted, Compare::kWhatIsComputed);
   if (!changes.empty()) {
     fail(
@@ -234,31 +247,41 @@ TrainSummary resume_run(const TrainRequest& request, World& world) {
   Communicator& workers = world.everyone();
   std::optional<RunDirectory> run;  // worker 0's
   std::string newest, stored_text;
+  std::vector<DataEntry> trained_on;  // on worker 0
   all_or_none(workers,
               [&] {
                 if (workers.rank() != 0) return;
                 run.emplace(RunDirectory::open(request.run));
                 const std::optional<Checkpoint> checkpoint = newest_checkpoint(*run);
                 if (checkpoint) newest = checkpoint->path().string();
+                if (checkpoint) trained_on = checkpoint->manifest().data;
                 stored_text = checkpoint ? checkpoint->manifest().config : run->stored_config();
               },
               {"run directory"});
   check_same_folder(workers, request.run, {"run directory"});
   newest = gather_texts(workers, newest, {"checkpoint"}).front();
   stored_text = gather_texts(workers, stored_text, {"config"}).front();
+  const std::string knows_data =
+      gather_texts(workers, trained_on.empty() ? "" : "yes", {"data of the checkpoint"}).front();
+  const bool by_content = !knows_data.empty() || request.allow_other_data;
   Config config;
-  all_or_none(workers,
-              [&] {
-                Config stored;
-                read_config_text(stored, stored_text,
-                                 newest.empty() ? request.run.string() : newest);
-                config = resumed_config(request, stored);
-                if (!newest.empty()) check_model_of(Checkpoint(newest), config);
-              },
-              {"config"});
+  all_or_none(
+      workers,
+      [&] {
+        Config stored;
+        read_config_text(stored, stored_text, newest.empty() ? request.run.string() : newest);
+        config =
+            resumed_config(request, stored, by_content ? SameData::kByContent : SameData::kByPath);
+        if (!newest.empty()) check_model_of(Checkpoint(newest), config);
+      },
+      {"config"});
   check_alike(workers, config, request.run.string(), newest);
   resolve_groups(config, workers);
-  TrainingData data = open_data_together(config, request.run, workers);
+  TrainingData data =
+      open_data_together(config, request.run, workers, [&](const TrainingData& found) {
+        if (newest.empty() || request.allow_other_data) return;
+        check_data_of_run(request.run, trained_on, found);
+      });
   TrainingRun training(config, request.run, run ? &*run : nullptr, data, world);
   if (!newest.empty()) {
     all_or_none(workers, [&] { training.resume(Checkpoint(newest)); }, {"load checkpoint"});

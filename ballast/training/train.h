@@ -27,7 +27,8 @@ struct TrainRequest {
   Resume resume = Resume::kNever;
   std::filesystem::path initial_weights;  // a checkpoint or run a new run starts from; empty: none
   std::vector<std::string> command_line;
-  int64_t profiled_steps = 0;  // that worker 0 writes a trace of (docs/profiling.md)
+  bool allow_other_data = false;  // go on, though data or tokenizer are not those of the checkpoint
+  int64_t profiled_steps = 0;     // that worker 0 writes a trace of (docs/profiling.md)
 };
 
 // The configuration a request asks for, checked. model.vocabulary may still be 0.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/training/training_data.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -80,6 +82,30 @@ void adopt_tokenizer(TrainingData& data, const TokenSource& source) {
       std::max(data.vocabulary, static_cast<int64_t>(source.info().vocabulary_size.value_or(0)));
 }
 
+// Weights count among several sources alone, and there only in proportion.
+std::string weight_in_words(const std::vector<WeightedSource>& sources, size_t i) {
+  if (sources.size() == 1) return "";
+  double sum = 0;
+  for (const WeightedSource& source : sources) sum += source.weight;
+  return fmt::format(", {:.6g} of the rows", sources[i].weight / sum);
+}
+
+std::vector<DataEntry> identity_of(const TrainingData& data, const DataConfig& config) {
+  std::vector<DataEntry> entries;
+  for (size_t i = 0; i < data.train.size(); ++i) {
+    entries.push_back({"train", config.train[i],
+                       fingerprint_text(*data.train[i].tokens) + weight_in_words(data.train, i)});
+  }
+  if (data.valid != nullptr) {
+    const std::string name = config.valid.empty() ? "their valid split"
+                                                  : fmt::format("{}", fmt::join(config.valid, ","));
+    entries.push_back({"valid", name, fingerprint_text(*data.valid)});
+  }
+  if (data.tokenizer != nullptr)
+    entries.push_back({"tokenizer", "of the data", fingerprint_text(*data.tokenizer)});
+  return entries;
+}
+
 }  // namespace
 
 TrainingData open_training_data(const DataConfig& config, const fs::path& builtin_folder) {
@@ -95,6 +121,7 @@ TrainingData open_training_data(const DataConfig& config, const fs::path& builti
   }
   data.valid = open_valid(config, paths, builtin_folder);
   if (data.valid != nullptr) adopt_tokenizer(data, *data.valid);
+  data.identity = identity_of(data, config);
   return data;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ballast/batches/batch_stream.h"
+#include "ballast/checkpoint/manifest.h"
 #include "ballast/config/config.h"
 #include "ballast/tokenizer/tokenizer.h"
 #include "ballast/tokens/token_source.h"
@@ -19,6 +20,7 @@ struct TrainingData {
   std::shared_ptr<TokenSource> valid;    // null: there is nothing to validate on
   std::unique_ptr<Tokenizer> tokenizer;  // null: token files that do not say
   int64_t vocabulary = 0;                // what the model must know at least; 0: unknown
+  std::vector<DataEntry> identity;       // all of this, by its content
 };
 
 // Opens what the config names. The built-in corpus is prepared in `builtin_folder` unless it is

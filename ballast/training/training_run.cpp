@@ -130,7 +130,8 @@ void TrainingRun::save() {
   compare_workers();
   if (reporter_) reporter_->sync();
   checkpoint_ = save_training(
-      run_ / "checkpoints", {config_, trainer_.model(), trainer_.table(), trainer_.state()}, grid_);
+      run_ / "checkpoints",
+      {config_, trainer_.model(), trainer_.table(), trainer_.state(), data_.identity}, grid_);
   saved_at_ = step;
 }
 

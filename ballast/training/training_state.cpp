@@ -39,6 +39,7 @@ Manifest manifest_of(const TrainingParts& parts) {
                                   {"skipped_in_row", state.guard.skipped_in_row},
                                   {"recent_norms", state.guard.recent_norms}}
                        .dump();
+  manifest.data = parts.data;
   return manifest;
 }
 

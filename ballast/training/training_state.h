@@ -32,6 +32,7 @@ struct TrainingParts {
   const LanguageModel& model;
   const ParameterTable& table;
   const TrainingState& state;
+  std::vector<DataEntry> data = {};  // that it is trained on
 };
 
 // Writes weights, moments, prices and state as one checkpoint and deletes old ones. Returns its

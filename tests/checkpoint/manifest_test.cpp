@@ -125,5 +125,15 @@ TEST(Manifest, SaysWhatIsWrong) {
   EXPECT_THAT(error_of(""), HasSubstr("corrupt"));
 }
 
+TEST(Manifest, TellsOfTheDataWhereItIsKept) {
+  Manifest manifest = full_manifest();
+  manifest.data = {{"train", "größe \"a\"", "3 tokens, fingerprint 0"}, {"tokenizer", "b", "c"}};
+  const std::string text = manifest_text(manifest);
+  EXPECT_EQ(parse_manifest(text, "x"), manifest);
+  EXPECT_EQ(manifest_text(full_manifest()).find("\"data\":"), std::string::npos);
+  EXPECT_THAT(error_of(forged(text, "\"role\":\"train\"", "\"role\":1")), HasSubstr("corrupt"));
+  EXPECT_THAT(error_of(forged(text, "\"role\":\"train\",", "")), HasSubstr("corrupt"));
+}
+
 }  // namespace
 }  // namespace ballast

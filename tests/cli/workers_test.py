@@ -282,7 +282,7 @@ class WrongInput(InFolder):
         result = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "1", "--wdir", self.folder / "here", *one,
                                  ":", "-n", "1", "--wdir", self.folder / "there", *one], capture_output=True, encoding="utf-8", timeout=120)
         self.assertNotEqual(result.returncode, 0)
-        self.assertRegex(result.stderr, r"data: \d+ tokens, checksum")
+        self.assertRegex(result.stderr, r"data: \d+ tokens, fingerprint")
 
     def test_a_number_that_was_resolved_at_the_first_start(self):
         self.run_well("train", *TINY, *BASE, "--experts.groups=0", "--training.steps=2", "--run", "r", "--workers", 2)

@@ -268,5 +268,26 @@ TEST(Report, FiguresLieBesideThePage) {
   for (const fs::path& figure : written.figures) EXPECT_GT(fs::file_size(figure), 500) << figure;
 }
 
+TEST(Report, OnlyAReportIsReplaced) {
+  const TemporaryFolder folder;
+  write_short_run(folder / "run", 2);
+  const auto report_to = [&](const fs::path& out) {
+    return error_of([&] { write_report(read_comparison({folder / "run"}, no_counts), out); });
+  };
+  EXPECT_EQ(report_to(folder / "out"), "no error");
+  EXPECT_EQ(report_to(folder / "out"), "no error");
+  make_folder(folder / "empty");
+  EXPECT_EQ(report_to(folder / "empty"), "no error");
+  make_folder(folder / "site");
+  write_text_atomically(folder / "site/index.html", "<title>my home</title>");
+  EXPECT_THAT(report_to(folder / "site"), HasSubstr("site/index.html was not written by"));
+  EXPECT_EQ(read_text(folder / "site/index.html"), "<title>my home</title>");
+  EXPECT_FALSE(fs::exists(folder / "site/figures"));
+  EXPECT_THAT(report_to(folder / "run"), HasSubstr("run is not empty and holds no report"));
+  EXPECT_THAT(report_to(folder / "run/run.json"), HasSubstr("run.json is a file"));
+  write_text_atomically(folder / "site/index.html", "<title>x · Ballast report</title>");
+  EXPECT_EQ(report_to(folder / "site"), "no error");  // of a version before the marker
+}
+
 }  // namespace
 }  // namespace ballast

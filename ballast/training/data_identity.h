@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ballast/checkpoint/manifest.h"
+#include "ballast/training/training_data.h"
+
+namespace ballast {
+
+// What differs between the data a run was trained on and the data it has now, in words that name
+// both. Empty: the same, wherever it lies.
+std::vector<std::string> data_differences(const std::vector<DataEntry>& before,
+                                          const std::vector<DataEntry>& now);
+
+// A run that goes on must have the data and the tokenizer it had. Throws UserError naming what it
+// was and is; `before` is of its newest checkpoint (empty: written before that was kept, which is
+// logged). The copy of the tokenizer in the run is compared too; where it is damaged, that is
+// logged, since it is written again.
+void check_data_of_run(const std::filesystem::path& run, const std::vector<DataEntry>& before,
+                       const TrainingData& now);
+
+}  // namespace ballast
