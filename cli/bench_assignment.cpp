@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -33,8 +34,9 @@ solving alone. The exact solver starts
            (then the odd rows are solved)
   noisy    from these with 10 % noise
   random   from prices that mean nothing: never much slower than cold
-Gap: how far a result may be from the optimum, in percent of the sum over tokens of the largest
-|score|. Where scores are tied the auction takes seconds at the two largest sizes: it is left out there
+Short: how far a result is below the best bound that any solver here has proved, in percent of the sum
+over tokens of the largest |score|. Where exact takes part that is the optimum, up to 1e-7 %; else
+(bound_by) it is at most so far from it. Where scores are tied the auction takes seconds at the two largest sizes: it is left out there
 unless --solvers names it. scipy's linear_sum_assignment takes part up to 2048 tokens, once.
 
 Examples
@@ -45,8 +47,9 @@ Examples
 
 JSON keys (--json): device, threads, repeats, scipy (version, null: none), cases, a list of {scores,
   part (all, or "odd rows"), tokens, experts, auction_over_exact, scipy_over_exact (times, null: not
-  measured), results, a list of {solver, start, milliseconds, fastest_ms, slowest_ms, runs, gap,
-  relative_gap, valid}}.
+  measured), bound_by (the solver that proved the lowest bound), results, a list of {solver, start,
+  milliseconds, fastest_ms, slowest_ms, runs, gap (that bound less its sum of scores; null where shares
+  are not kept), relative_gap, valid}}.
 )";
 
 constexpr int64_t kMostForAuction = int64_t{1} << 22;  // scores; beyond, ties take it seconds
@@ -67,7 +70,8 @@ struct Options {
 struct Measured {
   std::string solver, start;
   std::vector<double> milliseconds = {};
-  double dual = 0, gap = 0, relative_gap = 0;
+  // The least sum of scores of all runs, and the last bound by its prices.
+  double primal = std::numeric_limits<double>::infinity(), dual = 0;
   bool valid = true;
 
   double median() const {
@@ -97,16 +101,15 @@ struct Contender {
   double spent = 0;
 
   // A first turn warms up: the second takes its place.
-  void take_turn(double magnitude, size_t round) {
+  void take_turn(size_t round) {
     Assignment result;
     for (size_t i = 0; i < starts.size(); ++i) {
       const double milliseconds = run->solve(starts[i].prices, result);
       Measured& found = measured[i];
       if (round == 1) found.milliseconds.clear();
       found.milliseconds.push_back(milliseconds);
+      found.primal = std::min(found.primal, result.certificate.primal);
       found.dual = result.certificate.dual;
-      found.gap = std::max(found.gap, result.certificate.gap);
-      if (magnitude > 0) found.relative_gap = found.gap / magnitude;
       found.valid = found.valid && result.certificate.valid;
       spent += milliseconds;
     }
@@ -117,7 +120,6 @@ std::vector<Measured> measure(const Options& options, const AssignmentCase& made
                               const StopSignal& stop) {
   const std::vector<PriceStart> starts =
       options.cold ? std::vector<PriceStart>{{.name = "cold", .prices = {}}} : price_starts(made);
-  const double magnitude = magnitude_of(made.problem);
   std::vector<Contender> contenders;
   for (const SolverKind kind : solvers_for(options, made)) {
     Contender contender{.run = make_assignment_run(kind, options.device, options.threads)};
@@ -131,7 +133,7 @@ std::vector<Measured> measure(const Options& options, const AssignmentCase& made
   for (size_t round = 0; round <= options.repeats; ++round) {
     for (Contender& contender : contenders) {
       if (stop.requested()) fail("stopped before the end");
-      if (contender.spent <= kEnough) contender.take_turn(magnitude, round);
+      if (contender.spent <= kEnough) contender.take_turn(round);
     }
   }
   std::vector<Measured> all;
@@ -140,16 +142,25 @@ std::vector<Measured> measure(const Options& options, const AssignmentCase& made
   return all;
 }
 
-// Its gap is by the best bound that others have proved.
-Measured measure_scipy(ScipyPeer& scipy, const AssignmentCase& made,
-                       const std::vector<Measured>& others) {
+// It proves no bound.
+Measured measure_scipy(ScipyPeer& scipy, const AssignmentCase& made) {
   const ScipyPeer::Answer answer = scipy.solve(made.problem);
-  Measured found{.solver = "scipy", .start = "cold", .milliseconds = {answer.milliseconds}};
-  found.dual = std::ranges::min_element(others, {}, &Measured::dual)->dual;
-  found.gap = found.dual - answer.primal;
+  return {.solver = "scipy",
+          .start = "cold",
+          .milliseconds = {answer.milliseconds},
+          .primal = answer.primal,
+          .dual = std::numeric_limits<double>::infinity()};
+}
+
+// The lowest bound on what any valid assignment is worth: all are measured by it, so that a rough
+// bound of an inexact solver's own prices is not taken for what it lacks.
+const Measured& best_bound(const std::vector<Measured>& results) {
+  return *std::ranges::min_element(results, {}, &Measured::dual);
+}
+
+double relative_gap(const AssignmentCase& made, double gap) {
   const double magnitude = magnitude_of(made.problem);
-  if (magnitude > 0) found.relative_gap = found.gap / magnitude;
-  return found;
+  return magnitude > 0 ? gap / magnitude : 0;
 }
 
 const Measured* find(const std::vector<Measured>& results, const std::string& solver) {
@@ -164,15 +175,17 @@ Json ratio_to_exact(const std::vector<Measured>& results, const std::string& sol
 
 Json to_json(const AssignmentCase& made, const std::vector<Measured>& results) {
   Json rows = Json::array();
+  const Measured& bound = best_bound(results);
   for (const Measured& found : results) {
+    const double gap = bound.dual - found.primal;
     rows.push_back({{"solver", found.solver},
                     {"start", found.start},
                     {"milliseconds", found.median()},
                     {"fastest_ms", std::ranges::min(found.milliseconds)},
                     {"slowest_ms", std::ranges::max(found.milliseconds)},
                     {"runs", found.milliseconds.size()},
-                    {"gap", found.gap},
-                    {"relative_gap", found.relative_gap},
+                    {"gap", found.valid ? Json(gap) : Json()},
+                    {"relative_gap", found.valid ? Json(relative_gap(made, gap)) : Json()},
                     {"valid", found.valid}});
   }
   return {{"scores", made.scores},
@@ -181,6 +194,7 @@ Json to_json(const AssignmentCase& made, const std::vector<Measured>& results) {
           {"experts", made.problem.scores.experts},
           {"auction_over_exact", ratio_to_exact(results, "auction")},
           {"scipy_over_exact", ratio_to_exact(results, "scipy")},
+          {"bound_by", bound.solver},
           {"results", rows}};
 }
 
@@ -193,7 +207,7 @@ std::string short_number(double value) {
 
 std::string heading() {
   return fmt::format("{:36}{:>8}{:>5}  {:9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>7}{:>10}", "scores",
-                     "tokens", "exp.", "solver", "cold ms", "warm", "noisy", "random", "gap %",
+                     "tokens", "exp.", "solver", "cold ms", "warm", "noisy", "random", "short %",
                      "valid", "vs exact");
 }
 
@@ -201,6 +215,7 @@ std::string table(const AssignmentCase& made, const std::vector<Measured>& resul
   const std::string name = fs::path(made.scores).stem().string();
   const std::string shown = made.part == "all" ? name : name + ", " + made.part;
   std::string text;
+  const double bound = best_bound(results).dual;
   for (size_t i = 0; i < results.size();) {
     const Measured& cold = results[i];
     std::string times;
@@ -209,7 +224,7 @@ std::string table(const AssignmentCase& made, const std::vector<Measured>& resul
     size_t columns = 0;
     for (; i < results.size() && results[i].solver == cold.solver; ++i, ++columns) {
       times += fmt::format("{:>9}", short_number(results[i].median()));
-      gap = std::max(gap, results[i].relative_gap);
+      gap = std::max(gap, relative_gap(made, bound - results[i].primal));
       valid = valid && results[i].valid;
     }
     const Json ratio = ratio_to_exact(results, cold.solver);
@@ -262,7 +277,7 @@ int run(const Options& options) {
                               made.problem.scores.experts));
     std::vector<Measured> results = measure(options, made, stop);
     if (scipy && made.problem.scores.tokens <= kMostForScipy)
-      results.push_back(measure_scipy(*scipy, made, results));
+      results.push_back(measure_scipy(*scipy, made));
     cases.push_back(to_json(made, results));
     std::string lines = table(made, results);
     lines.pop_back();

@@ -41,8 +41,10 @@ the paper's auction written in PyTorch. On a GPU it computes in bf16 under autoc
 attention.
 With --systems those that the paper compares, of the same blocks, in turns, by any number of workers:
   dense            data parallel
-  model_parallel   dense, each layer divided among all workers; where there are several
-  base, base_x3    BASE layers: one, three; --experts: experts, sublayers of all layers together
+  model_parallel   the same dense model, each layer divided among all workers (the paper's is also
+                   larger); where there are several
+  base, base_x2,   BASE layers: one, two, three; --experts: experts, sublayers of all layers
+  base_x3          together, of which each has floor(sublayers / layers); default 8,6
   sparsely_gated   gates to two experts, and
   switch           to one, in place of every other feed-forward, with the paper's capacities
 
@@ -66,8 +68,9 @@ JSON keys (--json): device, threads, twin (PyTorch version, null: none), mode, s
   by those of dense, without the time that the optimizer takes more than there), assign_share,
   exchange_share (of the step, in the assignment and in messages to other workers)}. With --systems:
   device, threads (0: each its share), workers, sizes, a list of {vocabulary, width, layers, heads,
-  context, batch, experts, systems, a list of {system, words, parameters, active (those a token meets),
-  flops_per_token, step_ms, fastest_ms, tokens_per_second (of all workers), of_dense (tokens/s by
+  context, batch, experts, systems, a list of {system, words, shards (workers that hold one model
+  together), sublayers (of all BASE layers; null: of others), parameters, parameters_of_worker (that
+  worker 0 holds), active (those a token meets), flops_per_token, step_ms, fastest_ms, tokens_per_second (of all workers), of_dense (tokens/s by
   those of dense; null: it was not measured)}}.
 )";
 
@@ -380,8 +383,8 @@ void add_bench_step(CLI::App& bench, Action& chosen) {
       ->type_name("N");
   command
       ->add_option("--systems", options->systems,
-                   "all, or names with commas between: dense, model_parallel, base, base_x3, "
-                   "sparsely_gated, switch")
+                   "all, or names with commas between: dense, model_parallel, base, base_x2, "
+                   "base_x3, sparsely_gated, switch")
       ->type_name("NAMES");
   add_worker_options(*command, options->workers);
   add_twin_options(*command, options->twin);

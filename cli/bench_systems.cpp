@@ -42,15 +42,21 @@ Json measure_systems(const std::vector<std::string>& names, const std::vector<Co
     const Config& config = configs[i];
     const ModelSize size = model_size(config);
     const auto tokens = static_cast<double>(config.training.batch * config.model.context);
-    systems.push_back({{"system", names[i]},
-                       {"words", system_in_words(config)},
-                       {"parameters", size.total},
-                       {"active", size.active},
-                       {"flops_per_token", size.flops_per_token},
-                       {"step_ms", 1e3 * median(seconds[i])},
-                       {"fastest_ms", 1e3 * std::ranges::min(seconds[i])},
-                       {"tokens_per_second", tokens / median(seconds[i])},
-                       {"of_dense", nullptr}});
+    const ExpertsConfig& experts = config.experts;
+    const bool is_between = experts.layers > 0 && !experts.replaces_feed_forwards();
+    systems.push_back(
+        {{"system", names[i]},
+         {"words", system_in_words(config)},
+         {"shards", trainers[i]->grid().num_shards()},
+         {"sublayers", is_between ? Json(experts.layers * experts.sublayers_of_layer()) : Json()},
+         {"parameters", size.total},
+         {"parameters_of_worker", trainers[i]->table().num_parameters()},
+         {"active", size.active},
+         {"flops_per_token", size.flops_per_token},
+         {"step_ms", 1e3 * median(seconds[i])},
+         {"fastest_ms", 1e3 * std::ranges::min(seconds[i])},
+         {"tokens_per_second", tokens / median(seconds[i])},
+         {"of_dense", nullptr}});
   }
   const auto dense = std::ranges::find(names, "dense");
   if (dense == names.end()) return systems;
@@ -65,11 +71,13 @@ std::string line_of_system(const Json& size, const Json& system) {
   if (!system["of_dense"].is_null())
     of_dense = fmt::format(" | {:.3f} of dense", system["of_dense"].get<double>());
   return fmt::format(
-      "V={} D={} L={} S={} B={} | {:14} | {} parameters | {:.2f} ms a step | {:.0f} tok/s{}",
+      "V={} D={} L={} S={} B={} | {:14} | {} parameters, {} a worker | {:.2f} ms a step | {:.0f} "
+      "tok/s{}",
       size["vocabulary"].get<int64_t>(), size["width"].get<int64_t>(),
       size["layers"].get<int64_t>(), size["context"].get<int64_t>(), size["batch"].get<int64_t>(),
       system["system"].get<std::string>(), format_count(system["parameters"].get<double>()),
-      system["step_ms"].get<double>(), system["tokens_per_second"].get<double>(), of_dense);
+      format_count(system["parameters_of_worker"].get<double>()), system["step_ms"].get<double>(),
+      system["tokens_per_second"].get<double>(), of_dense);
 }
 
 }  // namespace ballast::cli

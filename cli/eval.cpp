@@ -75,8 +75,9 @@ JSON keys (--json): model, step, data, loss (nats a token), perplexity, bits_per
   feed-forward it stands for), busiest_share (1: balance), experts_in_use, dead_experts,
   domain_information_bits (null: domains are not known), loads; of Sparsely Gated layers, whose
   first experts these are, also second_experts: {busiest_share, experts_in_use, loads}}]}.
-  --experts adds to each layer token_information_bits and experts: [{expert, load, domains (shares),
-  top_tokens: [{token, text, count, lift}]}].
+  --experts adds to each layer token_information_bits, previous_information_bits and experts: [{expert,
+  load, domains (shares), top_tokens: [{token, text, count, lift}], previous_tokens (those that stood
+  before its tokens, the same)}].
   With --audit: model, step, data, passed, audits: [{routing, passed, windows, cuts, routes, ties,
   changed_routes, logits (positions), changed_logits, left_out, logit_difference, logit_bound,
   score_bound (shares of the largest), first_leak}].
@@ -98,6 +99,7 @@ void check_alike(const Options& options, Communicator& workers) {
                         {"--routing", options.routing},
                         {"--stride", fmt::format("{}", options.stride)},
                         {"--batch", fmt::format("{}", options.batch)},
+                        {"--experts", options.experts ? "given" : "not given"},
                         {"--audit", options.audit ? "given" : "not given"},
                         {"--out", options.out},
                         {"--model-parallel", fmt::format("{}", options.model.model_parallel)}};
@@ -179,7 +181,8 @@ int evaluate_all(const Job& job, Communicator& workers, int64_t stride) {
       const EvaluationOptions options{
           .batch = job.options.batch,
           .routing = routing,
-          .previous_tokens = !job.options.out.empty() && routing != RoutingMode::kBalanced};
+          .previous_tokens = job.options.experts ||
+                             (!job.options.out.empty() && routing != RoutingMode::kBalanced)};
       report.results.push_back({routing, evaluate(*job.loaded.model, job.loaded.place, job.windows,
                                                   options, watch.advance())});
       if (report.results.back().evaluation.tokens < job.windows.predictions())
@@ -280,7 +283,8 @@ void add_eval(CLI::App& app, Action& chosen) {
       ->check(CLI::IsMember({"greedy", "priced", "balanced", "all"}));
   CLI::Option* experts =
       command->add_flag("--experts", options->experts,
-                        "also what each expert got: load, domains, most frequent tokens");
+                        "also what each expert got: load, domains, most frequent tokens and "
+                        "those before them");
   CLI::Option* out =
       command
           ->add_option("--out", options->out,

@@ -43,24 +43,36 @@ Json decoded(const Tokenizer* tokenizer, int64_t token) {
   return replace_invalid_utf8(tokenizer->token_bytes(static_cast<TokenId>(token)));
 }
 
-Json expert_json(const ExpertUse& use, int64_t expert, const Tokenizer* tokenizer) {
-  const int64_t load = use.loads()[static_cast<size_t>(expert)];
-  Json domains = Json::object(), tokens = Json::array();
-  const std::vector<int64_t> of_domain = use.domain_loads(expert);
-  for (size_t i = 0; i < of_domain.size(); ++i) {
-    domains[use.domains()[i]] =
-        load > 0 ? static_cast<double>(of_domain[i]) / static_cast<double>(load) : 0.0;
-  }
+Json top_tokens_json(const ExpertUse& use, int64_t expert, const Tokenizer* tokenizer) {
+  Json tokens = Json::array();
   for (const auto& top : use.top_tokens(expert, kTopTokens)) {
     tokens.push_back({{"token", top.token},
                       {"text", decoded(tokenizer, top.token)},
                       {"count", top.count},
                       {"lift", top.lift}});
   }
-  return {{"expert", expert}, {"load", load}, {"domains", domains}, {"top_tokens", tokens}};
+  return tokens;
 }
 
-Json layer_json(const ExpertUse& use, int64_t place, const EvalReport& report) {
+Json expert_json(const ExpertUse& use, const ExpertUse& previous, int64_t expert,
+                 const Tokenizer* tokenizer) {
+  const int64_t load = use.loads()[static_cast<size_t>(expert)];
+  Json domains = Json::object();
+  const std::vector<int64_t> of_domain = use.domain_loads(expert);
+  for (size_t i = 0; i < of_domain.size(); ++i) {
+    domains[use.domains()[i]] =
+        load > 0 ? static_cast<double>(of_domain[i]) / static_cast<double>(load) : 0.0;
+  }
+  return {{"expert", expert},
+          {"load", load},
+          {"domains", domains},
+          {"top_tokens", top_tokens_json(use, expert, tokenizer)},
+          {"previous_tokens", top_tokens_json(previous, expert, tokenizer)}};
+}
+
+Json layer_json(const Evaluation& evaluation, size_t index, int64_t place,
+                const EvalReport& report) {
+  const ExpertUse& use = evaluation.experts[index];
   Json layer = {
       {"layer", place},
       {"busiest_share", use.busiest_share()},
@@ -69,10 +81,12 @@ Json layer_json(const ExpertUse& use, int64_t place, const EvalReport& report) {
       {"domain_information_bits", use.domains().empty() ? Json() : Json(use.domain_information())},
       {"loads", use.loads()}};
   if (!report.with_experts) return layer;
+  const ExpertUse& previous = evaluation.previous_tokens.at(index);
   layer["token_information_bits"] = use.token_information();
+  layer["previous_information_bits"] = previous.token_information();
   layer["experts"] = Json::array();
   for (int64_t expert = 0; expert < use.experts(); ++expert)
-    layer["experts"].push_back(expert_json(use, expert, report.model.tokenizer.get()));
+    layer["experts"].push_back(expert_json(use, previous, expert, report.model.tokenizer.get()));
   return layer;
 }
 
@@ -81,7 +95,7 @@ Json routing_json(const RoutingResult& result, const EvalReport& report) {
   const std::vector<int64_t> places = places_of(report.model);
   Json layers = Json::array();
   for (size_t i = 0; i < e.experts.size(); ++i) {
-    layers.push_back(layer_json(e.experts[i], places[i], report));
+    layers.push_back(layer_json(e, i, places[i], report));
     if (e.second_experts.empty()) continue;
     const ExpertUse& second = e.second_experts[i];
     layers.back()["second_experts"] = {{"busiest_share", second.busiest_share()},
@@ -193,7 +207,7 @@ std::string to_text(const EvalReport& report) {
   if (!report.with_experts) return text;
   for (const RoutingResult& result : report.results) {
     text += fmt::format("\n{} routing\n", routing_name(result.routing));
-    text += expert_table(result.evaluation.experts, layers_in_words(report.model.config),
+    text += expert_table(result.evaluation, layers_in_words(report.model.config),
                          report.model.tokenizer.get());
   }
   return text;

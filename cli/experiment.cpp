@@ -51,12 +51,14 @@ Examples
 
 JSON keys (--json): folder, finished, failed (ids), report (null: not written), equal_tokens (those that all
   have seen), systems [{id, title, experts, words, parameters, active, flops_per_token, learning_rate, steps,
-  tokens, tokens_per_second (measured alone), seconds (trained; null with --at-once), greedy_perplexity
-  (also that of dense models), priced_perplexity, perplexity_at_equal_tokens (of the first seed), busiest
-  (x its share, greedy), seeds [{seed, greedy_perplexity, priced_perplexity, busiest, seconds}], of which
-  the others are means, plan (tokens/s the cost model expects of a cluster)}]; null where there is none. With --dry-run: what
-  experiment.json would hold of systems [{id, title, experts, parameters, active, flops_per_token}], and
-  seconds.
+  tokens, tokens_per_second (measured alone), seconds (trained; null with --at-once), perplexity (of BASE
+  the better of greedy and priced routing), routing (which of them; null: there is one way),
+  greedy_perplexity (also that of dense models), priced_perplexity, perplexity_at_equal_tokens (of the
+  first seed), routing_at_equal_tokens, busiest (x its share, greedy), seeds [{seed, greedy_perplexity,
+  priced_perplexity, busiest, seconds}], of which the others are means}], panels [{title, systems (ids),
+  plan {workers, device, network, tokens_per_second {ID: what the cost model expects of that cluster}}}];
+  null where there is none. With --dry-run: panels, and what experiment.json would hold of systems [{id,
+  title, experts, parameters, active, flops_per_token}], and seconds.
 )";
 
 struct Options {
@@ -85,6 +87,7 @@ void go_on_with(Experiment& experiment, const fs::path& file) {
         file.parent_path().string(), fmt::join(changes, "; "));
   }
   stored.seeds = experiment.seeds;
+  stored.panels = experiment.panels;  // the same systems, planned by this program
   stored.at_once = std::max(stored.at_once, experiment.at_once);
   experiment = std::move(stored);
 }

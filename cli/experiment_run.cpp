@@ -151,8 +151,11 @@ class Conductor {
     if (!is_done || !outcome.best()) return fail_or_stop(stage, code);
     record_trained(record_of(stage), {stage.seed, stage.run});
     save();
-    log_info("    {}: perplexity {:.3f} after {} of training", stage.system,
-             std::exp(outcome.best()->loss), format_duration(outcome.seconds));
+    const std::string routing = outcome.best()->routing;
+    log_info("    {}: perplexity {:.3f}{} after {} of training", stage.system,
+             std::exp(outcome.best()->loss),
+             routing.empty() ? "" : fmt::format(" with {} routing", routing),
+             format_duration(outcome.seconds));
     warn_of_drift(stage, outcome);
   }
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "ballast/config/config.h"
 #include "ballast/experiments/run_outcome.h"
 #include "ballast/experiments/stages.h"
 #include "ballast/system/progress.h"
@@ -43,8 +44,11 @@ Json perplexity(const std::optional<RunOutcome::Routed>& routed) {
   return routed ? Json(std::exp(routed->loss)) : Json();
 }
 
-Json cluster_rate(const SystemRecord& system) {
-  return system.plan ? Json(system.plan->tokens_per_second) : Json();
+// Of validations before the last; null where there is one way to route.
+Json routing_on_the_way(const SystemRecord& system) {
+  if (system.kind != "base") return {};
+  const auto given = system.knobs.find("experts.test_routing");
+  return given == system.knobs.end() ? ExpertsConfig().test_routing : given->second;
 }
 
 // What each seed gave. Of runs that shared the hardware the clock tells nothing.
@@ -81,6 +85,8 @@ Json result_of(const SystemRecord& system, const Json& seeds, const Experiment& 
     const std::vector<double> values = values_of(seeds, key);
     return values.empty() ? Json() : Json(mean_of(values));
   };
+  const Json greedy = mean("greedy_perplexity"), priced = mean("priced_perplexity");
+  const bool is_priced = !priced.is_null() && (greedy.is_null() || priced < greedy);
   return {{"id", system.id},
           {"title", system.title},
           {"experts", system.experts ? Json(*system.experts) : Json()},
@@ -94,16 +100,25 @@ Json result_of(const SystemRecord& system, const Json& seeds, const Experiment& 
           {"tokens_per_second",
            static_cast<double>(experiment.tokens_per_step) / system.step_seconds.value()},
           {"seconds", mean("seconds")},
-          {"greedy_perplexity", mean("greedy_perplexity")},
-          {"priced_perplexity", mean("priced_perplexity")},
+          {"perplexity", is_priced ? priced : greedy},
+          {"routing", system.kind == "base" ? Json(is_priced ? "priced" : "greedy") : Json()},
+          {"greedy_perplexity", greedy},
+          {"priced_perplexity", priced},
           {"perplexity_at_equal_tokens", nullptr},
+          {"routing_at_equal_tokens", routing_on_the_way(system)},
           {"busiest", mean("busiest")},
-          {"seeds", seeds},
-          {"plan", cluster_rate(system)}};
+          {"seeds", seeds}};
 }
 
 std::string number(const Json& value, int digits) {
   return value.is_null() ? "" : fmt::format("{:.{}f}", value.get<double>(), digits);
+}
+
+// "23.410 priced"; of systems that route one way the number alone.
+std::string routed_number(const Json& value, const Json& routing) {
+  const std::string text = number(value, 3);
+  return text.empty() || routing.is_null() ? text
+                                           : fmt::format("{} {}", text, routing.get<std::string>());
 }
 
 // "247.196 +- 3.2", or nothing with one seed.
@@ -120,30 +135,42 @@ std::string spread(const Json& system) {
   const std::string greedy = spread(values_of(system["seeds"], "greedy_perplexity")),
                     priced = spread(values_of(system["seeds"], "priced_perplexity"));
   if (greedy.empty()) return "";
-  return fmt::format(
-      "{}: perplexity {}{}, mean and deviation of {} seeds\n", system["id"].get<std::string>(),
-      greedy, priced.empty() ? "" : fmt::format(", priced {}", priced), system["seeds"].size());
+  return fmt::format("{}: perplexity {}, mean and deviation of {} seeds\n",
+                     system["id"].get<std::string>(),
+                     priced.empty() ? greedy : fmt::format("{} greedy, {} priced", greedy, priced),
+                     system["seeds"].size());
+}
+
+// "8 experts, planned tokens/s on 8 v100 over infiniband: base-x1-e8 1.2M, dense 1.4M".
+std::string panel_line(const PanelRecord& panel) {
+  std::vector<std::string> words;
+  for (const std::string& id : panel.systems) {
+    if (!panel.plan) {
+      words.push_back(id);
+      continue;
+    }
+    const auto rate = panel.plan->tokens_per_second.find(id);
+    const bool is_known = rate != panel.plan->tokens_per_second.end();
+    words.push_back(fmt::format("{} {}", id, is_known ? format_count(rate->second) : "-"));
+  }
+  const std::string where =
+      !panel.plan ? ""
+                  : fmt::format(", planned tokens/s on {} {} over {}", panel.plan->workers,
+                                panel.plan->device, panel.plan->network);
+  return fmt::format("{}{}: {}\n", panel.title, where, fmt::join(words, ", "));
 }
 
 }  // namespace
 
 std::string planned_table(const Experiment& experiment) {
-  std::vector<Row> rows = {
-      {"system", "id", "experts", "parameters", "active", "FLOPs/token", "128 V100: tokens/s"}};
+  std::vector<Row> rows = {{"system", "id", "experts", "parameters", "active", "FLOPs/token"}};
   for (const SystemRecord& system : experiment.systems) {
     const auto count = [](auto value) { return format_count(static_cast<double>(value)); };
-    std::string plan;
-    if (system.plan) {
-      plan = count(system.plan->tokens_per_second);
-      if (system.plan->workers != 128) plan += fmt::format(" (of {})", system.plan->workers);
-    }
     rows.push_back({system.title, system.id, system.experts ? std::to_string(*system.experts) : "",
-                    count(system.parameters), count(system.active), count(system.flops_per_token),
-                    plan});
+                    count(system.parameters), count(system.active), count(system.flops_per_token)});
   }
   std::string text = aligned(rows);
-  for (const PanelRecord& panel : experiment.panels)
-    text += fmt::format("{}: {}\n", panel.title, fmt::join(panel.systems, ", "));
+  for (const PanelRecord& panel : experiment.panels) text += panel_line(panel);
   return text + fmt::format("{} systems, {} of training each, {}; about {} in all\n",
                             experiment.systems.size(), format_duration(experiment.budget_seconds),
                             experiment.rates > 1
@@ -155,11 +182,9 @@ std::string planned_table(const Experiment& experiment) {
 Json planned_json(const Experiment& experiment) {
   Json out = {{"name", experiment.name},
               {"title", experiment.title},
-              {"panels", Json::array()},
+              {"panels", panels_json(experiment)},
               {"systems", Json::array()},
               {"seconds", seconds_left(experiment)}};
-  for (const PanelRecord& panel : experiment.panels)
-    out["panels"].push_back({{"title", panel.title}, {"systems", panel.systems}});
   for (const SystemRecord& system : experiment.systems) {
     out["systems"].push_back({{"id", system.id},
                               {"title", system.title},
@@ -167,8 +192,7 @@ Json planned_json(const Experiment& experiment) {
                               {"experts", system.experts ? Json(*system.experts) : Json()},
                               {"parameters", system.parameters},
                               {"active", system.active},
-                              {"flops_per_token", system.flops_per_token},
-                              {"plan", cluster_rate(system)}});
+                              {"flops_per_token", system.flops_per_token}});
   }
   return out;
 }
@@ -187,21 +211,24 @@ Json results_json(const Experiment& experiment, const std::filesystem::path& fol
     systems.push_back(result_of(*system, seeds_of(*system, experiment, folder), experiment));
     systems.back()["perplexity_at_equal_tokens"] = perplexity(first.loss_at(equal_tokens));
   }
-  return {{"equal_tokens", equal_tokens}, {"systems", systems}};
+  return {
+      {"equal_tokens", equal_tokens}, {"panels", panels_json(experiment)}, {"systems", systems}};
 }
 
 std::string results_table(const Json& results) {
   const double equal = results["equal_tokens"].get<double>();
-  std::vector<Row> rows = {{"system", "experts", "perplexity", "priced",
+  std::vector<Row> rows = {{"system", "experts", "perplexity", "greedy", "priced",
                             fmt::format("at {} tokens", format_count(equal)), "tokens/s", "trained",
-                            "busiest expert"}};
+                            "busiest expert, greedy"}};
   std::string seeds;
   for (const Json& system : results["systems"]) {
     rows.push_back(
         {system["title"].get<std::string>(),
          system["experts"].is_null() ? "" : std::to_string(system["experts"].get<int64_t>()),
-         number(system["greedy_perplexity"], 3), number(system["priced_perplexity"], 3),
-         number(system["perplexity_at_equal_tokens"], 3),
+         routed_number(system["perplexity"], system["routing"]),
+         system["routing"].is_null() ? "" : number(system["greedy_perplexity"], 3),
+         number(system["priced_perplexity"], 3),
+         routed_number(system["perplexity_at_equal_tokens"], system["routing_at_equal_tokens"]),
          format_count(system["tokens_per_second"].get<double>()),
          system["seconds"].is_null() ? "" : format_duration(system["seconds"].get<double>()),
          number(system["busiest"], 2)});

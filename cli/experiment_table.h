@@ -11,15 +11,16 @@ namespace ballast::cli {
 
 // What an experiment will train: its systems with their sizes, and how long all will take.
 std::string planned_table(const Experiment& experiment);
-// Keys: name, title, panels, systems [{id, title, words, experts, parameters, active,
-// flops_per_token, plan}], seconds.
+// Keys: name, title, panels (as in experiment.json), systems [{id, title, words, experts,
+// parameters, active, flops_per_token}], seconds.
 nlohmann::ordered_json planned_json(const Experiment& experiment);
 
 // What it found so far, of the systems that are trained, read from their runs. Keys: equal_tokens
-// (those that all have seen), systems [{id, title, experts, words, parameters, active,
-// flops_per_token, learning_rate, steps, tokens, tokens_per_second, greedy_perplexity,
-// priced_perplexity, perplexity_at_equal_tokens, busiest, seeds [{seed, perplexity}], plan}]; null
-// where there is none.
+// (those that all have seen), panels (as in experiment.json), systems [{id, title, experts, words,
+// parameters, active, flops_per_token, learning_rate, steps, tokens, tokens_per_second, seconds,
+// perplexity, routing (of BASE the better of greedy and priced, and which), greedy_perplexity,
+// priced_perplexity, perplexity_at_equal_tokens, routing_at_equal_tokens, busiest, seeds [{seed,
+// greedy_perplexity, priced_perplexity, busiest, seconds}]}]; null where there is none.
 nlohmann::ordered_json results_json(const Experiment& experiment,
                                     const std::filesystem::path& folder);
 // The same for people.

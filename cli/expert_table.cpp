@@ -57,17 +57,25 @@ std::vector<int64_t> shown_experts(const std::vector<int64_t>& loads) {
   return shown;
 }
 
-std::string heading(const ExpertUse& use, const std::string& name) {
+// One layer's experts: `previous` of the tokens before theirs; null: not counted.
+struct LayerOfExperts {
+  const ExpertUse& use;
+  const ExpertUse* previous = nullptr;
+};
+
+std::string heading(const LayerOfExperts& layer, const std::string& name) {
+  const ExpertUse& use = layer.use;
   const std::vector<int64_t> dead = use.dead_experts();
   std::string text = fmt::format(
       "{}: {} tokens; {} of {} experts in use, the busiest has {:.2f} x its fair share\n", name,
       use.total(), experts_in_use(use), use.experts(), use.busiest_share());
+  text += "  a token's expert tells";
   if (!use.domains().empty())
-    text +=
-        fmt::format("  a token's expert tells {:.3f} bits of its domain", use.domain_information());
-  text += fmt::format("{} {:.3f} bits of the token itself\n",
-                      use.domains().empty() ? "  a token's expert tells" : " and",
-                      use.token_information());
+    text += fmt::format(" {:.3f} bits of its domain,", use.domain_information());
+  text += fmt::format(" {:.3f} bits of the token itself", use.token_information());
+  if (layer.previous != nullptr)
+    text += fmt::format(", {:.3f} of the one before", layer.previous->token_information());
+  text += "\n";
   if (!dead.empty()) {
     const std::vector<int64_t> named(dead.begin(),
                                      dead.begin() + std::min(std::ssize(dead), kDead));
@@ -99,7 +107,8 @@ std::string top_tokens(const ExpertUse& use, int64_t expert, const Tokenizer* to
   return line;
 }
 
-std::string layer_table(const ExpertUse& use, const Tokenizer* tokenizer) {
+std::string layer_table(const LayerOfExperts& layer, const Tokenizer* tokenizer) {
+  const ExpertUse& use = layer.use;
   const std::vector<size_t> domains = shown_domains(use);
   const std::vector<int64_t> loads = use.loads(), shown = shown_experts(loads);
   std::string text = fmt::format("  {:>6} {:>8} {:>6}", "expert", "load", "x fair");
@@ -107,7 +116,7 @@ std::string layer_table(const ExpertUse& use, const Tokenizer* tokenizer) {
     const std::string name = cut_to(use.domains()[domain], kDomainWidth - 1);
     text += std::string(kDomainWidth - width_of(name), ' ') + name;
   }
-  text += "   most often\n";
+  text += layer.previous == nullptr ? "   most often\n" : "   most often, and after what\n";
   const size_t taken = 2 + 6 + 1 + 8 + 1 + 6 + domains.size() * kDomainWidth;
   for (size_t i = 0; i < shown.size(); ++i) {
     const int64_t expert = shown[i], load = loads[static_cast<size_t>(expert)];
@@ -127,6 +136,10 @@ std::string layer_table(const ExpertUse& use, const Tokenizer* tokenizer) {
                           kDomainWidth);
     }
     text += top_tokens(use, expert, tokenizer, kColumns - taken) + "\n";
+    if (layer.previous == nullptr || load == 0) continue;
+    constexpr std::string_view kAfter = "         after";
+    text += fmt::format("{}{}\n", kAfter,
+                        top_tokens(*layer.previous, expert, tokenizer, kColumns - kAfter.size()));
   }
   if (domains.size() == kDomainColumns && use.domains().size() > kDomainColumns)
     text += fmt::format("  the {} largest of {} domains\n", kDomainColumns, use.domains().size());
@@ -135,12 +148,14 @@ std::string layer_table(const ExpertUse& use, const Tokenizer* tokenizer) {
 
 }  // namespace
 
-std::string expert_table(const std::vector<ExpertUse>& uses, const std::vector<std::string>& names,
+std::string expert_table(const Evaluation& evaluation, const std::vector<std::string>& names,
                          const Tokenizer* tokenizer) {
   std::string text;
-  for (size_t i = 0; i < uses.size(); ++i) {
+  const std::vector<ExpertUse>& previous = evaluation.previous_tokens;
+  for (size_t i = 0; i < evaluation.experts.size(); ++i) {
+    const LayerOfExperts layer{evaluation.experts[i], previous.empty() ? nullptr : &previous[i]};
     if (i > 0) text += "\n";
-    text += heading(uses[i], names[i]) + layer_table(uses[i], tokenizer);
+    text += heading(layer, names[i]) + layer_table(layer, tokenizer);
   }
   return text;
 }

@@ -32,10 +32,12 @@ Examples
   ballast report runs/dense runs/base --out comparison   runs side by side
 
 JSON keys (--json): page, figures (paths of all files), title, panels [{title, systems (ids),
-  equal_tokens}], systems [{id, title, words, kind, experts, seeds, perplexity, perplexity_spread
-  (standard deviation over seeds), priced_perplexity, equal_tokens_perplexity {PANEL: perplexity},
-  floor_perplexity, tokens, seconds, tokens_per_second (median), active, parameters,
-  planned_tokens_per_second, planned_cluster}], notes (what is missing or damaged); null where something is not known.
+  equal_tokens, planned_cluster, planned_tokens_per_second {ID: of the cost model}}], systems [{id,
+  title, words, kind, experts, seeds, perplexity (of BASE the better of greedy and priced routing),
+  routing (which of them; null where there is one way), perplexity_spread (standard deviation over
+  seeds), greedy_perplexity, priced_perplexity, equal_tokens_perplexity {PANEL: perplexity},
+  equal_tokens_routing, floor_perplexity, tokens, seconds, tokens_per_second (median), active,
+  parameters}], notes (what is missing or damaged); null where something is not known.
 )";
 
 struct Options {
@@ -50,6 +52,7 @@ fs::path report_folder(const Options& options) {
 }
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+Json text(const std::string& words) { return words.empty() ? Json() : Json(words); }
 
 Json system_json(const Comparison& comparison, const System& system) {
   const SystemResult result = result_of(system);
@@ -61,25 +64,25 @@ Json system_json(const Comparison& comparison, const System& system) {
             number(perplexity_at(system, tokens_of_all(comparison, panel)));
     }
   }
-  return {
-      {"id", system.id},
-      {"title", system.title},
-      {"words", system.words},
-      {"kind", system.kind},
-      {"experts", system.experts > 0 ? Json(system.experts) : Json()},
-      {"seeds", result.greedy.count},
-      {"perplexity", number(result.greedy.mean)},
-      {"perplexity_spread", number(result.greedy.deviation)},
-      {"priced_perplexity", number(result.priced.mean)},
-      {"equal_tokens_perplexity", at_equal_tokens},
-      {"floor_perplexity", number(result.floor)},
-      {"tokens", number(result.tokens)},
-      {"seconds", number(result.seconds)},
-      {"tokens_per_second", number(result.tokens_per_second)},
-      {"active", number(system.active)},
-      {"parameters", number(system.parameters)},
-      {"planned_tokens_per_second", number(system.planned.tokens_per_second)},
-      {"planned_cluster", system.planned.cluster.empty() ? Json() : Json(system.planned.cluster)}};
+  return {{"id", system.id},
+          {"title", system.title},
+          {"words", system.words},
+          {"kind", system.kind},
+          {"experts", system.experts > 0 ? Json(system.experts) : Json()},
+          {"seeds", result.best().count},
+          {"perplexity", number(result.best().mean)},
+          {"routing", text(result.routing)},
+          {"perplexity_spread", number(result.best().deviation)},
+          {"greedy_perplexity", number(result.greedy.mean)},
+          {"priced_perplexity", number(result.priced.mean)},
+          {"equal_tokens_perplexity", at_equal_tokens},
+          {"equal_tokens_routing", text(routing_on_the_way(system))},
+          {"floor_perplexity", number(result.floor)},
+          {"tokens", number(result.tokens)},
+          {"seconds", number(result.seconds)},
+          {"tokens_per_second", number(result.tokens_per_second)},
+          {"active", number(system.active)},
+          {"parameters", number(system.parameters)}};
 }
 
 void print_json(const Comparison& comparison, const WrittenReport& written) {
@@ -90,7 +93,9 @@ void print_json(const Comparison& comparison, const WrittenReport& written) {
     for (const size_t i : panel.systems) ids.push_back(comparison.systems[i].id);
     panels.push_back({{"title", panel.title},
                       {"systems", ids},
-                      {"equal_tokens", number(tokens_of_all(comparison, panel))}});
+                      {"equal_tokens", number(tokens_of_all(comparison, panel))},
+                      {"planned_cluster", text(panel.planned.cluster)},
+                      {"planned_tokens_per_second", panel.planned.tokens_per_second}});
   }
   for (const System& system : comparison.systems)
     systems.push_back(system_json(comparison, system));

@@ -186,7 +186,7 @@ void print_summary(const TrainSummary& s, const std::filesystem::path& page) {
     const std::filesystem::path tokenizer = tokenizer_folder_of(s.run);
     fmt::print(
         "\nWhat the experts do\n{}\n",
-        expert_table(s.validation->result.experts, s.layers,
+        expert_table(s.validation->result, s.layers,
                      tokenizer.empty() ? nullptr : load_tokenizer(tokenizer.string()).get()));
   }
   fmt::print("Next:\n");

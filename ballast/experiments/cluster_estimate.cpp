@@ -2,30 +2,41 @@
 #include "ballast/experiments/cluster_estimate.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "ballast/plan/plan.h"
 #include "ballast/system/error.h"
 
 namespace ballast {
+namespace {
 
-std::optional<ClusterEstimate> estimate_on_cluster(const ComparedSystem& system) {
-  constexpr int64_t kWorkers = 128;
+std::optional<double> rate_on(const Cluster& cluster, const ComparedSystem& system) {
+  if (cluster.workers % system.shards != 0) return std::nullopt;
   Config config = system.config;
-  const ExpertsConfig& experts = config.experts;
-  Cluster cluster;
-  cluster.workers = experts.layers > 0 ? std::min(kWorkers, experts.count) : kWorkers;
   config.experts.groups = 0;
   config.training.model_parallel = system.shards;
   config.training.batch *= cluster.workers / system.shards;
   try {
-    cluster.device = find_device("v100");
-    cluster.network = find_network("infiniband");
-    const Plan plan = make_plan(config, cluster);
-    return ClusterEstimate{cluster.workers, cluster.device.name, cluster.network.name,
-                           plan.own().tokens_per_second};
+    return make_plan(config, cluster).own().tokens_per_second;
   } catch (const UserError&) {  // a number of experts, say, that its workers do not divide
     return std::nullopt;
   }
+}
+
+}  // namespace
+
+ClusterEstimate estimate_on_cluster(const std::vector<const ComparedSystem*>& systems,
+                                    int64_t experts) {
+  constexpr int64_t kWorkers = 128;
+  Cluster cluster;
+  cluster.workers = std::min(kWorkers, experts);
+  cluster.device = find_device("v100");
+  cluster.network = find_network("infiniband");
+  ClusterEstimate estimate{cluster.workers, cluster.device.name, cluster.network.name, {}};
+  for (const ComparedSystem* system : systems) {
+    if (const auto rate = rate_on(cluster, *system)) estimate.tokens_per_second[system->id] = *rate;
+  }
+  return estimate;
 }
 
 }  // namespace ballast

@@ -28,7 +28,7 @@ struct Setting {
   int64_t experts = 8, sublayers = 0, workers = 1;
 
   int64_t layers() const { return blocks.model.layers; }
-  int64_t of_layer(int64_t layers) const { return std::max<int64_t>(1, sublayers / layers); }
+  int64_t of_layer(int64_t layers) const { return sublayers_of_each(sublayers, layers); }
   std::string with_experts(const std::string& name) const {
     return fmt::format("{}-e{}", name, experts);
   }
@@ -44,14 +44,16 @@ ComparedSystem dense(const Setting& s, const Config& config, const std::string& 
   return {layers == s.layers() ? "dense" : fmt::format("dense-l{}", layers), title, config};
 }
 
-// The paper's larger dense models, which it divides; here where there are workers for that.
+// The paper's larger dense models, which it divides. Here they are where there are workers for
+// that; elsewhere nothing is parallel about them, and their title says what they are.
 ComparedSystem model_parallel(const Setting& s, const Config& dense, int64_t shards) {
   Config config = larger_dense(dense, shards);
   const bool is_divided = s.workers % shards == 0;
   if (is_divided) config.training.model_parallel = shards;
   return {fmt::format("dense-x{}", shards),
-          fmt::format("Model parallel x{}{}", shards, is_divided ? "" : " (undivided)"), config,
-          shards};
+          is_divided ? fmt::format("Model parallel x{}", shards)
+                     : fmt::format("Dense, {} times as large", shards),
+          config, shards};
 }
 
 Systems dense_systems(const Setting& s) {
@@ -181,6 +183,16 @@ void check_wanted(const std::vector<std::string>& only, const std::set<std::stri
   }
 }
 
+std::vector<const ComparedSystem*> systems_of(const PlannedComparison& comparison,
+                                              const PanelRecord& panel) {
+  std::vector<const ComparedSystem*> systems;
+  for (const ComparedSystem& system : comparison.systems) {
+    if (std::ranges::find(panel.systems, system.id) != panel.systems.end())
+      systems.push_back(&system);
+  }
+  return systems;
+}
+
 }  // namespace
 
 std::vector<std::string> comparison_names() {
@@ -195,6 +207,7 @@ PlannedComparison describe_comparison(const ComparisonRequest& request) {
   PlannedComparison out;
   out.title = figures.size() == 1 ? figures.front().title : "All comparisons of the paper";
   std::set<std::string> all, taken;
+  std::vector<int64_t> experts_of_panel;
   for (const Figure& figure : figures) {
     std::vector<int64_t> counts = request.experts;
     if (counts.empty())
@@ -212,11 +225,15 @@ PlannedComparison describe_comparison(const ComparisonRequest& request) {
         panel.systems.push_back(system.id);
         if (taken.insert(system.id).second) out.systems.push_back(std::move(system));
       }
-      if (!panel.systems.empty()) out.panels.push_back(std::move(panel));
+      if (panel.systems.empty()) continue;
+      out.panels.push_back(std::move(panel));
+      experts_of_panel.push_back(experts);
     }
   }
   check_wanted(request.only, all);
   check(out.systems, request.workers);
+  for (size_t i = 0; i < out.panels.size(); ++i)
+    out.panels[i].plan = estimate_on_cluster(systems_of(out, out.panels[i]), experts_of_panel[i]);
   return out;
 }
 
@@ -275,7 +292,6 @@ std::vector<SystemRecord> records_of(const PlannedComparison& comparison) {
     record.parameters = size.total;
     record.active = size.active;
     record.flops_per_token = size.flops_per_token;
-    record.plan = estimate_on_cluster(system);
     records.push_back(std::move(record));
   }
   return records;

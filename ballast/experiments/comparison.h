@@ -40,8 +40,9 @@ struct PlannedComparison {
   std::vector<ComparedSystem> systems;  // each once, in the order they are met in panels
 };
 
-// Systems of several panels that are the same model are one. Every config is checked for the
-// workers. UserError names the experiment, the knob, or what of `only` there is not.
+// Systems of several panels that are the same model are one; a panel's plan is of one cluster, so
+// that such a model has a rate in each. Every config is checked for the workers. UserError names
+// the experiment, the knob, or what of `only` there is not.
 PlannedComparison describe_comparison(const ComparisonRequest& request);
 
 // The records an experiment starts with: nothing of them is measured. Knobs are those that differ

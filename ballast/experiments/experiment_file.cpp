@@ -23,7 +23,7 @@ using nlohmann::json;                 // read
 using Json = nlohmann::ordered_json;  // written
 
 constexpr std::string_view kFormat = "ballast-experiment";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;  // 1: the cost model's rates stood with the systems
 constexpr std::array kStatuses = {"planned", "measured", "swept", "trained"};
 
 template <typename T>
@@ -53,8 +53,7 @@ Json json_of(const SystemRecord& system, int64_t tokens_per_step) {
               {"sweep", Json::array()},
               {"learning_rate", or_null(system.learning_rate)},
               {"runs", Json::array()},
-              {"status", kStatuses[static_cast<size_t>(system.status)]},
-              {"plan", nullptr}};
+              {"status", kStatuses[static_cast<size_t>(system.status)]}};
   for (const SweptRate& rate : system.sweep) {
     out["sweep"].push_back({{"learning_rate", rate.learning_rate},
                             {"steps", rate.steps},
@@ -62,13 +61,16 @@ Json json_of(const SystemRecord& system, int64_t tokens_per_step) {
   }
   for (const TrainedRun& run : system.runs)
     out["runs"].push_back({{"seed", run.seed}, {"run", run.run}});
-  if (system.plan) {
-    out["plan"] = {{"workers", system.plan->workers},
-                   {"device", system.plan->device},
-                   {"network", system.plan->network},
-                   {"tokens_per_second", system.plan->tokens_per_second}};
-  }
   return out;
+}
+
+PanelRecord panel_of(const json& in) {
+  PanelRecord panel{in.at("title"), in.at("systems")};
+  if (const json plan = in.value("plan", json()); !plan.is_null()) {
+    panel.plan = {plan.at("workers"), plan.at("device"), plan.at("network"),
+                  plan.at("tokens_per_second")};
+  }
+  return panel;
 }
 
 SystemRecord system_of(const json& in) {
@@ -94,10 +96,6 @@ SystemRecord system_of(const json& in) {
   const auto status = std::ranges::find(kStatuses, in.at("status").get<std::string>());
   if (status == kStatuses.end()) throw std::out_of_range("status");
   system.status = static_cast<Progression>(status - kStatuses.begin());
-  if (const json& plan = in.at("plan"); !plan.is_null()) {
-    system.plan = {plan.at("workers"), plan.at("device"), plan.at("network"),
-                   plan.at("tokens_per_second")};
-  }
   return system;
 }
 
@@ -123,7 +121,7 @@ Experiment experiment_of(const json& in) {
     ids.insert(out.systems.back().id);
   }
   for (const json& panel : in.at("panels")) {
-    out.panels.push_back({panel.at("title"), panel.at("systems")});
+    out.panels.push_back(panel_of(panel));
     for (const std::string& id : out.panels.back().systems) {
       if (!ids.contains(id)) throw std::out_of_range(id);
     }
@@ -193,13 +191,24 @@ void save_experiment(const std::filesystem::path& file, const Experiment& experi
               {"data", experiment.data},
               {"program_version", experiment.program_version},
               {"hardware", parse_json(experiment.hardware)},
-              {"panels", Json::array()},
+              {"panels", panels_json(experiment)},
               {"systems", Json::array()}};
-  for (const PanelRecord& panel : experiment.panels)
-    out["panels"].push_back({{"title", panel.title}, {"systems", panel.systems}});
   for (const SystemRecord& system : experiment.systems)
     out["systems"].push_back(json_of(system, experiment.tokens_per_step));
   write_text_atomically(file, out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+Json panels_json(const Experiment& experiment) {
+  Json panels = Json::array();
+  for (const PanelRecord& panel : experiment.panels) {
+    panels.push_back({{"title", panel.title}, {"systems", panel.systems}, {"plan", nullptr}});
+    if (!panel.plan) continue;
+    panels.back()["plan"] = {{"workers", panel.plan->workers},
+                             {"device", panel.plan->device},
+                             {"network", panel.plan->network},
+                             {"tokens_per_second", panel.plan->tokens_per_second}};
+  }
+  return panels;
 }
 
 std::vector<std::string> differences(const Experiment& stored, const Experiment& wanted) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,11 +27,11 @@ struct TrainedRun {
   std::string run;
 };
 
-// What the cost model expects of a cluster.
+// What the cost model expects of one cluster: tokens a second of systems, by id.
 struct ClusterEstimate {
   int64_t workers = 0;
   std::string device, network;
-  double tokens_per_second = 0;
+  std::map<std::string, double> tokens_per_second;
 };
 
 // One system of an experiment, and what is known of it so far.
@@ -48,13 +49,13 @@ struct SystemRecord {
   std::optional<double> learning_rate;
   std::vector<TrainedRun> runs;
   Progression status = Progression::kPlanned;
-  std::optional<ClusterEstimate> plan;
 };
 
-// The systems that one chart compares, by id.
+// The systems that one chart compares, by id, and what is expected of them, all on one cluster.
 struct PanelRecord {
   std::string title;
   std::vector<std::string> systems;
+  std::optional<ClusterEstimate> plan = {};  // none: written before panels had one
 };
 
 // An experiment: what was asked for, and how far it has come. experiment.json is this.
@@ -77,6 +78,8 @@ struct Experiment {
 // ours, or newer; save: whole or not at all.
 Experiment load_experiment(const std::filesystem::path& file);
 void save_experiment(const std::filesystem::path& file, const Experiment& experiment);
+// The panels as they stand there.
+nlohmann::ordered_json panels_json(const Experiment& experiment);
 
 // What of `wanted` is not what `stored` was started with, as "--budget: 600s -> 1200s"; nothing:
 // it can go on. Seeds may become more, and how many train at once may change.

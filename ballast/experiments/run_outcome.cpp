@@ -28,7 +28,7 @@ double busiest_of(const json& record) {
 // Numbers that were not finite are null.
 std::optional<RunOutcome::Routed> routed(const json& record, const char* loss) {
   if (!record.contains(loss) || !record.at(loss).is_number()) return std::nullopt;
-  return RunOutcome::Routed{record.at(loss).get<double>(), busiest_of(record)};
+  return RunOutcome::Routed{record.at(loss).get<double>(), busiest_of(record), {}};
 }
 
 void add_step(RunOutcome& outcome, const json& record) {
@@ -51,6 +51,8 @@ void add_validation(RunOutcome& outcome, const json& record) {
   const bool is_priced = other.value("routing", "") == "priced";
   (is_priced ? outcome.priced : outcome.greedy) = routed(other, "loss");
   if (!is_priced) outcome.priced = routed(record, "valid_loss");
+  if (outcome.greedy) outcome.greedy->routing = "greedy";
+  if (outcome.priced) outcome.priced->routing = "priced";
 }
 
 }  // namespace

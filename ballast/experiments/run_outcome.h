@@ -14,7 +14,8 @@ namespace ballast {
 struct RunOutcome {
   struct Routed {
     double loss = 0;
-    double busiest = 0;  // most tokens of an expert, in fair shares; 0: there are no experts
+    double busiest = 0;        // most tokens of an expert, in fair shares; 0: there are no experts
+    std::string routing = {};  // greedy or priced, where both were validated; else empty
   };
   struct Point {
     int64_t tokens = 0;

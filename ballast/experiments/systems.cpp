@@ -89,6 +89,10 @@ Config larger_dense(const Config& dense, int64_t factor) {
   return config;
 }
 
+int64_t sublayers_of_each(int64_t all, int64_t layers) {
+  return std::max<int64_t>(1, all / layers);
+}
+
 Config base_system(const Config& blocks, int64_t count, int64_t layers, int64_t sublayers_each) {
   Config config = with_layers(blocks, "base", "spread", count);
   config.experts.layers = layers;
@@ -140,9 +144,10 @@ struct NamedSystem {
 };
 
 Config divided_base(const Config& dense, const SystemExperts& experts, int64_t layers) {
-  if (experts.sublayers % layers != 0)
-    fail("--experts: {} BASE layers do not divide {} sublayers", layers, experts.sublayers);
-  return base_system(dense, experts.count, layers, experts.sublayers / layers);
+  if (experts.sublayers < layers)
+    fail("--experts: {} BASE layers want {} sublayers at least, got {}", layers, layers,
+         experts.sublayers);
+  return base_system(dense, experts.count, layers, sublayers_of_each(experts.sublayers, layers));
 }
 
 Config divided_dense(const Config& dense, int64_t workers) {
@@ -159,6 +164,7 @@ const std::vector<NamedSystem>& named_systems() {
       {"model_parallel",
        [](const Config& c, Experts, int64_t workers) { return divided_dense(c, workers); }},
       {"base", [](const Config& c, Experts e, int64_t) { return divided_base(c, e, 1); }},
+      {"base_x2", [](const Config& c, Experts e, int64_t) { return divided_base(c, e, 2); }},
       {"base_x3", [](const Config& c, Experts e, int64_t) { return divided_base(c, e, 3); }},
       {"sparsely_gated", [](const Config& c, Experts e,
                             int64_t) { return gated_system(c, "sparsely_gated", e.count); }},

@@ -23,6 +23,9 @@ Config dense_of_equal_flops(const Config& blocks, const Config& other);
 // divided. REQUIRES: model.vocabulary is known, factor > 1.
 Config larger_dense(const Config& dense, int64_t factor);
 
+// The paper's rule for BASE xN: of `all` sublayers each of N layers has floor(all / N), and one at
+// least.
+int64_t sublayers_of_each(int64_t all, int64_t layers);
 // BASE xN: N layers of `count` experts after blocks floor(i L / (N + 1)).
 Config base_system(const Config& blocks, int64_t count, int64_t layers, int64_t sublayers_each);
 // BASE Top: one layer after the last block.
@@ -44,7 +47,7 @@ Config resized_base_system(const Config& blocks, int64_t count, int64_t sublayer
 // By the names that `bench step --systems` has.
 struct SystemExperts {
   int64_t count = 8;
-  int64_t sublayers = 3;  // of all BASE layers of a model together
+  int64_t sublayers = 6;  // of all BASE layers of a model together: one, two and three divide it
   int64_t groups = 0;     // 0: as many as workers
 };
 // "all": those that this many workers can run; else names with commas between. UserError lists

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <optional>
 
 #include "ballast/pages/results.h"
 #include "ballast/pages/sections.h"
@@ -82,12 +84,39 @@ double assignments_of(const RunRecord& run) {
                                       run.config->training.micro_steps);
 }
 
-double largest_gap(const RunRecord& run) {
-  double gap = 0;
+double largest_of(const RunRecord& run, Number number) {
+  double largest = 0;
   for (const StepRecord& step : run.steps) {
-    for (const LayerStep& layer : step.layers) gap = std::fmax(gap, layer.relative_gap);
+    for (const LayerStep& layer : step.layers) largest = std::fmax(largest, layer.*number);
   }
-  return gap;
+  return largest;
+}
+
+std::string solver_of(const System& system) {
+  const std::optional<Config>& config = system.runs.front().config;
+  return config ? config->experts.solver : ExpertsConfig().solver;
+}
+
+// What is known of how good assignments are: the exact solver certifies them, others do not.
+std::string quality_in_words(const std::vector<const System*>& systems) {
+  double count = 0, gap = 0, bound = 0;
+  for (const System* system : systems) {
+    const RunRecord& run = system->runs.front();
+    count += assignments_of(run);
+    gap = std::fmax(gap, largest_of(run, &LayerStep::relative_gap));
+    bound = std::fmax(bound, largest_of(run, &LayerStep::shortfall_bound));
+  }
+  if (const std::string solver = solver_of(*systems.front()); solver != "exact")
+    return fmt::format(
+        "by {} {:.0f} assignments, of which none is proved to be optimal: by its own prices the "
+        "worst may lack up to {:.2g} of its value",
+        solver, count, bound);
+  if (gap > kRounding)
+    return fmt::format(
+        "of {:.0f} assignments the worst is at most {:.2g} of its value below the optimum", count,
+        gap);
+  return fmt::format("all {:.0f} assignments are optimal{}", count,
+                     gap > 0 ? fmt::format(" (largest relative gap {:.0e}, rounding)", gap) : "");
 }
 
 // The part of training time that assignments take; NaN: not known.
@@ -122,25 +151,11 @@ std::vector<double> of_each(const std::vector<const System*>& systems, Get get) 
 }
 
 std::string base_in_words(const std::vector<const System*>& systems) {
-  double count = 0, gap = 0;
-  for (const System* system : systems) {
-    count += assignments_of(system->runs.front());
-    gap = std::fmax(gap, largest_gap(system->runs.front()));
-  }
-  const std::string rounding =
-                        gap > 0 ? fmt::format(" (largest relative gap {:.0e}, rounding)", gap) : "",
-                    optimal =
-                        gap <= kRounding
-                            ? fmt::format("all {:.0f} assignments are optimal{}", count, rounding)
-                            : fmt::format(
-                                  "of {:.0f} assignments the worst is {:.2g} of its "
-                                  "value below the optimum",
-                                  count, gap);
   const std::vector<double> shares = of_each(systems, assign_share);
   const bool is_known = std::ranges::any_of(shares, [](double x) { return std::isfinite(x); });
   return fmt::format(
       "{}: {}{}, and at the end {} of tokens get the expert they like best",
-      names_of(systems, "BASE systems"), optimal,
+      names_of(systems, "BASE systems"), quality_in_words(systems),
       is_known ? fmt::format(", they take {} of training time", span_text(shares, percent_text))
                : "",
       span_text(of_each(systems,
@@ -171,11 +186,13 @@ std::string gates_in_words(const std::vector<const System*>& systems) {
 
 void add_assignment(Page& page, const Comparison& comparison) {
   std::vector<const System*> base, gates;
+  std::map<std::string, std::vector<const System*>> by_solver;
   bool has_gap = false;
   for (const System& system : comparison.systems) {
     if (system.experts == 0 || !system.is_trained() || system.runs.front().steps.empty()) continue;
     (system.kind == "base" ? base : gates).push_back(&system);
-    has_gap |= largest_gap(system.runs.front()) > kRounding;
+    if (system.kind == "base") by_solver[solver_of(system)].push_back(&system);
+    has_gap |= largest_of(system.runs.front(), &LayerStep::relative_gap) > kRounding;
   }
   if (base.empty() && gates.empty()) return;
   page.section("assignment", "Assignment", "Assignment of tokens to experts in training");
@@ -184,6 +201,9 @@ void add_assignment(Page& page, const Comparison& comparison) {
             {&LayerStep::greedy_share, "Tokens with their best expert", "percent of tokens", 100});
   if (has_gap)
     add_chart(charts, base, {&LayerStep::relative_gap, "Gap to the optimum", "relative gap"});
+  add_chart(charts, base,
+            {&LayerStep::shortfall_bound, "What an inexact solver may lack",
+             "share of the value, at most"});
   add_chart(
       charts, base,
       {&LayerStep::assign_seconds, "Time of an assignment", "milliseconds a layer and step", 1e3});
@@ -191,7 +211,7 @@ void add_assignment(Page& page, const Comparison& comparison) {
             {&LayerStep::dropped_share, "Choices without a place", "percent of choices", 100});
   add_chart(charts, gates, {&LayerStep::balance_loss, "Balance loss", "balance loss, 1: balanced"});
   std::vector<std::string> words;
-  if (!base.empty()) words.push_back(base_in_words(base));
+  for (const auto& [solver, systems] : by_solver) words.push_back(base_in_words(systems));
   if (!gates.empty()) words.push_back(gates_in_words(gates));
   const std::string sentence = fmt::format("{}.", fmt::join(words, "; "));
   if (charts.empty())

@@ -26,8 +26,8 @@ json read_experiment_file(const fs::path& path) {
   json file = parse_json_or_discard(read_text(path));
   if (text_in(file, "format") != "ballast-experiment")
     fail("{} is damaged or no record of an experiment", path.string());
-  if (count_in(file, "version") > 1)
-    fail("{} is of version {}, written by a later program; this one reads 1", path.string(),
+  if (count_in(file, "version") > 2)
+    fail("{} is of version {}, written by a later program; this one reads up to 2", path.string(),
          count_in(file, "version"));
   return file;
 }
@@ -83,12 +83,11 @@ System system_of_run(const fs::path& folder, const CountModel& count_model) {
   return system;
 }
 
-PlannedRate planned_rate(const json& plan) {
+PlannedRates planned_rates(const json& plan) {
   if (!plan.is_object()) return {};
-  const int64_t workers = count_in(plan, "workers");
-  return {workers,
-          fmt::format("{} x {}, {}", workers, text_in(plan, "device"), text_in(plan, "network")),
-          number_in(plan, "tokens_per_second")};
+  return {fmt::format("{} x {}, {}", count_in(plan, "workers"), text_in(plan, "device"),
+                      text_in(plan, "network")),
+          named_numbers_in(plan, "tokens_per_second")};
 }
 
 System system_of_record(const json& record) {
@@ -104,7 +103,6 @@ System system_of_record(const json& record) {
   system.flops_per_token = number_in(record, "flops_per_token");
   system.learning_rate = number_in(record, "learning_rate");
   system.status = text_in(record, "status");
-  system.planned = planned_rate(field_in(record, "plan"));
   for (const json& point : list_in(record, "sweep"))
     system.sweep.push_back(
         {number_in(point, "learning_rate"), number_in(point, "steps"), number_in(point, "loss")});
@@ -176,7 +174,7 @@ void add_experiment(Comparison& comparison, const fs::path& folder) {
   }
   std::set<size_t> shown;
   for (const json& record : list_in(file, "panels")) {
-    Panel panel = {text_in(record, "title"), {}};
+    Panel panel = {text_in(record, "title"), {}, planned_rates(field_in(record, "plan"))};
     for (const json& id : list_in(record, "systems")) {
       const auto place = places.find(id.is_string() ? id.get<std::string>() : "");
       if (place != places.end()) panel.systems.push_back(place->second);
@@ -242,6 +240,11 @@ void choose_styles(Comparison& comparison) {
 
 bool System::is_trained() const {
   return std::ranges::any_of(runs, [](const RunRecord& run) { return !run.steps.empty(); });
+}
+
+double Panel::planned_rate(const System& system) const {
+  const auto rate = planned.tokens_per_second.find(system.id);
+  return rate == planned.tokens_per_second.end() ? kUnknown : rate->second;
 }
 
 Comparison read_comparison(const std::vector<fs::path>& paths, const CountModel& count_model) {

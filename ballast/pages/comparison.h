@@ -19,11 +19,10 @@ struct SweepPoint {
   double loss = kUnknown;  // NaN: diverged
 };
 
-// What the cost model says of a system on a cluster.
-struct PlannedRate {
-  int64_t workers = 0;
-  std::string cluster;  // "128 x v100, infiniband"
-  double tokens_per_second = kUnknown;
+// What the cost model says of a panel's systems, all on one cluster.
+struct PlannedRates {
+  std::string cluster = {};                              // "128 x v100, infiniband"; empty: none
+  std::map<std::string, double> tokens_per_second = {};  // by id
 };
 
 // A step measured while nothing else ran, of systems whose runs shared their hardware.
@@ -42,7 +41,6 @@ struct System {
   double learning_rate = kUnknown;
   std::vector<SweepPoint> sweep = {};
   std::vector<std::pair<std::string, std::string>> knobs = {};
-  PlannedRate planned = {};
   std::optional<StepAlone> alone = {};  // there: times of its runs are steps times this
   std::string status = {};
   std::vector<RunRecord> runs = {};
@@ -54,6 +52,9 @@ struct System {
 struct Panel {
   std::string title;  // may be empty
   std::vector<size_t> systems;
+  PlannedRates planned = {};
+
+  double planned_rate(const System& system) const;  // NaN: none
 };
 
 // What a report is about: an experiment, a run, or several of them side by side.

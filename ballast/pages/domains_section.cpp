@@ -130,10 +130,22 @@ void add_maps(Page& page, const std::vector<SparseSystem>& sparse) {
         "run's last validation where the data has domains.");
 }
 
+// The routing of its best perplexity, where that was measured by domain; else greedy.
+std::string routing_of_domains(const System& system) {
+  const std::string best = result_of(system).routing;
+  const bool is_known = std::ranges::all_of(system.runs, [&](const RunRecord& run) {
+    const RoutingUse* use = run.validation ? run.validation->find(best) : nullptr;
+    return use == nullptr ? !run.validation : !use->domains.empty();
+  });
+  return best.empty() || is_known ? best : "greedy";
+}
+
 double perplexity_of(const System& system, const std::string& domain) {
   std::vector<double> values;
+  const bool is_priced = routing_of_domains(system) == "priced";
   for (const RunRecord& run : system.runs) {
-    const RoutingUse* routing = run.validation ? run.validation->main() : nullptr;
+    if (!run.validation) continue;
+    const RoutingUse* routing = is_priced ? run.validation->find("priced") : run.validation->main();
     if (routing == nullptr) continue;
     for (const DomainResult& one : routing->domains) {
       if (one.name == domain) values.push_back(std::exp(one.loss));
@@ -159,7 +171,8 @@ std::string range_in_words(const System& system, const std::vector<DomainResult>
   const DomainResult& easy = *std::ranges::min_element(domains, {}, by_perplexity);
   const DomainResult& hard = *std::ranges::max_element(domains, {}, by_perplexity);
   return fmt::format("Of {}, {} is the easiest domain (perplexity {}) and {} the hardest ({}).",
-                     system.title, easy.name, perplexity_text(by_perplexity(easy)), hard.name,
+                     with_routing(system.title, routing_of_domains(system)), easy.name,
+                     perplexity_text(by_perplexity(easy)), hard.name,
                      perplexity_text(by_perplexity(hard)));
 }
 
@@ -174,7 +187,7 @@ void add_table(Page& page, const Comparison& comparison, const Panel& panel,
     const System& system = comparison.systems[i];
     if (!std::isfinite(perplexity_of(system, domains.front().name))) continue;
     systems.push_back(&system);
-    table.head.push_back(system.title);
+    table.head.push_back(with_routing(system.title, routing_of_domains(system)));
   }
   if (systems.empty()) return;
   for (const DomainResult& domain : domains) {

@@ -102,14 +102,14 @@ std::vector<const System*> systems_to_name(const Comparison& comparison, const P
   return systems;
 }
 
-// "dense 24.61 and BASE x1 23.41 (-4.9 %)".
+// "dense 24.61 and BASE x1 with priced routing 23.41 (-4.9 %)".
 std::string ends_in_words(const Comparison& comparison, const Panel& panel) {
   const System* reference = reference_of(comparison, panel);
   const double usual = reference == nullptr ? kUnknown : final_perplexity(*reference);
   std::vector<std::string> words;
   for (const System* system : systems_to_name(comparison, panel)) {
     const double perplexity = final_perplexity(*system);
-    words.push_back(fmt::format("{} {}", system->title, perplexity_text(perplexity)));
+    words.push_back(fmt::format("{} {}", title_with_routing(*system), perplexity_text(perplexity)));
     if (system != reference && std::isfinite(usual))
       words.back() += fmt::format(" ({})", change_text(perplexity, usual));
   }
@@ -122,7 +122,8 @@ std::string at_tokens_in_words(const Comparison& comparison, const Panel& panel,
   for (const System* system : systems_to_name(comparison, panel)) {
     const double perplexity = perplexity_at(*system, tokens);
     if (std::isfinite(perplexity))
-      words.push_back(fmt::format("{} {}", system->title, perplexity_text(perplexity)));
+      words.push_back(fmt::format("{} {}", with_routing(system->title, routing_on_the_way(*system)),
+                                  perplexity_text(perplexity)));
   }
   return words.empty() ? "not known yet" : in_words(words);
 }
@@ -131,10 +132,11 @@ std::string first_to_last(const System& system) {
   const Series series = perplexity_series(system, Against::kTokens, 1);
   if (series.points.empty()) return "";
   const Point &first = series.points.front(), &last = series.points.back();
+  const std::string what = with_routing("Validation perplexity", routing_on_the_way(system));
   if (series.points.size() == 1)
-    return fmt::format("Validation perplexity is {} after {} tokens", perplexity_text(last.y),
+    return fmt::format("{} is {} after {} tokens", what, perplexity_text(last.y),
                        count_text(last.x));
-  return fmt::format("Validation perplexity goes from {} after {} tokens to {} after {}",
+  return fmt::format("{} goes from {} after {} tokens to {} after {}", what,
                      perplexity_text(first.y), count_text(first.x), perplexity_text(last.y),
                      count_text(last.x));
 }
@@ -145,7 +147,8 @@ std::string sentence_of(const Comparison& comparison, Against against) {
     const SystemResult result = result_of(system);
     if (against == Against::kSeconds)
       return fmt::format("After {} of training the validation perplexity is {}.",
-                         time_text(result.seconds), perplexity_text(result.greedy.mean));
+                         time_text(result.seconds),
+                         with_routing(perplexity_text(result.best().mean), result.routing));
     std::string sentence = first_to_last(system);
     if (std::isfinite(result.floor))
       sentence +=

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/pages/results.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -76,6 +78,10 @@ SystemResult result_of(const System& system) {
       over_seeds(system, [](const RunRecord& run) { return last_perplexity(run, "greedy"); });
   result.priced =
       over_seeds(system, [](const RunRecord& run) { return last_perplexity(run, "priced"); });
+  const bool is_base = system.kind == "base" || result.priced.count > 0;
+  const bool is_priced = result.priced.mean < result.greedy.mean ||
+                         (result.greedy.count == 0 && result.priced.count > 0);
+  if (is_base) result.routing = is_priced ? "priced" : "greedy";
   result.floor = over_seeds(system, [](const RunRecord& run) {
                    return run.validation ? std::exp(run.validation->floor) : kUnknown;
                  }).mean;
@@ -99,7 +105,21 @@ const RunRecord* half_trained_run(const System& system) {
 }
 
 double final_perplexity(const System& system) {
-  return half_trained_run(system) == nullptr ? result_of(system).greedy.mean : kUnknown;
+  return half_trained_run(system) == nullptr ? result_of(system).best().mean : kUnknown;
+}
+
+std::string with_routing(const std::string& text, const std::string& routing) {
+  return routing.empty() ? text : fmt::format("{} with {} routing", text, routing);
+}
+
+std::string title_with_routing(const System& system) {
+  return with_routing(system.title, result_of(system).routing);
+}
+
+std::string routing_on_the_way(const System& system) {
+  if (result_of(system).routing.empty()) return "";
+  const bool is_known = !system.runs.empty() && system.runs.front().config;
+  return is_known ? system.runs.front().config->experts.test_routing : "greedy";
 }
 
 const System* lowest_of(const Comparison& comparison, const Panel& panel,
@@ -168,7 +188,8 @@ Series perplexity_series(const System& system, Against against, double unit) {
     }
   }
   Series series;
-  series.name = system.title;
+  const std::string routing = routing_on_the_way(system);
+  series.name = routing.empty() ? system.title : fmt::format("{}, {}", system.title, routing);
   series.style = system.style;
   for (const auto& [step, at] : steps) {
     if (at.places.size() < runs) continue;

@@ -20,17 +20,27 @@ double median_of(std::vector<double> values);         // likewise; NaN of none
 
 struct SystemResult {
   Spread greedy, priced;    // perplexity at the last validation; greedy: also of dense models
+  std::string routing;      // the better of the two for a BASE system; empty: there is one way
   double floor = kUnknown;  // entropy floor, as a perplexity
   double tokens = kUnknown, seconds = kUnknown, tokens_per_second = kUnknown;  // means over seeds
   bool whole_split = false;
+
+  const Spread& best() const { return routing == "priced" ? priced : greedy; }
 };
 // Of the runs that came to their end; where none did, of all.
 SystemResult result_of(const System& system);
 
 // No run came to its end: the one that came farthest, else null (also where no run has a step).
 const RunRecord* half_trained_run(const System& system);
-// Perplexity of a system that may be compared: NaN of one that is half trained.
+// Perplexity of a system that may be compared, its best(): NaN of one that is half trained.
 double final_perplexity(const System& system);
+// "BASE x1 with priced routing"; the text alone where `routing` is empty.
+std::string with_routing(const std::string& text, const std::string& routing);
+// That of a system's title: what its final perplexity is of.
+std::string title_with_routing(const System& system);
+// How validations before the last were routed, and so lines and perplexities at equal tokens:
+// greedy or priced of a BASE system, else empty.
+std::string routing_on_the_way(const System& system);
 // The lowest by that number of those of a panel that `is_meant`; null: none has one.
 const System* lowest_of(const Comparison& comparison, const Panel& panel,
                         const std::function<bool(const System&)>& is_meant);

@@ -5,8 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "ballast/pages/json_fields.h"
 #include "ballast/report/run_directory.h"
@@ -58,6 +60,17 @@ void read_starts(RunRecord& run) {
   }
 }
 
+// Runs of earlier programs called the bound of an inexact solver a gap, too.
+void rename_bounds(RunRecord& run) {
+  if (!run.config || run.config->experts.solver == "exact") return;
+  for (StepRecord& step : run.steps) {
+    for (LayerStep& layer : step.layers) {
+      if (std::isfinite(layer.relative_gap))
+        layer.shortfall_bound = std::exchange(layer.relative_gap, kUnknown);
+    }
+  }
+}
+
 StepRecord step_of(const json& record) {
   StepRecord step;
   step.step = count_in(record, "step");
@@ -72,6 +85,7 @@ StepRecord step_of(const json& record) {
                            .exchange_seconds = number_in(layer, "exchange_seconds"),
                            .greedy_share = number_in(layer, "greedy_share"),
                            .relative_gap = number_in(layer, "relative_gap"),
+                           .shortfall_bound = number_in(layer, "shortfall_bound"),
                            .dropped_share = number_in(layer, "dropped_share"),
                            .passed_share = number_in(layer, "passed_share"),
                            .balance_loss = number_in(layer, "balance_loss")});
@@ -109,6 +123,7 @@ void read_metrics(RunRecord& run) {
   if (damaged > 0)
     run.notes.push_back(fmt::format("metrics.jsonl: {} damaged line{} passed over", damaged,
                                     damaged > 1 ? "s" : ""));
+  rename_bounds(run);
   std::ranges::stable_sort(run.steps, {}, &StepRecord::step);
   std::ranges::stable_sort(run.validations, {}, &ValidationPoint::step);
   for (ValidationPoint& point : run.validations) {

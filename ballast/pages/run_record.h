@@ -19,7 +19,9 @@ namespace ballast {
 struct LayerStep {
   int64_t layer = 0;
   double assign_seconds = kUnknown, exchange_seconds = kUnknown;
-  double greedy_share = kUnknown, relative_gap = kUnknown;                            // BASE
+  double greedy_share = kUnknown;     // BASE
+  double relative_gap = kUnknown;     // of the exact solver: certified
+  double shortfall_bound = kUnknown;  // of others: what may be missing, by their own prices
   double dropped_share = kUnknown, passed_share = kUnknown, balance_loss = kUnknown;  // gates
 };
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "ballast/figures/markup.h"
 #include "ballast/pages/results.h"
@@ -34,7 +33,7 @@ void add_tiles(Page& page, const System& system) {
 }
 
 std::string seeds_text(const System& system) {
-  const size_t seeds = result_of(system).greedy.count;
+  const size_t seeds = result_of(system).best().count;
   return seeds > 1 ? fmt::format(" <small>{} seeds</small>", seeds) : "";
 }
 
@@ -47,74 +46,67 @@ std::string progress_text(const System& system) {
 
 // Which columns a table needs: those that some system has something for.
 struct Columns {
-  bool priced = false, plan = false, cluster_of_row = false;
+  bool routings = false, plan = false;
 };
 
-std::vector<std::string> row_of(const System& system, const System* reference, double tokens,
-                                Columns columns) {
+// A number of a BASE system says how tokens were routed.
+std::string labelled(const std::string& number, const std::string& routing) {
+  return routing.empty() || number == "-" ? number
+                                          : fmt::format("{} <small>{}</small>", number, routing);
+}
+
+std::vector<std::string> row_of(const Panel& panel, const System& system, const System* reference,
+                                double tokens, Columns columns) {
   const SystemResult result = result_of(system);
   const double usual = reference == nullptr ? kUnknown : final_perplexity(*reference);
   std::vector<std::string> row = {markup_text(system.title) + seeds_text(system) +
                                   progress_text(system)};
-  row.push_back(spread_text(result.greedy));
+  row.push_back(labelled(spread_text(result.best()), result.routing));
   row.push_back(&system == reference ? "<small>reference</small>"
                                      : change_text(final_perplexity(system), usual));
-  if (columns.priced) row.push_back(spread_text(result.priced));
-  row.push_back(perplexity_text(perplexity_at(system, tokens)));
+  if (columns.routings) {
+    row.push_back(result.routing.empty() ? "-" : spread_text(result.greedy));
+    row.push_back(spread_text(result.priced));
+  }
+  row.push_back(
+      labelled(perplexity_text(perplexity_at(system, tokens)), routing_on_the_way(system)));
   row.push_back(count_text(result.tokens));
   row.push_back(time_text(result.seconds));
   row.push_back(count_text(result.tokens_per_second));
   row.push_back(count_text(system.active));
   row.push_back(count_text(system.parameters));
-  if (columns.plan) row.push_back(count_text(system.planned.tokens_per_second));
-  if (columns.cluster_of_row && std::isfinite(system.planned.tokens_per_second))
-    row.back() += fmt::format(" <small>({})</small>",
-                              plural(static_cast<double>(system.planned.workers), "GPU"));
+  if (columns.plan) row.push_back(count_text(panel.planned_rate(system)));
   return row;
-}
-
-// The clusters of a panel's plans, the smallest first.
-std::vector<std::string> clusters_of(const Comparison& comparison, const Panel& panel) {
-  std::set<std::pair<int64_t, std::string>> clusters;
-  for (const size_t i : panel.systems) {
-    const PlannedRate& planned = comparison.systems[i].planned;
-    if (std::isfinite(planned.tokens_per_second))
-      clusters.emplace(planned.workers, planned.cluster);
-  }
-  std::vector<std::string> names;
-  for (const auto& [workers, name] : clusters) names.push_back(name);
-  return names;
 }
 
 void add_panel(Page& page, const Comparison& comparison, const Panel& panel) {
   const System* reference = reference_of(comparison, panel);
   const double tokens = tokens_of_all(comparison, panel);
-  const std::vector<std::string> clusters = clusters_of(comparison, panel);
   const Columns columns = {
       std::ranges::any_of(
           panel.systems,
           [&](size_t i) { return result_of(comparison.systems[i]).priced.count > 0; }),
-      !clusters.empty(), clusters.size() > 1};
+      !panel.planned.tokens_per_second.empty()};
   Table table;
   table.head = {"system", "perplexity", reference == nullptr ? "" : "against " + reference->title};
-  if (columns.priced) table.head.emplace_back("priced routing");
+  if (columns.routings) {
+    table.head.emplace_back("greedy routing");
+    table.head.emplace_back("priced routing");
+  }
   table.head.push_back(std::isfinite(tokens) ? fmt::format("at {} tokens", count_text(tokens))
                                              : "at equal tokens");
   for (const char* name : {"tokens", "time", "tokens/s", "active", "parameters"})
     table.head.emplace_back(name);
   if (columns.plan) table.head.emplace_back("planned tokens/s");
   for (const size_t i : panel.systems)
-    table.rows.push_back(row_of(comparison.systems[i], reference, tokens, columns));
+    table.rows.push_back(row_of(panel, comparison.systems[i], reference, tokens, columns));
   if (!panel.title.empty()) page.subsection(panel.title);
   page.table(table);
   if (columns.plan)
     page.html(fmt::format(
-        "<p class=\"facts\">Planned: what the cost model expects of {}{}; each worker has the "
-        "whole "
-        "batch of the experiment.</p>\n",
-        markup_text(fmt::format("{}", fmt::join(clusters, " or "))),
-        columns.cluster_of_row ? ", as the row says: rates of different clusters do not compare"
-                               : ""));
+        "<p class=\"facts\">Planned: what the cost model expects of {}, of every row; each worker "
+        "has the whole batch of the experiment.</p>\n",
+        markup_text(panel.planned.cluster)));
 }
 
 // What a panel shows, such as "BASE x1 has the lowest perplexity, 23.41, 4.9 % below dense
@@ -126,16 +118,16 @@ std::string lowest_in_words(const Comparison& comparison, const Panel& panel) {
   if (best == nullptr) return where + "no system was trained to its end and validated yet";
   const double usual = reference == nullptr ? kUnknown : final_perplexity(*reference),
                lowest = final_perplexity(*best);
-  std::string words = fmt::format("{}{} has the lowest perplexity, {}", where, best->title,
-                                  perplexity_text(lowest));
+  std::string words = fmt::format("{}{} has the lowest perplexity, {}", where,
+                                  title_with_routing(*best), perplexity_text(lowest));
   if (best != reference && std::isfinite(usual))
-    words += fmt::format(", {:.1f} % below {} ({})", 100 * (1 - lowest / usual), reference->title,
-                         perplexity_text(usual));
+    words += fmt::format(", {:.1f} % below {} ({})", 100 * (1 - lowest / usual),
+                         title_with_routing(*reference), perplexity_text(usual));
   const System* sparse =
       lowest_of(comparison, panel, [](const System& system) { return system.experts > 0; });
   if (sparse != nullptr && sparse != best)
-    words += fmt::format("; the lowest of sparse systems is {}, {} ({} against {})", sparse->title,
-                         perplexity_text(final_perplexity(*sparse)),
+    words += fmt::format("; the lowest of sparse systems is {}, {} ({} against {})",
+                         title_with_routing(*sparse), perplexity_text(final_perplexity(*sparse)),
                          change_text(final_perplexity(*sparse), lowest), best->title);
   return words;
 }
@@ -155,8 +147,9 @@ void add_summary(Page& page, const Comparison& comparison) {
   page.paragraph(fmt::format("{}.", fmt::join(sentences, ". ")));
   for (const Panel& panel : comparison.panels) add_panel(page, comparison, panel);
   page.html(
-      "<p class=\"facts\">Perplexity is that of the last validation, with greedy routing where "
-      "there are experts; ± is the standard deviation over seeds; systems that did not come to "
+      "<p class=\"facts\">Perplexity is that of the last validation; of a BASE system it is the "
+      "better of greedy and priced routing, and says which; gates route greedily. ± is the "
+      "standard deviation over seeds; systems that did not come to "
       "their end are not compared. At equal tokens: the most tokens after which all systems of a "
       "table were validated, between validations linear in loss and the logarithm of tokens; "
       "systems that train on more tokens are still in the middle of their decay of the learning "

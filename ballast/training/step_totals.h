@@ -15,7 +15,9 @@ struct LayerStats {
   int64_t place = 0;  // the last block before it
   // Of BASE layers.
   double greedy_share = 0;  // of the tokens: their balanced expert is also their best
-  double relative_gap = 0;  // the largest of all assignments: 0 is the optimum
+  // The largest of all assignments: 0 is the optimum. Of an inexact solver, whose prices prove
+  // little, no more than a bound on what is missing.
+  double relative_gap = 0;
   // Of gates.
   double dropped_share = 0;  // of the choices of experts: there was no place
   double passed_share = 0;   // of the tokens: none of their experts had one

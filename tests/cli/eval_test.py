@@ -192,6 +192,28 @@ class Experts(Evaluating):
                 for top in expert["top_tokens"]:
                     self.assertEqual(len(top["text"]), 1 if top["token"] < 256 else 13)
 
+    def test_the_tokens_before_an_experts_tokens_are_told_as_in_the_papers_table(self):
+        # In "ababab..." the token before is the other one. An end-of-text comes first, so that windows of 32 start with b.
+        (FOLDER / "ab.txt").write_text("ab" * 500)
+        result = self.eval_json("sparse", "--experts", "--routing", "all", "--data", "ab.txt")
+        for routing in result["routings"]:
+            for layer in routing["layers"]:
+                self.assertGreaterEqual(layer["previous_information_bits"], 0)
+                of_letter, before = {"a": 0, "b": 0}, {"a": 0, "b": 0}
+                for expert in layer["experts"]:
+                    here = {top["text"]: top["count"] for top in expert["top_tokens"]}
+                    previous = {top["text"]: top["count"] for top in expert["previous_tokens"]}
+                    self.assertLessEqual(previous.get("a", 0), here.get("b", 0))
+                    self.assertLessEqual(previous.get("b", 0), here.get("a", 0))
+                    for letter in "ab":
+                        of_letter[letter] += here.get(letter, 0)
+                        before[letter] += previous.get(letter, 0)
+                self.assertEqual(before["b"], of_letter["a"] - 1, "the first a comes after the end-of-text")
+                self.assertEqual(before["a"], of_letter["b"] - 1000 // 32, "a window's first token has none before it")
+        text = self.run_well("eval", "sparse", "--experts", "--data", "ab.txt")
+        self.assertRegex(text, r'(?m)^ +\d+ +\d+ .*   "[ab]".*\n         after   "[ab]"')
+        self.assertRegex(text, r"bits of the token itself, \d\.\d{3} of the one before\n")
+
     def test_a_table_for_a_terminal(self):
         text = self.run_well("eval", "sparse", "--experts")
         self.assertEqual(len(self.rows(text)), 8)

@@ -40,12 +40,23 @@ class WholeExperiments(ExperimentTest):
             self.check_system(system, record)
         dense, base = found["systems"]
         self.assertIsNone(dense["priced_perplexity"])
-        self.assertGreater(base["priced_perplexity"], 1)
+        self.assertEqual((dense["perplexity"], dense["routing"]), (dense["greedy_perplexity"], None))
+        both = {routing: base[f"{routing}_perplexity"] for routing in ("greedy", "priced")}
+        self.assertGreater(both["priced"], 1)
+        self.assertEqual((base["perplexity"], base["routing"]), min((value, routing) for routing, value in both.items()))
+        self.assertEqual(base["routing_at_equal_tokens"], "greedy")
+        self.assertEqual(found["panels"], record["panels"])
+        self.assertEqual((record["panels"][0]["plan"]["workers"], list(record["panels"][0]["plan"]["tokens_per_second"])), (4, ["base-x1-e4", "dense"]))
         self.assertGreaterEqual(base["busiest"], 1)
         fewest = min(system["tokens"] for system in record["systems"])
         self.assertEqual(found["equal_tokens"], fewest)
         for system in found["systems"]:
             self.assertGreater(system["perplexity_at_equal_tokens"], 1)
+
+        # People see which routing a number is of.
+        table = self.run_well(*self.experiment("--seeds", 2)).stdout
+        self.assertRegex(table, rf"BASE x1 +4 +{base['perplexity']:.3f} {base['routing']} ")
+        self.assertRegex(table, r"base-x1-e4: perplexity [\d.]+ \+- [\d.]+ greedy, [\d.]+ \+- [\d.]+ priced, mean")
 
         # Once more: nothing is repeated.
         before = (self.folder / "x/runs/dense-s1/run.json").read_bytes()
@@ -180,6 +191,7 @@ class DryRuns(ExperimentTest):
         for words in ["Dense, equal FLOPs", "base-x3-e8", "FLOPs/token", "7 systems, 2m00s of training each"]:
             self.assertIn(words, result.stdout)
         planned = json.loads(self.run_well("experiment", "overview", "--experts", 8, "--dry-run", "--json").stdout)
+        self.assertRegex(result.stdout, r"8 experts, planned tokens/s on 8 v100 over infiniband: dense \d.*, base-x1-e8 \d")
         flops = {system["id"]: system["flops_per_token"] for system in planned["systems"]}
         self.assertAlmostEqual(flops["dense-l6"] / flops["base-x1-e8"], 1, delta=0.05)
         self.assertEqual(list(self.folder.iterdir()), [])

@@ -132,10 +132,11 @@ def make_experiment(folder, counts=(8, 32, 128), seconds=33):
                             "active": 5_000_000, "flops_per_token": 3e7, "step_seconds": 4096 / rate, "learning_rate": 2e-3,
                             "sweep": [{"learning_rate": 1e-3, "steps": 50, "loss": 4.5}, {"learning_rate": 2e-3, "steps": 50, "loss": 4.4},
                                       {"learning_rate": 4e-3, "steps": 50, "loss": None}],
-                            "runs": runs, "status": "swept" if last else "trained",
-                            "plan": {"workers": 128, "device": "v100", "network": "infiniband", "tokens_per_second": 9.5 * rate}})
-        panels.append({"title": f"{count} experts", "systems": ids})
-    write(folder / "experiment.json", {"format": "ballast-experiment", "version": 1, "name": "all", "title": "All systems at equal time", "budget_seconds": seconds,
+                            "runs": runs, "status": "swept" if last else "trained"})
+        rates = {name: 9.5 * rate for name, (_, _, _, _, rate, _) in zip(ids, SYSTEMS)}
+        panels.append({"title": f"{count} experts", "systems": ids,
+                       "plan": {"workers": count, "device": "v100", "network": "infiniband", "tokens_per_second": rates}})
+    write(folder / "experiment.json", {"format": "ballast-experiment", "version": 2, "name": "all", "title": "All systems at equal time", "budget_seconds": seconds,
                                        "workers": 1, "data": "data/corpus", "program_version": "0.0.0", "hardware": {"cpu": "a processor", "cores": 2},
                                        "at_once": 1, "panels": panels, "systems": systems})
 

@@ -97,7 +97,13 @@ class RealRuns(ReportCase):
                 system = written["systems"][0]
                 last = self.validation(name)
                 # Validation.json and the last line of metrics.jsonl tell of the same validation.
-                self.assertAlmostEqual(system["perplexity"], last["valid_perplexity"], delta=1e-9 * system["perplexity"])
+                found = {system["routing"] or "greedy": system["perplexity"], "greedy": system["greedy_perplexity"]}
+                told = {"greedy": last["valid_perplexity"]}
+                if name == "base":
+                    told["priced"] = last["other_routing"]["perplexity"]
+                    self.assertEqual(system["perplexity"], min(system["greedy_perplexity"], system["priced_perplexity"]))
+                for routing, perplexity in found.items():
+                    self.assertAlmostEqual(perplexity, told[routing], delta=1e-9 * perplexity)
                 self.assertEqual(system["tokens"], 40 * 8 * 64)
                 self.assertEqual(system["kind"], {"moe": "sparsely_gated"}.get(name, name))
                 self.assertGreater(system["parameters"], 10_000)
@@ -179,6 +185,8 @@ class Experiments(ReportCase):
         self.assert_shows("made/report/index.html", figures + shown)
         self.assert_files(written)
         self.assertEqual([panel["title"] for panel in written["panels"]], ["8 experts", "32 experts"])
+        self.assertEqual([panel["planned_cluster"] for panel in written["panels"]], ["8 x v100, infiniband", "32 x v100, infiniband"])
+        self.assertEqual(written["panels"][1]["planned_tokens_per_second"]["dense-e32"], 9.5 * 60000)
         systems = {system["id"]: system for system in written["systems"]}
         self.assertEqual(len(systems), 2 * len(SYSTEMS))
         self.assertEqual(systems["base-x1-e8"]["seeds"], 3)
@@ -189,7 +197,7 @@ class Experiments(ReportCase):
         slowest = min(system["tokens"] for system in written["systems"] if system["tokens"])
         self.assertEqual(written["panels"][0]["equal_tokens"], slowest)
         text = self.open("made/report/index.html").evaluate("document.body.innerText")
-        for words in ("not trained yet", "3 seeds", "diverged", "128 x v100, infiniband", "all 5560 assignments are optimal"):
+        for words in ("not trained yet", "3 seeds", "diverged", "32 x v100, infiniband, of every row", "with priced routing has the lowest", "all 5560 assignments are optimal"):
             self.assertIn(words, text)
         self.assertNotIn("nan", text.lower().split())
 

@@ -70,6 +70,14 @@ class AnyNumberOfWorkers(InFolder):
         self.assertEqual(sum(self.validation("seen")["experts"][0]["loads"]), self.validation("seen")["valid_tokens"])
         self.assertEqual(self.validation("seen")["other_routing"]["routing"], "priced")
 
+    def test_what_the_auction_leaves_open_is_not_called_a_gap(self):
+        result = self.train("auction", 1, "--training.log_every=1", "--experts.solver=auction")
+        self.assertRegex(result.stderr, r"step 20/20 .* \| short<=\de[-+]\d\d \| assign")
+        self.assertNotIn("| gap", result.stderr)
+        layers = [line["layers"][0] for line in self.records("auction") if "loss" in line]
+        self.assertGreater(max(layer["shortfall_bound"] for layer in layers), 0)
+        self.assertFalse(any("relative_gap" in layer for layer in layers))
+
     def test_a_step_does_not_count_the_time_of_the_validation_before_it(self):
         self.train("timed", 2, "--training.validate_every=5", "--training.validate_batches=0", "--data.builtin_bytes=200000")
         for line in self.records("timed"):

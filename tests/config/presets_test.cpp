@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -82,6 +84,32 @@ TEST(Presets, ASystemIsTheSameAtEveryScale) {
       const int64_t of_blocks = scale == "gpu" ? 2 : 4;
       EXPECT_NEAR(config.model.layers * of_blocks, paper.model.layers, of_blocks);
     }
+  }
+}
+
+// BASE xN: of the S sublayers of BASE x1 each layer has floor(S / N), one at least, and the i-th
+// layer stands after block floor(i L / (N + 1)).
+TEST(Presets, BaseXNKeepsThePapersRuleAtEveryScale) {
+  const auto preset = [](const std::string& name, const std::string& scale) {
+    return read(fmt::format("{}/configs/paper_base_{}.toml", BALLAST_SOURCE_DIR, name), scale);
+  };
+  for (const char* scale : {"paper", "gpu", "laptop"}) {
+    const Config one = preset("44b", scale);
+    EXPECT_EQ(one.experts.places(one.model.layers), std::vector{one.model.layers / 2});
+    const int64_t all = one.experts.sublayers_of_layer();
+    for (const int64_t layers : {2, 3, 5}) {
+      const std::string name = fmt::format("x{}", layers);
+      SCOPED_TRACE(fmt::format("{} {}", scale, name));
+      const Config config = preset(name, scale);
+      EXPECT_EQ(config.model.layers, one.model.layers);
+      EXPECT_EQ(config.experts.layers, layers);
+      EXPECT_EQ(config.experts.sublayers_of_layer(), std::max<int64_t>(1, all / layers));
+      std::vector<int64_t> places;
+      for (int64_t i = 1; i <= layers; ++i)
+        places.push_back(i * config.model.layers / (layers + 1));
+      EXPECT_EQ(config.experts.places(config.model.layers), places);
+    }
+    EXPECT_EQ(preset("top", scale).experts.sublayers_of_layer(), all);
   }
 }
 

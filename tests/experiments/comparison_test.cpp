@@ -57,13 +57,45 @@ TEST(Comparisons, DenseModelsAreTheSameInEachPanel) {
 
 TEST(Comparisons, LargerModelsAreDividedWhereThereAreWorkersForIt) {
   ComparisonRequest request = request_of("dense");
-  EXPECT_EQ(find(describe_comparison(request), "dense-x2").title, "Model parallel x2 (undivided)");
+  EXPECT_EQ(find(describe_comparison(request), "dense-x2").title, "Dense, 2 times as large");
   request.workers = 2;
   const PlannedComparison two = describe_comparison(request);
   EXPECT_EQ(find(two, "dense-x2").title, "Model parallel x2");
   EXPECT_EQ(find(two, "dense-x2").config.training.model_parallel, 2);
   EXPECT_EQ(find(two, "dense-x4").config.training.model_parallel, 1);
-  EXPECT_EQ(find(two, "dense-x4").title, "Model parallel x4 (undivided)");
+  EXPECT_EQ(find(two, "dense-x4").title, "Dense, 4 times as large");
+}
+
+// Rates of 8 GPUs and of 128 do not compare: a dense model that stands in three panels has three.
+TEST(Comparisons, RowsOfAPanelArePlannedForOneCluster) {
+  const PlannedComparison dense = describe_comparison(request_of("dense"));
+  const std::vector<int64_t> workers = {8, 32, 128};
+  std::vector<double> rates;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    const PanelRecord& panel = dense.panels[i];
+    ASSERT_TRUE(panel.plan);
+    EXPECT_EQ(panel.plan->workers, workers[i]);
+    EXPECT_EQ(panel.plan->device, "v100");
+    EXPECT_EQ(panel.plan->tokens_per_second.size(), panel.systems.size());
+    for (const std::string& id : panel.systems) EXPECT_GT(panel.plan->tokens_per_second.at(id), 0);
+    rates.push_back(panel.plan->tokens_per_second.at("dense-l5"));
+  }
+  // Each worker has the whole batch: four times the workers do nearly four times the tokens.
+  EXPECT_GT(rates[1], 2 * rates[0]);
+  EXPECT_GT(rates[2], 2 * rates[1]);
+}
+
+TEST(Comparisons, WhatTheClusterCannotRunHasNoPlan) {
+  ComparisonRequest request = request_of("dense");
+  request.experts = {3, 200};  // 3 GPUs hold no pairs, 128 do not divide 200 experts
+  const PlannedComparison dense = describe_comparison(request);
+  EXPECT_EQ(dense.panels[0].plan->workers, 3);
+  EXPECT_THAT(dense.panels[0].plan->tokens_per_second,
+              ElementsAre(testing::Key("base-x1-e3"), testing::Key("dense-l5")));
+  EXPECT_EQ(dense.panels[1].plan->workers, 128);
+  EXPECT_THAT(dense.panels[1].plan->tokens_per_second,
+              testing::AllOf(Contains(testing::Key("dense-x2")),
+                             Not(Contains(testing::Key("base-x1-e200")))));
 }
 
 TEST(Comparisons, OthersHaveThePapersSystems) {

@@ -35,7 +35,6 @@ SystemRecord base_record() {
   system.learning_rate = 1e-3;
   system.runs = {{1, "runs/base-x1-e8-s1"}};
   system.status = Progression::kTrained;
-  system.plan = {128, "v100", "infiniband", 545e3};
   return system;
 }
 
@@ -54,7 +53,9 @@ Experiment example() {
   experiment.data = "builtin";
   experiment.program_version = "1";
   experiment.hardware = R"({"cores":2})";
-  experiment.panels = {{"8 experts", {"base-x1-e8", "dense"}}};
+  experiment.panels = {{"8 experts",
+                        {"base-x1-e8", "dense"},
+                        ClusterEstimate{8, "v100", "infiniband", {{"base-x1-e8", 545e3}}}}};
   SystemRecord dense;
   dense.id = "dense";
   dense.kind = "dense";
@@ -99,7 +100,9 @@ TEST_F(ExperimentFile, ReadBackItIsTheSame) {
   EXPECT_EQ(base.sweep.at(0).loss, 3.5);
   EXPECT_EQ(base.sweep.at(1).loss, std::nullopt);
   EXPECT_EQ(base.status, Progression::kTrained);
-  EXPECT_EQ(base.plan->tokens_per_second, 545e3);
+  EXPECT_EQ(read.panels.at(0).plan->workers, 8);
+  EXPECT_THAT(read.panels.at(0).plan->tokens_per_second,
+              ElementsAre(testing::Pair("base-x1-e8", 545e3)));
   EXPECT_EQ(base.knobs.at("model.width"), "64");
   const SystemRecord& dense = read.systems.at(1);
   EXPECT_EQ(dense.experts, std::nullopt);
@@ -120,7 +123,7 @@ TEST_F(ExperimentFile, HasTheKeysThatReportsRead) {
   EXPECT_EQ(base["status"], "trained");
   EXPECT_TRUE(base["sweep"][1]["loss"].is_null());
   EXPECT_TRUE(record["systems"][1]["steps"].is_null());
-  EXPECT_TRUE(record["systems"][1]["plan"].is_null());
+  EXPECT_EQ(record["panels"][0]["plan"]["tokens_per_second"]["base-x1-e8"], 545e3);
 }
 
 TEST_F(ExperimentFile, ATornFileIsRefusedByName) {
@@ -143,7 +146,10 @@ TEST_F(ExperimentFile, DamagedValuesAreRefused) {
         record["systems"][0]["knobs"] = {1, 2};
       },
       [](ordered_json& record) { record["systems"][0]["runs"] = {7}; },
-      [](ordered_json& record) { record["panels"][0]["systems"][0] = "unknown"; }};
+      [](ordered_json& record) { record["panels"][0]["systems"][0] = "unknown"; },
+      [](ordered_json& record) {
+        record["panels"][0]["plan"] = {{"workers", 8}};
+      }};
   for (size_t i = 0; i < damages.size(); ++i) {
     save_changed(damages[i]);
     EXPECT_THAT(refusal(), HasSubstr("damaged")) << i;
@@ -151,8 +157,19 @@ TEST_F(ExperimentFile, DamagedValuesAreRefused) {
 }
 
 TEST_F(ExperimentFile, ANewerFormatAsksForANewerProgram) {
-  save_changed([](ordered_json& record) { record["version"] = 2; });
+  save_changed([](ordered_json& record) { record["version"] = 3; });
   EXPECT_THAT(refusal(), HasSubstr("use a newer ballast"));
+}
+
+TEST_F(ExperimentFile, ARecordOfVersion1IsReadWithoutItsPlans) {
+  save_changed([](ordered_json& record) {
+    record["version"] = 1;
+    record["panels"][0].erase("plan");
+    record["systems"][0]["plan"] = {{"workers", 128}, {"tokens_per_second", 545e3}};
+  });
+  const Experiment read = load_experiment(file());
+  EXPECT_EQ(read.panels.at(0).plan, std::nullopt);
+  EXPECT_THAT(differences(example(), read), IsEmpty());
 }
 
 TEST_F(ExperimentFile, WhatCannotBeChangedUnderWayIsNamed) {

@@ -171,14 +171,16 @@ void write_shared_experiment(const fs::path& folder, const char* parts) {
         step);
   write_text_atomically(folder / "runs/base/metrics.jsonl", lines + validation_line(4, 1));
   write_text_atomically(folder / "experiment.json",
-                        fmt::format(R"({{"format": "ballast-experiment", "version": 1, "at_once": 2,
-    "panels": [{{"title": "", "systems": ["dense", "base"]}}], "systems": [
+                        fmt::format(R"({{"format": "ballast-experiment", "version": 2, "at_once": 2,
+    "panels": [
+      {{"title": "8 experts", "systems": ["dense", "base"], "plan": {{"workers": 8,
+        "device": "v100", "network": "n", "tokens_per_second": {{"dense": 51, "base": 62}}}}}},
+      {{"title": "others", "systems": ["dense"], "plan": {{"workers": 128, "device": "v100",
+        "network": "n", "tokens_per_second": {{"dense": 73}}}}}}], "systems": [
       {{"id": "dense", "title": "Dense", "kind": "dense", "step_seconds": 0.25, {0}
-        "runs": [{{"run": "runs/dense"}}],
-        "plan": {{"workers": 128, "device": "v100", "network": "n", "tokens_per_second": 5}}}},
+        "runs": [{{"run": "runs/dense"}}]}},
       {{"id": "base", "title": "BASE x1", "kind": "base", "experts": 8, "step_seconds": 0.25, {0}
-        "runs": [{{"run": "runs/base"}}],
-        "plan": {{"workers": 8, "device": "v100", "network": "n", "tokens_per_second": 6}}}}]}})",
+        "runs": [{{"run": "runs/base"}}]}}]}})",
                                     parts));
 }
 
@@ -206,17 +208,91 @@ TEST(Report, HalfTrainedSystemsSaySoAndAreNotCompared) {
   write_shared_experiment(folder.path(), "");
   const std::string page = page_of(folder, {folder.path()});
   EXPECT_THAT(page, HasSubstr("BASE x1 <small>at step 4 of 9</small>"));
-  EXPECT_THAT(page, HasSubstr("<p>Dense has the lowest perplexity, 9.49.</p>"));
+  EXPECT_THAT(page, HasSubstr("<p>8 experts: Dense has the lowest perplexity, 9.49. others: "));
 }
 
-TEST(Report, PlansOfDifferentClustersNameThemInEachRow) {
+TEST(Report, PlansOfAPanelAreOfOneClusterWhichIsNamed) {
   const TemporaryFolder folder;
   write_shared_experiment(folder.path(), "");
+  const Comparison comparison = read_comparison({folder.path()}, no_counts);
+  ASSERT_EQ(comparison.panels.size(), 2);
+  const System &dense = comparison.systems[0], &base = comparison.systems[1];
+  EXPECT_EQ(comparison.panels[0].planned_rate(dense), 51);
+  EXPECT_EQ(comparison.panels[0].planned_rate(base), 62);
+  EXPECT_EQ(comparison.panels[1].planned_rate(dense), 73);
+  EXPECT_TRUE(std::isnan(comparison.panels[1].planned_rate(base)));
   const std::string page = page_of(folder, {folder.path()});
-  EXPECT_THAT(page, HasSubstr("5 <small>(128 GPUs)</small>"));
-  EXPECT_THAT(page, HasSubstr("6 <small>(8 GPUs)</small>"));
-  EXPECT_THAT(page, HasSubstr("8 x v100, n or 128 x v100, n, as the row says"));
-  EXPECT_THAT(page, HasSubstr("each worker has the whole batch of the experiment"));
+  EXPECT_THAT(page, HasSubstr("what the cost model expects of 8 x v100, n, of every row; each "));
+  EXPECT_THAT(page, HasSubstr("what the cost model expects of 128 x v100, n, of every row; each "));
+  for (const char* rate : {">51<", ">62<", ">73<"}) EXPECT_THAT(page, HasSubstr(rate));
+}
+
+// A finished BASE run whose last validation was better with priced routing.
+void write_priced_run(const fs::path& folder) {
+  write_run(folder, "[model]\nvocabulary = 300\n[training]\nsteps = 4\n[experts]\nlayers = 1\n");
+  std::string lines;
+  for (int step = 1; step <= 4; ++step) lines += step_line(step, 3);
+  lines += validation_line(2, 3);
+  lines +=
+      R"({"step": 4, "valid_loss": 2.5, "experts": [{"layer": 2, "loads": [4, 5]}], "other_routing": )"
+      R"({"routing": "priced", "loss": 2.0, "experts": [{"layer": 2, "loads": [4, 5]}]}})"
+      "\n";
+  write_text_atomically(folder / "metrics.jsonl", lines);
+}
+
+TEST(Report, OfGreedyAndPricedRoutingTheBetterIsShownAndNamed) {
+  const TemporaryFolder folder;
+  write_short_run(folder / "dense", 2);  // ends at exp(2.25)
+  write_priced_run(folder / "base");
+  const std::string page = page_of(folder, {folder / "dense", folder / "base"});
+  EXPECT_THAT(page, HasSubstr("BASE x1 with priced routing has the lowest perplexity, 7.39, 22.1 % "
+                              "below dense (9.49)"));
+  EXPECT_THAT(page, HasSubstr("7.39 <small>priced</small>"));
+  // At the end the better one; lines, and perplexities at equal tokens, are of greedy routing.
+  EXPECT_THAT(page, HasSubstr("dense 9.49 and BASE x1 with priced routing 7.39 (-22.1 %)"));
+  EXPECT_THAT(page, HasSubstr("BASE x1 with greedy routing 12.18"));
+  EXPECT_THAT(page, HasSubstr("12.18 <small>greedy</small>"));
+  EXPECT_THAT(page, HasSubstr("BASE x1, greedy"));
+  EXPECT_THAT(page_of(folder, {folder / "base"}),
+              AllOf(HasSubstr("the validation perplexity is 7.39 with priced routing."),
+                    HasSubstr("Validation perplexity with greedy routing goes from 20.09")));
+}
+
+// A BASE run of four steps by this solver, whose layers tell `number`.
+void write_solved_run(const fs::path& folder, const std::string& solver,
+                      const std::string& number) {
+  write_run(folder, fmt::format("[model]\nvocabulary = 300\n[training]\nsteps = 4\n[experts]\n"
+                                "layers = 1\ngroups = 1\nsolver = \"{}\"\n",
+                                solver));
+  std::string lines;
+  for (int step = 1; step <= 4; ++step)
+    lines += fmt::format(
+        R"({{"step": {0}, "loss": 2, "tokens": {0}00, "seconds": {0}, "tokens_per_second": 100, )"
+        R"("layers": [{{"layer": 1, "greedy_share": 0.5, {1}}}]}})"
+        "\n",
+        step, number);
+  write_text_atomically(folder / "metrics.jsonl", lines + validation_line(4, 1));
+}
+
+TEST(Report, OnlyACertificateIsCalledAGap) {
+  const TemporaryFolder folder;
+  write_solved_run(folder / "exact", "exact", R"("relative_gap": 0.01)");
+  write_solved_run(folder / "auction", "auction", R"("shortfall_bound": 0.03)");
+  write_solved_run(folder / "older", "auction", R"("relative_gap": 0.04)");
+  EXPECT_THAT(page_of(folder, {folder / "exact"}),
+              AllOf(HasSubstr("of 4 assignments the worst is at most 0.01 of its value below"),
+                    HasSubstr("Gap to the optimum")));
+  for (const auto& [run, bound] : {std::pair("auction", "0.03"), std::pair("older", "0.04")}) {
+    const std::string page = page_of(folder, {folder / run});
+    EXPECT_THAT(page, HasSubstr("by auction 4 assignments, of which none is proved to be optimal"));
+    EXPECT_THAT(page, HasSubstr(fmt::format("the worst may lack up to {} of its value", bound)));
+    EXPECT_THAT(page, HasSubstr("What an inexact solver may lack"));
+    EXPECT_THAT(page, Not(HasSubstr("Gap to the optimum")));
+    EXPECT_THAT(page, Not(HasSubstr("assignments are optimal")));
+  }
+  // Side by side each is told by its own words.
+  EXPECT_THAT(page_of(folder, {folder / "exact", folder / "auction"}),
+              AllOf(HasSubstr("the worst is at most 0.01"), HasSubstr("may lack up to 0.03")));
 }
 
 TEST(Report, AtEqualTokensThereAreNoDifferencesInPercent) {

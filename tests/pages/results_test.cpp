@@ -131,6 +131,35 @@ RunRecord validated_run(double perplexity, int64_t steps, int64_t planned) {
   return run;
 }
 
+RunRecord routed_run(double greedy, double priced) {
+  RunRecord run = validated_run(greedy, 10, 10);
+  run.validation->routings.front().routing = "greedy";
+  RoutingUse& second = run.validation->routings.emplace_back();
+  second.routing = "priced";
+  second.loss = std::log(priced);
+  return run;
+}
+
+TEST(BestRouting, IsThatOfTheLowerMeanOverSeeds) {
+  const System priced = system_of("base", {routed_run(20, 18), routed_run(21, 22)});
+  EXPECT_EQ(result_of(priced).routing, "priced");
+  EXPECT_NEAR(final_perplexity(priced), 20, 1e-9);
+  EXPECT_EQ(title_with_routing(priced), "base with priced routing");
+  const System greedy = system_of("base", {routed_run(20, 21)});
+  EXPECT_EQ(result_of(greedy).routing, "greedy");
+  EXPECT_NEAR(final_perplexity(greedy), 20, 1e-9);
+}
+
+TEST(BestRouting, IsNamedOnlyWhereThereIsAChoice) {
+  const System dense = system_of("dense", {validated_run(20, 10, 10)});
+  EXPECT_EQ(title_with_routing(dense), "dense");
+  EXPECT_EQ(routing_on_the_way(dense), "");
+  System base = system_of("base", {routed_run(20, 18)});
+  EXPECT_EQ(routing_on_the_way(base), "greedy");
+  base.runs.front().config->experts.test_routing = "priced";
+  EXPECT_EQ(routing_on_the_way(base), "priced");
+}
+
 TEST(HalfTrained, SystemsAreNoneOfTheLowest) {
   Comparison comparison;
   comparison.systems = {system_of("base", {validated_run(20, 7, 10)}),
