@@ -69,10 +69,10 @@ std::string heading(const LayerOfExperts& layer, const std::string& name) {
   std::string text = fmt::format(
       "{}: {} tokens; {} of {} experts in use, the busiest has {:.2f} x its fair share\n", name,
       use.total(), experts_in_use(use), use.experts(), use.busiest_share());
-  text += "  a token's expert tells";
+  text += "  bits that a token's expert tells:";
   if (!use.domains().empty())
-    text += fmt::format(" {:.3f} bits of its domain,", use.domain_information());
-  text += fmt::format(" {:.3f} bits of the token itself", use.token_information());
+    text += fmt::format(" {:.3f} of its domain,", use.domain_information());
+  text += fmt::format(" {:.3f} of the token", use.token_information());
   if (layer.previous != nullptr)
     text += fmt::format(", {:.3f} of the one before", layer.previous->token_information());
   text += "\n";

@@ -153,7 +153,7 @@ class Relay {
   std::string rest_;
 };
 
-// Which signal asked this process to stop last; 0: none did.
+// How mpirun ended, and which signal asked this process to stop last (0: none did).
 struct Ended {
   int status = 0, last_signal = 0;
 };

@@ -18,7 +18,8 @@ from in_folder import BALLAST
 # How many times as many moments the tests try as they do when all tests are run.
 TIMES = int(os.environ.get("BALLAST_ATTACKS", "1"))
 WORKERS = 2
-DEADLINE = 2
+DEADLINE = 2  # of jobs that are to end by it; others have PATIENCE, which a busy machine needs
+PATIENCE = 30
 STEPS = 150  # an attack within the first 30 comes before the end on fast machines too
 MODEL = (
     "--model.width=16 --model.layers=2 --model.heads=2 --model.context=16 --training.threads=1 --training.batch=8 "
@@ -118,12 +119,12 @@ def steps_of(folder, run):
     return metrics.read_text().count('"loss"') if metrics.exists() else 0
 
 
-def training(run, *more, steps=STEPS):
-    return [BALLAST, "train", *MODEL, f"--training.steps={steps}", "--run", run, "--deadline", DEADLINE, *more]
+def training(run, *more, steps=STEPS, deadline=PATIENCE):
+    return [BALLAST, "train", *MODEL, f"--training.steps={steps}", "--run", run, "--deadline", deadline, *more]
 
 
-def launched(folder, run, *more, steps=STEPS):
-    return Job(training(run, "--workers", WORKERS, *more, steps=steps), folder)
+def launched(folder, run, *more, steps=STEPS, deadline=PATIENCE):
+    return Job(training(run, "--workers", WORKERS, *more, steps=steps, deadline=deadline), folder)
 
 
 def undisturbed(folder, run):
@@ -132,7 +133,7 @@ def undisturbed(folder, run):
 
 def stop_at_the_start(folder, run, worker, moment, *more):
     """The worker is stopped `moment` seconds after mpirun has started it; `more`: options such as --max-restarts."""
-    job = launched(folder, run, *more, steps=STEPS if more else 100000)
+    job = launched(folder, run, *more, steps=STEPS if more else 100000, deadline=2 * DEADLINE if more else DEADLINE)
     pid = job.worker(worker)
     time.sleep(moment)
     job.signal(pid, signal.SIGSTOP)
@@ -141,7 +142,7 @@ def stop_at_the_start(folder, run, worker, moment, *more):
 
 def stop_at_the_start_of_mpirun(folder, run, worker, moment):
     """The same with an mpirun of people's own."""
-    job = Job([*MPIRUN, "-n", WORKERS, *training(run, steps=100000)], folder)
+    job = Job([*MPIRUN, "-n", WORKERS, *training(run, steps=100000, deadline=DEADLINE)], folder)
     pid = job.worker(worker)
     time.sleep(moment)
     job.signal(pid, signal.SIGSTOP)
@@ -188,6 +189,8 @@ def stop_a_worker_then_the_job(folder, run, worker, moment, step=0, number=signa
 CUT_LINK = """
 set -e
 mount -t tmpfs none /run
+mount -t tmpfs none /dev/shm  # process numbers come again, and so do the names of OpenMPI's files
+export TMPDIR=/run
 ip link set lo up
 ip netns add other
 ip link add here type veth peer name there netns other
@@ -201,7 +204,7 @@ chmod +x /run/to_the_other
 metrics=$1
 shift
 "$@" & mpirun=$!
-until [ "$(grep -c loss "$metrics" 2>/dev/null)" -ge 5 ]; do sleep 0.05; kill -0 $mpirun; done
+until [ -e "$metrics" ] && [ "$(grep -c loss "$metrics")" -ge 5 ]; do sleep 0.05; kill -0 $mpirun; done
 ip link set here down
 code=0
 wait $mpirun || code=$?
@@ -219,7 +222,7 @@ NAMESPACES = ["unshare", "--user", "--map-root-user", "--net", "--mount", "--pid
 def can_make_machines():
     """Whether this user may have network namespaces."""
     with contextlib.suppress(OSError):
-        command = "mount -t tmpfs none /run && ip netns add other && ip link add here type veth peer name there netns other"
+        command = "mount -t tmpfs none /run && mount -t tmpfs none /dev/shm && ip netns add other && ip link add here type veth peer name there netns other"
         return subprocess.run([*NAMESPACES, "sh", "-c", command], capture_output=True, timeout=30).returncode == 0
     return False
 
@@ -228,7 +231,7 @@ def cut_the_link(folder, run):
     """Two workers on each of two machines, by an mpirun of people's own; the link between them goes down and stays so."""
     mpirun = [*MPIRUN, "--mca", "plm_rsh_agent", "/run/to_the_other", "--host", "192.0.2.1:2,192.0.2.2:2", "-n", 4]
     metrics = Path(folder) / run / "metrics.jsonl"
-    return Job([*NAMESPACES, "sh", "-c", CUT_LINK, "sh", metrics, *mpirun, *training(run, steps=100000)], folder).end()
+    return Job([*NAMESPACES, "sh", "-c", CUT_LINK, "sh", metrics, *mpirun, *training(run, steps=100000, deadline=DEADLINE)], folder).end()
 
 
 def listening_addresses(pids):
