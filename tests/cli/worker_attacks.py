@@ -189,7 +189,7 @@ def stop_a_worker_then_the_job(folder, run, worker, moment, step=0, number=signa
 CUT_LINK = """
 set -e
 mount -t tmpfs none /run
-mount -t tmpfs none /dev/shm  # process numbers come again, and so do the names of OpenMPI's files
+mount -t tmpfs none /dev/shm  # OpenMPI's files have the same names on both machines, and the next time
 export TMPDIR=/run
 ip link set lo up
 ip netns add other
@@ -199,7 +199,7 @@ ip link set here up
 ip -n other addr add 192.0.2.2/24 dev there
 ip -n other link set there up
 ip -n other link set lo up
-printf '#!/bin/sh\nshift\nexec ip netns exec other sh -c "$*"\n' > /run/to_the_other
+printf '#!/bin/sh\nshift\nexec ip netns exec other sh -c "mount -t tmpfs none /dev/shm; $*"\n' > /run/to_the_other
 chmod +x /run/to_the_other
 metrics=$1
 shift
