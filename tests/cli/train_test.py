@@ -2,7 +2,6 @@
 """`ballast train` and what follows it, as people use them: whole runs, interruptions, wrong input."""
 
 import json
-import random
 import re
 import shutil
 import signal
@@ -12,56 +11,12 @@ import unittest
 from pathlib import Path
 
 from in_folder import BALLAST, InFolder, ballast
-
-# A model so small that starting the program takes longer than training it.
-TINY = (
-    "--model.width=16 --model.layers=1 --model.heads=2 --model.context=32 --training.batch=4 --training.threads=1 "
-    "--training.validate_every=0 --training.validate_batches=2 --training.sample_tokens=8 --data.builtin_bytes=60000 "
-    "--training.log_every=50"
-).split()
+from killed_runs import TINY, KilledRuns
 
 
-class TrainTest(InFolder):
-    def weights(self, run, step):
-        folder = self.folder / run / "checkpoints" / f"step_{step:08d}"
-        return [(folder / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")]
-
-
-class Interruptions(TrainTest):
-    def train(self, run, *more, steps=300):
-        return ["train", *TINY, f"--training.steps={steps}", "--checkpoint.every=20", "--run", run, *more]
-
-    def newest_step(self, run):
-        """The last step that the run's log tells of."""
-        metrics = self.folder / run / "metrics.jsonl"
-        lines = metrics.read_bytes().splitlines() if metrics.exists() else []
-        steps = re.findall(rb'"step":(\d+)', lines[-1]) if lines else []
-        return int(steps[0]) if steps else 0
-
-    def kill_at_a_random_moment(self, command, run):
-        """Starts the program and kills it: some times while it starts, else some steps after its last checkpoint."""
-        saved = [int(folder.name[5:13]) for folder in (self.folder / run / "checkpoints").glob("step_*[0-9]")]
-        goal = max(saved, default=0) + random.randint(1, 60)
-        patience = random.uniform(0.0, 0.4) if random.random() < 0.25 else 60
-        process = subprocess.Popen([BALLAST, *command], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + patience
-        while self.newest_step(run) < goal and time.monotonic() < end and process.poll() is None:
-            time.sleep(0.001)
-        process.kill()
-        self.assertEqual(process.wait(), -signal.SIGKILL, "the run ended before it was killed")
-
-    def test_killed_at_twenty_random_moments_it_ends_with_the_same_bits(self):
-        steps = 2000
-        self.run_well(*self.train("straight", steps=steps))
-        random.seed(7)
-        for _ in range(20):
-            self.kill_at_a_random_moment(self.train("killed", "--resume", "auto", steps=steps), "killed")
-        self.run_well(*self.train("killed", "--resume", "auto", steps=steps))
-        starts = [start["step"] for start in json.loads((self.folder / "killed" / "run.json").read_text())["starts"]]
-        self.assertGreaterEqual(sum(step > 0 for step in starts), 3, f"too few starts went on from a checkpoint: {starts}")
-        self.assertEqual(self.weights("killed", steps), self.weights("straight", steps))
-        self.assertEqual(self.losses("killed"), self.losses("straight"))
-        self.assertEqual(sorted(self.losses("killed")), list(range(1, steps + 1)))
+class Interruptions(KilledRuns):
+    def test_killed_at_random_moments_it_ends_with_the_same_bits(self):
+        self.check_kills(6)
 
     def stop(self, how):
         """Starts an endless run, stops it by `how`, and returns its output."""
@@ -126,7 +81,7 @@ class Interruptions(TrainTest):
         self.assertEqual(code, 0, error)
 
 
-class WholeWay(TrainTest):
+class WholeWay(KilledRuns):
     def test_text_to_tokens_to_model_to_text(self):
         text = "".join(f"Line {i}: the quick brown fox jumps over {i % 7} lazy dogs.\n" for i in range(400))
         (self.folder / "book.txt").write_text(text)
@@ -185,7 +140,7 @@ class WholeWay(TrainTest):
         self.assertIn("width = 64", first)
 
 
-class Mistakes(TrainTest):
+class Mistakes(KilledRuns):
     def test_flags(self):
         self.refused("train", "--model.widht", "3", says="--model.width")
         self.refused("train", "--model.width", "0", says="from 1 to")

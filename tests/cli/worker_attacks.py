@@ -161,6 +161,14 @@ def kill_mpirun(folder, run, step, *more):
     return job.end()
 
 
+def kill_a_worker(folder, run, worker, step, *more):
+    job = launched(folder, run, *more)
+    pid = job.worker(worker)
+    wait_until(lambda: steps_of(folder, run) >= step, f"no step {step}")
+    job.signal(pid, signal.SIGKILL)
+    return job.end()
+
+
 def stop_a_worker_and_kill_the_launcher(folder, run, worker, step):
     job = launched(folder, run, steps=100000)
     pid = job.worker(worker)

@@ -70,6 +70,15 @@ class AttackedJobs(InFolder):
                 self.assertIn("mpirun was ended by signal 9, and so were all workers; starting again (1 of 1)", outcome.errors)
                 self.assertEqual(self.losses(run), expected, "to the bit")
 
+    def test_after_a_worker_was_killed_it_goes_on(self):
+        expected = self.quiet()
+        for run, worker, _ in self.moments(2):
+            step = self.random.randrange(1, 30)
+            with self.subTest(worker=worker, step=step):
+                outcome = worker_attacks.kill_a_worker(self.folder, run, worker, step, "--max-restarts", 1)
+                self.assert_ended(outcome, [0], f"worker {worker} killed after step {step}")
+                self.assertEqual(self.losses(run), expected, "to the bit")
+
     def test_without_restarts_a_killed_mpirun_is_the_end_of_all(self):
         outcome = worker_attacks.kill_mpirun(self.folder, "run", 3)
         self.assert_ended(outcome, [128 + signal.SIGKILL], "mpirun killed")

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The attacks of tests/cli, many times over: nothing lost, nothing hung, nothing damaged that was taken for sound."""
+
+import collections
+import os
+import sys
+import unittest
+from pathlib import Path
+
+os.environ.setdefault("BALLAST_ATTACKS", "10")  # before worker_attacks is read
+sys.path.insert(0, str(Path(os.environ["BALLAST_SOURCE"]) / "tests/cli"))
+import file_attacks  # noqa: E402
+from in_folder import InFolder  # noqa: E402
+from killed_runs import KilledRuns  # noqa: E402
+from signal_attacks import survey  # noqa: E402
+from worker_attacks_test import AttackedJobs  # noqa: E402, F401  its tests run here
+
+
+class Kills(KilledRuns):
+    def test_killed_at_sixty_random_moments_it_ends_with_the_same_bits(self):
+        self.check_kills(60)
+
+
+class Timeouts(InFolder):
+    def test_fifty_runs_are_saved(self):
+        bad = [outcome for workers, count in ((1, 35), (2, 15))
+               for outcome in survey(self.folder / f"of{workers}", count, workers=workers) if not outcome.is_good()]
+        self.assertEqual(bad, [])
+
+
+class Files(InFolder):
+    def check(self, outcomes):
+        self.assertEqual(file_attacks.faults_of(outcomes), [])
+        print(collections.Counter(outcome.kind for outcome in outcomes), file=sys.stderr)
+
+    def test_no_damage_of_five_hundred_changes_a_result_in_silence(self):
+        self.check(file_attacks.attack(file_attacks.make_subject(self.folder), 500))
+
+    def test_none_of_forty_deep_files_crashes_the_program(self):
+        self.check(file_attacks.bomb(file_attacks.make_subject(self.folder), 40))
+
+
+if __name__ == "__main__":
+    unittest.main()
