@@ -8,9 +8,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "ballast/comm/mpi_plugin.h"
@@ -270,6 +273,7 @@ class Launcher {
     if (pid_ == 0) {
       ::dup2(pipe[1], STDOUT_FILENO);
       ::dup2(pipe[1], STDERR_FILENO);
+      ::setenv(kMark, std::to_string(::getpid()).c_str(), 1);
       ::_exit(run_workers({2, {kScenario, name, "-1", "30"}}).code);
     }
     ::close(pipe[1]);
@@ -287,6 +291,17 @@ class Launcher {
     return all;
   }
   void signal(int number) const { ::kill(pid_, number); }
+  // Processes that it has started, also those that they have.
+  int descendants() const {
+    const std::string mark = std::string(kMark) + "=" + std::to_string(pid_) + '\0';
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      std::ifstream file(entry.path() / "environ", std::ios::binary);
+      const std::string environment{std::istreambuf_iterator<char>(file), {}};
+      count += environment.find(mark) != std::string::npos;
+    }
+    return count;
+  }
   int wait() const {
     int status = 0;
     ::waitpid(pid_, &status, 0);
@@ -294,6 +309,8 @@ class Launcher {
   }
 
  private:
+  static constexpr const char* kMark = "BALLAST_TEST_LAUNCHER";  // in the environment of all
+
   pid_t pid_ = -1;
   std::FILE* from_ = nullptr;
 };
@@ -308,13 +325,29 @@ TEST(Launch, AStopSignalLetsWorkersFinish) {
   EXPECT_EQ(launcher.wait(), 0);
 }
 
+// As `timeout` sends it: to the process, and to its group.
+TEST(Launch, TwoSignalsAtOnceLetWorkersFinish) {
+  Launcher launcher("stop request");
+  EXPECT_EQ(launcher.read_line(), "ready\n");
+  EXPECT_EQ(launcher.read_line(), "ready\n");
+  launcher.signal(SIGTERM);
+  ::usleep(10000);  // each is seen
+  launcher.signal(SIGTERM);
+  EXPECT_THAT(launcher.read_all(),
+              AllOf(HasSubstr("worker 0 of 2 is well"), HasSubstr("worker 1 of 2 is well")));
+  EXPECT_EQ(launcher.wait(), 0);
+}
+
 TEST(Launch, WorkersEndWhenTheLauncherIsKilled) {
   Launcher launcher("stop request");
   EXPECT_EQ(launcher.read_line(), "ready\n");
   EXPECT_EQ(launcher.read_line(), "ready\n");
+  EXPECT_GE(launcher.descendants(), 3);  // mpirun and its workers
   launcher.signal(SIGKILL);
   launcher.wait();
-  // The pipe is at its end once the last process that could write into it is gone.
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (launcher.descendants() > 0 && std::chrono::steady_clock::now() < patience) ::usleep(10000);
+  EXPECT_EQ(launcher.descendants(), 0);
   EXPECT_THAT(launcher.read_all(), Not(HasSubstr("is well")));
 }
 
