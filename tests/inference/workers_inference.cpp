@@ -46,9 +46,10 @@ struct PartOfModel {
       const Tensor all = whole.table.view(whole.table.master(), whole.table.segment(segment.name));
       table.view(table.working(), segment).copy_(segment.slice ? segment.slice->take(all) : all);
     }
-    for (size_t i = 0; i < model.expert_layers().size(); ++i)
-      model.expert_layers()[i]->router().prices()->set(
-          whole.model.expert_layers()[i]->router().prices()->value());
+    for (size_t i = 0; i < model.expert_layers().size(); ++i) {
+      const PriceAverage* const prices = whole.model.expert_layers()[i]->router().prices();
+      if (prices != nullptr) model.expert_layers()[i]->router().prices()->set(prices->value());
+    }
   }
 
   ParameterTable table;
