@@ -229,9 +229,8 @@ std::tuple<Tensor, Tensor> gate(const Tensor& x, const Maybe& row_of_slot, const
          gates = at::empty({embeddings ? count : 0}, x.options().dtype(at::kFloat));
   with_packs(x.size(1), [&](auto packs) {
     gate_kernel<packs()><<<blocks_for(count), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
-        slots, x.const_data_ptr<BFloat16>(), changes_of(before, change),
-        raw(embeddings), raw(bias), x.size(1), y.data_ptr<BFloat16>(),
-        embeddings ? gates.data_ptr<float>() : nullptr);
+        slots, x.const_data_ptr<BFloat16>(), changes_of(before, change), raw(embeddings), raw(bias),
+        x.size(1), y.data_ptr<BFloat16>(), embeddings ? gates.data_ptr<float>() : nullptr);
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {y, gates};

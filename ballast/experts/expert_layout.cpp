@@ -19,8 +19,7 @@ ExpertLayout choose_layout(const std::vector<int64_t>& rows_of_expert, int64_t w
   const double mean = rows / static_cast<double>(rows_of_expert.size());
   const auto block = static_cast<double>(rows_of_block(rows_of_expert));
   const bool is_large = 2 * mean * static_cast<double>(weights) >= kLargeProduct;
-  const bool fills_little =
-      is_large ? block <= kMostFilled * mean : block - mean <= kMostExtra;
+  const bool fills_little = is_large ? block <= kMostFilled * mean : block - mean <= kMostExtra;
   return fills_little ? ExpertLayout::kEqualBlocks : ExpertLayout::kGroupedRows;
 }
 

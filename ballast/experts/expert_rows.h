@@ -30,7 +30,8 @@ struct ExpertRows {
 };
 
 // Rows where their experts are. The experts have M slots, sorted by expert: slot s holds row
-// row_of_slot[s] (negative: nobody's), and row r stands in slot slot_of_row[r], each in exactly one.
+// row_of_slot[s] (negative: nobody's), and row r stands in slot slot_of_row[r], each in exactly
+// one.
 struct RoutedRows {
   at::Tensor rows;                                // [N, D]
   ExpertRows rows_of_expert = {};                 // slots of each, M in all

@@ -88,8 +88,7 @@ Tensor spread_rows(const Tensor& x, const Tensor& source_of_row, const Tensor& r
   return SpreadRowsFunction::apply(x, source_of_row, rows_of_source);
 }
 
-Tensor permute_rows(const Tensor& x, const Tensor& source_of_row,
-                        const Tensor& row_of_source) {
+Tensor permute_rows(const Tensor& x, const Tensor& source_of_row, const Tensor& row_of_source) {
   TORCH_CHECK(row_of_source.dim() == 1, "permute_rows: want row_of_source [N], got ",
               row_of_source.sizes());
   return spread_rows(x, source_of_row, row_of_source.unsqueeze(1));

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "ballast/step/step_watch.h"
 #include "ballast/kernels/gpu_graph.h"
+#include "ballast/step/step_watch.h"
 
 namespace ballast {
 

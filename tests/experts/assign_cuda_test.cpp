@@ -6,8 +6,8 @@
 
 #include <limits>
 
-#include "ballast/kernels/cuda_plugin.h"
 #include "ballast/experts/assigner.h"
+#include "ballast/kernels/cuda_plugin.h"
 #include "ballast/system/random.h"
 #include "tests/experts/cuda_graph.h"
 #include "tests/support/error_of.h"

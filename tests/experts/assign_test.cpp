@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/experts/assigner.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
@@ -8,6 +6,7 @@
 
 #include <limits>
 
+#include "ballast/experts/assigner.h"
 #include "tests/support/error_of.h"
 
 namespace ballast {

@@ -4,8 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "ballast/kernels/cuda_plugin.h"
 #include "ballast/experts/assigner.h"
+#include "ballast/kernels/cuda_plugin.h"
 
 namespace ballast {
 namespace {

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "ballast/kernels/cuda_plugin.h"
 #include "ballast/experts/expert_mlp.h"
 #include "ballast/experts/spread_rows.h"
+#include "ballast/kernels/cuda_plugin.h"
 #include "tests/experts/cuda_graph.h"
 
 namespace ballast {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/experts/expert_mlp_paths.h"
-
 #include "tests/experts/expert_cases.h"
 #include "tests/support/gradient_check.h"
 

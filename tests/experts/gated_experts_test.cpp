@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/experts/expert_mlp.h"
-
 #include "tests/experts/expert_stack_cases.h"
 
 namespace ballast {
@@ -199,7 +198,9 @@ struct GatedExpertsCuda : ::testing::Test {
   // Without the rows themselves.
   static RoutedRows draw_slots(int64_t experts, int64_t of_expert, int64_t rows) {
     const Places places = draw_places(experts * of_expert, rows);
-    return {{}, Loads(static_cast<size_t>(experts), of_expert), places.row_of_slot.to(at::kCUDA),
+    return {{},
+            Loads(static_cast<size_t>(experts), of_expert),
+            places.row_of_slot.to(at::kCUDA),
             places.slot_of_row.to(at::kCUDA)};
   }
 };

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/experts/spread_rows.h"
-
 #include "tests/experts/expert_cases.h"
 
 namespace ballast {
