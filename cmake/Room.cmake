@@ -36,8 +36,14 @@ function(ballast_tests NAME)
   add_executable(${NAME}_tests ${sources})
   target_include_directories(${NAME}_tests PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${NAME}_tests PRIVATE ballast_${NAME} ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
-  target_compile_definitions(${NAME}_tests PRIVATE
-    BALLAST_SOURCE_DIR="${CMAKE_SOURCE_DIR}" BALLAST_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  # Only where they are used: what knows its checkout is compiled anew in each clone.
+  foreach(source ${sources})
+    file(STRINGS ${source} uses REGEX "BALLAST_(SOURCE|BINARY)_DIR" LIMIT_COUNT 1)
+    if(uses)
+      set_source_files_properties(${source} PROPERTIES COMPILE_DEFINITIONS
+        "BALLAST_SOURCE_DIR=\"${CMAKE_SOURCE_DIR}\";BALLAST_BINARY_DIR=\"${CMAKE_BINARY_DIR}\"")
+    endif()
+  endforeach()
   set(file ${CMAKE_CURRENT_BINARY_DIR}/${NAME}_suites.cmake)
   set(program ${CMAKE_BINARY_DIR}/${NAME}_tests)
   # Tests run side by side: threads of one that spin would take the other's core.

@@ -2,6 +2,7 @@
 #include "ballast/assignment/core_extractor.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -164,6 +165,34 @@ void CoreExtractor::price_idle(const RowSample& rows, std::span<const int32_t> i
   }
 }
 
+// The best profit of each row elsewhere, and again the expert's share of rows decides.
+void CoreExtractor::price_crowded(const RowSample& rows, int32_t expert, double share,
+                                  std::vector<Units>& prices) {
+  if (wide_) return;
+  for (int64_t e = 0; e < problem_->experts; ++e) prices_[e] = static_cast<int32_t>(prices[e]);
+  prices_[expert] = static_cast<int32_t>(highest_price_);
+  const auto units = [&](const float* row, int64_t e) {
+    return static_cast<Units>(row[e] * static_cast<float>(units_per_score_));
+  };
+  gains_.resize(rows.count);
+  std::array<ScannedRow, kScanBlock> scanned;
+  for (int64_t first = 0; first < rows.count; first += kScanBlock) {
+    const int64_t count = std::min(kScanBlock, rows.count - first);
+    scan_rows_(narrow_scan(0), problem_->row(first * rows.stride),
+               problem_->row_stride * rows.stride, count, scanned.data(), ties_.data(),
+               ties_.data() + ties_.size() / 2);
+    for (int64_t i = 0; i < count; ++i) {
+      const float* row = problem_->row((first + i) * rows.stride);
+      const int32_t other = scanned[i].first;
+      gains_[first + i] = units(row, expert) - (units(row, other) - prices_[other]);
+    }
+  }
+  const auto wanted = static_cast<int64_t>(share * static_cast<double>(rows.count));
+  const auto last = gains_.begin() + std::min(rows.count - 1, wanted);
+  std::nth_element(gains_.begin(), last, gains_.end(), std::greater<>());
+  prices[expert] = std::clamp(*last, prices[expert], highest_price_ - 1);
+}
+
 void CoreExtractor::extract(const RowSample& rows, const std::vector<Units>& prices, Units reach,
                             Core& core) {
   core.clear(prices, reach);
@@ -238,6 +267,8 @@ void CoreExtractor::harvest(const CandidateScan& scan, const RowSample& rows, in
 }
 
 void CoreExtractor::reserve(int64_t pairs) {
+  gains_.reserve(problem_->tokens);
+  ties_.resize(2 * (kScanBlock * problem_->experts + 16));
   harvests_.resize(std::max<size_t>(harvests_.size(), threads_));
   for (Harvest& harvest : harvests_) {
     harvest.expert.reserve(pairs / threads_);

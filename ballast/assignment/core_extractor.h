@@ -40,6 +40,11 @@ class CoreExtractor {
   void price_idle(const RowSample& rows, std::span<const int32_t> idle,
                   std::span<const double> shares, std::vector<Units>& prices);
 
+  // Raises the price of an expert that far too many rows want to where it would get its share, one
+  // pass over the rows. REQUIRES: prices from 0 on. In wide units it does nothing.
+  void price_crowded(const RowSample& rows, int32_t expert, double share,
+                     std::vector<Units>& prices);
+
   // One pass over the rows. Afterwards best_expert() and group_of() describe each row of the
   // sample.
   void extract(const RowSample& rows, const std::vector<Units>& prices, Units reach, Core& core);
@@ -82,6 +87,7 @@ class CoreExtractor {
   std::vector<Harvest> harvests_;  // one a thread
   int64_t threads_ = 1;
   std::vector<Units> gaps_, row_values_, gains_;
+  std::vector<int32_t> ties_;  // what price_crowded does not need of a scan
   std::vector<int32_t> best_expert_, group_of_;
   std::vector<int32_t> table_;  // groups by the hash of their candidates, -1: free
   std::vector<uint32_t> hash_;  // [groups]

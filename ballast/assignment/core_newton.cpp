@@ -226,6 +226,23 @@ std::span<const int32_t> CoreNewton::idle_experts(const SoftTargets& targets) {
   return idle_;
 }
 
+std::span<const int32_t> CoreNewton::crowded_experts(const SoftTargets& targets) {
+  constexpr size_t kFew = 4;
+  const auto fullness = [&](int32_t e) { return load_[e] / targets.places[e]; };
+  crowded_.clear();
+  crowded_.reserve(load_.size());
+  for (size_t e = 0; e < load_.size(); ++e) {
+    const auto expert = static_cast<int32_t>(e);
+    const double places = targets.places[e];
+    const double usual = 1 + std::max(0.25, 1.8 / std::sqrt(places));
+    if (places >= 8 && fullness(expert) > usual) crowded_.push_back(expert);
+  }
+  const size_t few = std::min(kFew, crowded_.size());
+  std::partial_sort(crowded_.begin(), crowded_.begin() + static_cast<int64_t>(few), crowded_.end(),
+                    [&](int32_t a, int32_t b) { return fullness(a) > fullness(b); });
+  return std::span(crowded_).first(few);
+}
+
 // Free tokens at expert e: limit / (1 + exp((price - level) / temperature)), at the level where
 // they add up. The curvature between experts is left out: it is of rank one and small.
 void CoreNewton::share_out_free(const SoftTargets& targets, const std::vector<Units>& prices) {

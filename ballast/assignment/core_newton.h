@@ -50,6 +50,10 @@ class CoreNewton {
   // After `measure`: experts with less than a tenth of their places, of two or more.
   std::span<const int32_t> idle_experts(const SoftTargets& targets);
 
+  // After `measure`: the few experts that have most tokens for their places, of those that have a
+  // quarter too many, and more than chance explains; of eight places or more.
+  std::span<const int32_t> crowded_experts(const SoftTargets& targets);
+
   // After `measure`: one step from the prices measured. Returns how far the model would have moved
   // the price that moves most, in temperatures; each price's step is cut off at 6.
   double step(std::vector<Units>& prices);
@@ -69,7 +73,7 @@ class CoreNewton {
   std::vector<double> load_;       // [E]
   std::vector<double> free_load_;  // [E] free tokens among them
   std::vector<int64_t> whole_;     // [E]
-  std::vector<int32_t> idle_;
+  std::vector<int32_t> idle_, crowded_;
   std::vector<float> hessian_;                            // [E, padded E]
   std::vector<float> excess_;                             // [E] load - target
   std::vector<float> direction_;                          // [E]

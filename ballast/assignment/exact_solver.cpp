@@ -46,8 +46,9 @@ void ExactSolver::choose(const ActiveProblem& problem, std::span<const double> s
   gaps_.reserve(problem.tokens);
   // Few candidates are nearly always enough. With all of them there is nothing outside the core.
   constexpr int kPatience = 8;
+  constexpr int64_t kFewExperts = 12;
   bool balanced = false;
-  int64_t candidates = 3;
+  int64_t candidates = problem.experts <= kFewExperts ? 1 : 3;
   for (int i = 0; !balanced; ++i) {
     descent_.snap_to_grid();
     const bool has_all_pairs = candidates >= problem.experts;

@@ -30,7 +30,7 @@ void PriceDescent::begin(const ActiveProblem& problem, const Setup& setup, Exact
   work.wide = extractor_.is_wide();
   prices_.assign(problem.experts, 0);
   threads_ = setup.threads;
-  lost_ = annealed_ = false;
+  lost_ = annealed_ = left_core_ = false;
   start_rows_ = 0;
   const std::vector<int32_t>& upper = problem.bounds->upper;
   const double places = std::accumulate(upper.begin(), upper.end(), 0.0);
@@ -137,6 +137,7 @@ void PriceDescent::start_cold() {
     anneal();
   } else if (levels_.size() > 1) {
     price_idle_experts(levels_[1]);
+    price_crowded_experts(levels_[1]);
   }
 }
 
@@ -147,6 +148,14 @@ bool PriceDescent::price_idle_experts(const RowSample& rows) {
   extractor_.price_idle(rows, idle, shares_, prices_);
   snap_to_grid();
   return true;
+}
+
+// One that is far too low is felt by tokens, but not by those who would have to go.
+void PriceDescent::price_crowded_experts(const RowSample& rows) {
+  for (const int32_t e : newton_.crowded_experts(targets_)) {
+    extractor_.price_crowded(rows, e, shares_[e], prices_);
+  }
+  snap_to_grid();
 }
 
 void PriceDescent::refine(const RowSample& rows) {
@@ -163,12 +172,15 @@ void PriceDescent::refine(const RowSample& rows) {
 
 bool PriceDescent::descend_on_all(int64_t candidates) {
   lost_ = false;  // what a sample said
+  if (left_core_) price_crowded_experts(all());
   extract(all(), candidates);
-  const bool stayed = descend(all(), true);
-  if (!lost_ || annealed_) return stayed;
-  anneal();
-  extract(all(), candidates);
-  return descend(all(), true);
+  left_core_ = !descend(all(), true);
+  if (lost_ && !annealed_) {
+    anneal();
+    extract(all(), candidates);
+    left_core_ = !descend(all(), true);
+  }
+  return !left_core_;
 }
 
 void PriceDescent::extract(const RowSample& rows, int64_t candidates) {

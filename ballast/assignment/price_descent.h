@@ -73,6 +73,7 @@ class PriceDescent {
   void anneal();
   int64_t annealed_imbalance(const RowSample& rows, float temperature, double& soft);
   bool price_idle_experts(const RowSample& rows);
+  void price_crowded_experts(const RowSample& rows);
   void refine(const RowSample& rows);
   void extract(const RowSample& rows, int64_t candidates);
   void set_targets(const RowSample& rows);
@@ -97,6 +98,7 @@ class PriceDescent {
   std::array<Core, kMostDepth + 2> cores_;  // each a part of the one before
   size_t depth_ = 0;                        // of the one in work
   size_t threads_ = 1;
+  bool left_core_ = false;       // of all tokens, when last gone down in
   bool lost_ = false;            // prices were found to be too far off for any core
   bool annealed_ = false;        // prices are those of `anneal`, or came from there
   double start_rows_ = 0;        // that the first prices are from
