@@ -37,7 +37,7 @@ std::unique_ptr<LoadedModel> load(const ModelOptions& options, World& world) {
 }
 
 RoutingMode choose_routing(const LoadedModel& loaded, const std::string& wish) {
-  if (wish.empty()) return parse_routing_mode(loaded.config.experts.test_routing);
+  if (wish.empty()) return parse_routing_mode(loaded.config.experts.tested_routing());
   if (loaded.model->expert_layers().empty()) {
     fail("--routing {}: {} is a dense model, without experts to route to; leave the option away",
          wish, loaded.path.string());

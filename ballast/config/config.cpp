@@ -111,6 +111,37 @@ int64_t ExpertsConfig::sublayers_of_layer() const {
   return all / layers;
 }
 
+int64_t ExpertsConfig::width_of_shared(const ModelConfig& model) const {
+  constexpr double kUnit = 8;
+  if (shared == 0) return 0;
+  const double width = shared * static_cast<double>(width_of_expert(model));
+  return static_cast<int64_t>(std::max(1.0, std::round(width / kUnit)) * kUnit);
+}
+
+std::string ExpertsConfig::tested_routing() const {
+  if (test_routing != "auto") return test_routing;
+  return traits().balanced ? "priced" : "greedy";
+}
+
+void take_papers_frame(ExpertsConfig& experts) {
+  const bool is_base = experts.traits().balanced;
+  experts.features = is_base ? "raw" : "normed";
+  experts.gate = is_base ? "sigmoid" : "softmax";
+  experts.scores = "dot";
+  experts.router_rate = 1;
+  experts.embedding_gain = 0.1;
+  experts.look_ahead = false;
+}
+
+std::string frame_in_words(const ExpertsConfig& experts) {
+  std::string words = fmt::format("{} features, {} gate, {} scores", experts.features, experts.gate,
+                                  experts.scores);
+  if (experts.router_rate != 1)
+    words += fmt::format(", {:g} of the learning rate", experts.router_rate);
+  if (experts.look_ahead) words += ", look-ahead";
+  return words;
+}
+
 std::vector<int64_t> ExpertsConfig::places(int64_t blocks) const {
   const int64_t parts = placement == "replace" ? layers : layers + 1;
   std::vector<int64_t> places;
@@ -128,6 +159,8 @@ void check_router(const ExpertsConfig& experts) {
       fail("experts.{} is for experts.router {}, which is {}", knob, router, experts.router);
   };
   if (experts.traits().balanced) return;
+  is_for(experts.per_token > 0 && experts.per_token != experts.traits().experts_of_token,
+         "per_token", "base");
   is_for(experts.test_routing == "priced", "test_routing: priced", "base");
   is_for(experts.solver != "exact", "solver", "base");
   is_for(experts.self_check, "self_check", "base");
@@ -142,6 +175,10 @@ void check_experts(const ExpertsConfig& experts, int64_t blocks) {
   }
   if (experts.layers == 0) return;
   check_router(experts);
+  if (experts.experts_of_token() > experts.count) {
+    fail("experts.per_token: {} different experts of a token, but experts.count is {}",
+         experts.experts_of_token(), experts.count);
+  }
   if (experts.placement == "top" && experts.layers > 1)
     fail("experts.placement: top is for one layer, and experts.layers is {}", experts.layers);
   if (experts.layers > blocks) {

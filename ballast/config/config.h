@@ -34,21 +34,42 @@ struct ExpertsConfig {
   std::string placement = "spread";
   std::string size = "standard";  // small, standard, large: 4, 10, 27 sublayers over all layers
   int64_t sublayers = 0;          // of each layer; 0: what `size` gives each of the N; replace: 1
+  int64_t hidden = 0;             // of each sublayer; 0: the model's feed-forward width
+  int64_t per_token = 0;          // K experts of a token; 0: the router's own number
+  double shared = 0;              // width of an expert for all tokens, in widths of one; 0: none
   int64_t groups = 0;             // routing groups of a micro-step; 0: as many as workers
+  // The router's frame: what it reads, how it scores experts and weighs what they give.
+  std::string features = "normed";  // raw: the stream itself; normed: a LayerNorm of it
+  std::string gate = "softmax";     // over the experts' affinities; or sigmoid of the chosen one's
+  std::string scores = "cosine";    // dot: affinities; cosine: divided by the embedding's length
+  double router_rate = 0.25;        // of routers' parameters, as a factor of the learning rate
+  double embedding_gain = 0.3;      // BASE: length of a fresh expert embedding
+  bool look_ahead = true;           // it reads what entered the last block before the layer
   // Of BASE layers.
   bool shuffle = true;
-  std::string solver = "exact";         // exact, auction or sinkhorn
-  std::string test_routing = "greedy";  // greedy or priced
-  double price_decay = 0.98;            // of the average of prices, a step
-  bool self_check = false;              // check each assignment
+  std::string solver = "exact";       // exact, auction or sinkhorn
+  std::string test_routing = "auto";  // greedy or priced; auto: the router's best
+  double price_decay = 0.98;          // of the average of prices, a step
+  bool self_check = false;            // check each assignment
   // Of Sparsely Gated and Switch layers.
   double capacity = -1;  // in training, as a factor of T/E; 0: no limit; -1: the paper's, 2 and 1
   double balance_weight = 0.01;          // of the balance loss
   std::string second_expert = "always";  // of Sparsely Gated; random: by its gate, as in GShard
 
   const RouterTraits& traits() const { return traits_of_router(router); }
-  int64_t experts_of_token() const { return traits().experts_of_token; }
-  double training_capacity() const;  // resolved; 0: no limit
+  int64_t experts_of_token() const { return per_token > 0 ? per_token : traits().experts_of_token; }
+  // The paper's BASE layer gates where the expert is, by what is there of the token.
+  bool gates_at_experts() const {
+    return traits().balanced && features == "raw" && gate == "sigmoid" && !look_ahead &&
+           experts_of_token() == 1;
+  }
+  std::string tested_routing() const;  // test_routing, resolved: greedy or priced
+  double training_capacity() const;    // resolved; 0: no limit
+  int64_t width_of_expert(const ModelConfig& model) const {  // F of a sublayer, resolved
+    return hidden > 0 ? hidden : model.feed_forward_width();
+  }
+  // F of the expert for all tokens; 0: there is none. Rounded to a multiple of 8.
+  int64_t width_of_shared(const ModelConfig& model) const;
   // Residual blocks of each expert of one layer, resolved.
   int64_t sublayers_of_layer() const;
   bool replaces_feed_forwards() const { return layers > 0 && placement == "replace"; }
@@ -56,6 +77,13 @@ struct ExpertsConfig {
   // With `replace` it is the block whose feed-forward the layer stands for.
   std::vector<int64_t> places(int64_t blocks) const;
 };
+
+// The frame of the routers as their papers have it: of BASE raw features, a sigmoid gate,
+// embeddings of length 0.1; of gates LayerNorm and softmax; plain scores, the rate of all
+// parameters, no look-ahead. What runs had before there was a choice.
+void take_papers_frame(ExpertsConfig& experts);
+// "normed features, softmax gate, cosine scores, a quarter of the rate, look-ahead": for people.
+std::string frame_in_words(const ExpertsConfig& experts);
 
 struct DataConfig {
   std::vector<std::string> train = {"builtin"};  // PATH or PATH:WEIGHT
@@ -128,6 +156,9 @@ std::vector<std::string> scale_names();
 void read_config_file(Config& config, const std::string& path, const std::string& scale = "paper");
 void read_config_text(Config& config, const std::string& toml, const std::string& origin,
                       const std::string& scale = "paper");
+// What a run recorded with to_toml, perhaps before some knobs were there: those have the values
+// that all runs had then.
+void read_recorded_config(Config& config, const std::string& toml, const std::string& origin);
 // One override as written on the command line: key "model.width", value "256".
 void set_knob(Config& config, const std::string& key, const std::string& value);
 // Ranges are checked as values are set; this checks what involves several values.

@@ -162,6 +162,15 @@ void read_config_text(Config& config, const std::string& text, const std::string
   }
 }
 
+void read_recorded_config(Config& config, const std::string& text, const std::string& origin) {
+  read_config_text(config, text, origin);
+  const toml::table table = toml::parse(text);
+  if (table["experts"]["features"]) return;
+  // From before routers had a frame to choose, and priced routing was the best.
+  take_papers_frame(config.experts);
+  if (!table["experts"]["test_routing"]) config.experts.test_routing = "greedy";
+}
+
 void read_config_file(Config& config, const std::string& path, const std::string& scale) {
   read_config_text(config, read_text(path), path, scale);
 }

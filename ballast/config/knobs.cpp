@@ -61,9 +61,33 @@ void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {
   section.add("sublayers", &e.sublayers, 0, 10000,
               "residual feed-forward blocks of each expert of a layer; 0: what experts.size gives, "
               "and 1 with placement replace");
+  section.add("hidden", &e.hidden, 0, 1 << 22,
+              "hidden width of an expert; 0: the model's feed-forward width");
+  section.add("per_token", &e.per_token, 0, 64,
+              "experts of each token; base: each expert still gets equally many tokens; 0: two for "
+              "sparsely_gated, else one");
+  section.add("shared", &e.shared, 0, 64,
+              "width of an expert that all tokens pass beside their own, as a factor of "
+              "an expert's hidden width; 0: none");
   section.add("groups", &e.groups, 0, 1 << 20,
               "routing groups of a micro-step, each assigned by itself; 0: one for each worker the "
               "run starts with, kept when it goes on with others");
+  section.add("features", &e.features, {"normed", "raw"},
+              "what the router reads: a LayerNorm of the tokens, or the tokens as they are, as in "
+              "the BASE paper");
+  section.add("gate", &e.gate, {"softmax", "sigmoid"},
+              "how much of an expert's output a token takes: its probability among all experts, or "
+              "the sigmoid of its affinity alone, as in the BASE paper");
+  section.add("scores", &e.scores, {"cosine", "dot"},
+              "what decides who gets a token: affinities divided by the length of the expert's "
+              "embedding, or as they are, as in the papers; the gate takes them undivided");
+  section.add("router_rate", &e.router_rate, 0, 100,
+              "learning rate of the routers' parameters, as a factor of the others'");
+  section.add("embedding_gain", &e.embedding_gain, 0, 100,
+              "base: length of a fresh expert embedding; 0.1 in the authors' code");
+  section.add("look_ahead", &e.look_ahead,
+              "the router reads the tokens as they entered the last block before the layer; "
+              "false: as they enter the layer, as in the papers");
   section.add("shuffle", &e.shuffle,
               "base: mix the tokens of all groups at random before assigning");
   section.add("solver", &e.solver, {"exact", "auction", "sinkhorn"},
@@ -71,9 +95,9 @@ void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {
               "Sinkhorn");
   section
       .add(
-          "test_routing", &e.test_routing, {"greedy", "priced"},
+          "test_routing", &e.test_routing, {"auto", "greedy", "priced"},
           "how validation and samples route: greedy, each token to its best expert; priced (base), "
-          "to the best after the average prices of training")
+          "to the best after the average prices of training; auto: priced for base, else greedy")
       .operational();
   section.add("price_decay", &e.price_decay, 0, 0.999999,
               "base: how much of the average of prices a step keeps");

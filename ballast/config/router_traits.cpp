@@ -14,14 +14,8 @@ constexpr std::array kRouters = {
                  .title = "Sparsely Gated MoE",
                  .layer = "MoE layer",
                  .experts_of_token = 2,
-                 .norms_tokens = true,
-                 .scores_have_gradient = true,
                  .capacity = 2},
-    RouterTraits{.name = "switch",
-                 .title = "Switch",
-                 .layer = "Switch layer",
-                 .norms_tokens = true,
-                 .scores_have_gradient = true},
+    RouterTraits{.name = "switch", .title = "Switch", .layer = "Switch layer"},
 };
 
 }  // namespace

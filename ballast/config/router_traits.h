@@ -20,9 +20,7 @@ struct RouterTraits {
   // shuffle, and can also be tested with priced and balanced routing. Others are gates: they drop
   // tokens beyond a capacity, and are tested greedily.
   bool balanced = false;
-  bool norms_tokens = false;          // by a LayerNorm of its own, before it scores experts
-  bool scores_have_gradient = false;  // those of all experts, not of the chosen one alone
-  double capacity = 1;                // in training, as a factor of the fair share, by its paper
+  double capacity = 1;  // in training, as a factor of the fair share, by its paper
 };
 
 std::span<const RouterTraits> all_routers();

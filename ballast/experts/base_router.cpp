@@ -4,26 +4,30 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/mm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/nan_to_num.h>
+#include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "ballast/experts/expert_ranks.h"
+#include "ballast/experts/spread_rows.h"
 
 namespace ballast {
 namespace {
 
 using at::Tensor;
 
-constexpr double kEmbeddingGain = 0.1;  // of the authors' code
+constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 // Where training diverges scores are not finite: nor is the step's loss, and it is skipped.
-AssignOptions options_of(const ExpertsConfig& config) {
+AssignOptions options_of(const ExpertsConfig& config, NonFinite non_finite) {
   return {.solver = parse_solver_kind(config.solver),
-          .non_finite = NonFinite::kLowest,
+          .non_finite = non_finite,
           .max_work = kBoundedCudaWork,  // no step waits for ever on scores that have collapsed
           .threads = static_cast<size_t>(at::get_num_threads()),
           .self_check = config.self_check};
@@ -45,90 +49,144 @@ double relative_gap(const AssignmentStatus& status) {
   return size > 0 ? status.gap / size : 0;
 }
 
+// [.., T, E] without the experts [.., T] that tokens have already.
+Tensor without(const Tensor& scores, const Tensor& expert) {
+  return scores.scatter(-1, expert.to(at::kLong).unsqueeze(-1), kNever);
+}
+
+// Experts' outputs are mixed where the token is, by these [T, K].
+void set_weights(Dispatch& dispatch, const Tensor& weights) {
+  Tensor& slots = dispatch.way.slot_of_row;
+  if (slots.dim() == 1) slots = slots.unsqueeze(1);  // [T, 1]
+  dispatch.weights = weights;
+}
+
 }  // namespace
 
 BaseRouter::BaseRouter(const Config& config, int64_t layer, ParameterTable& table,
                        Communicator& workers)
     : layer_(layer),
       places_{config.experts.count, workers.size()},
-      expert_embeddings_(
-          table.declare({.name = fmt::format("layer.{}.expert_embeddings", layer),
-                         .shape = {config.experts.count, config.model.width},
-                         .initialization = Initialization::orthogonal(kEmbeddingGain),
-                         .owner = Owner::kRouter})),
+      of_token_(config.experts.experts_of_token()),
+      gates_at_experts_(config.experts.gates_at_experts()),
+      frame_(config, fmt::format("layer.{}.router_norm", layer),
+             {.name = fmt::format("layer.{}.expert_embeddings", layer),
+              .shape = {config.experts.count, config.model.width},
+              .initialization = Initialization::orthogonal(config.experts.embedding_gain),
+              .owner = Owner::kRouter,
+              .rate = config.experts.router_rate},
+             table),
       workers_(workers),
-      assigner_(options_of(config.experts)),
-      evaluating_(options_of(config.experts)),
+      assigner_(options_of(config.experts, NonFinite::kLowest)),
+      assigner_of_others_(options_of(config.experts, NonFinite::kForbid)),
+      evaluating_(options_of(config.experts, NonFinite::kLowest)),
+      evaluating_others_(options_of(config.experts, NonFinite::kForbid)),
       prices_(std::make_unique<PriceAverage>(config.experts.count)) {}
 
 Parameter BaseRouter::own_embeddings() const {
   const auto own = [&](const Tensor& all) {
     return all.defined() ? all.narrow(0, workers_.rank() * places_.local(), places_.local()) : all;
   };
-  return {own(expert_embeddings_.value), own(expert_embeddings_.gradient)};
+  return {own(frame_.embeddings().value), own(frame_.embeddings().gradient)};
 }
 
 Tensor BaseRouter::at_experts(const RoutedRows& routed, const ExpertStack& experts,
                               const Routing& routing) const {
-  return experts.gated(routed, own_embeddings(), routing.gradients);
+  if (gates_at_experts_) return experts.gated(routed, own_embeddings(), routing.gradients);
+  return experts.forward(routed, routing.gradients);
 }
 
-Tensor BaseRouter::at_tokens(const Tensor&, const Tensor& back, const Dispatch&) const {
-  return back;
+Tensor BaseRouter::at_tokens(const Tensor& tokens, const Tensor& back,
+                             const Dispatch& dispatch) const {
+  return gates_at_experts_ ? back : mix_at_tokens(tokens, back, dispatch);
 }
 
 Tensor BaseRouter::affinities(const Tensor& tokens) const {
-  // In half precision many affinities would be equal: those are computed in fp32.
-  const at::ScalarType dtype = tokens.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return at::mm(tokens.to(dtype), expert_embeddings_.value.to(dtype).t()).to(at::kFloat);
+  if (!gates_at_experts_) return frame_.affinities(tokens);
+  const at::NoGradGuard no_grad;  // the gradient is that of the gate, at the expert
+  return frame_.affinities(tokens.detach());
 }
 
-Dispatch BaseRouter::route(const Tensor& tokens, const Routing& routing) {
-  const at::NoGradGuard no_grad;
-  if (routing.training) stats_.assigning.begin(tokens.device());
-  const Tensor scores = affinities(tokens.detach());  // [T, E]
-  Dispatch dispatch =
-      routing.training ? route_groups(scores, routing) : route_by_choice(scores, routing);
-  if (routing.training) stats_.assigning.end();
+Dispatch BaseRouter::route(const Tensor& affinities, const Routing& routing) {
+  return routing.training ? route_groups(affinities, routing)
+                          : route_by_choice(affinities, routing);
+}
+
+Dispatch BaseRouter::route_groups(const Tensor& affinities, const Routing& routing) {
+  const int64_t local = routing.training->groups / workers_.size();
+  const Tensor scores =
+      frame_.scores(affinities).to(at::kFloat).view({local, -1, places_.experts});  // [P, T/G, E]
+  const std::vector<TensorAssignment> rounds = assign(scores, routing);
+  observe(scores, rounds);
+  std::vector<Tensor> chosen;  // K of [P, T/G]
+  for (const TensorAssignment& round : rounds)
+    chosen.push_back(round.expert_of_token.to(at::kLong));
+  const Tensor expert = at::stack(chosen);  // [K, P, T/G]
+  Dispatch dispatch;
+  if (of_token_ == 1) {
+    const TensorAssignment& found = rounds.front();
+    dispatch = dispatch_balanced(places_, found.expert_of_token, found.place_of_token, found.loads);
+  } else {
+    const Tensor choice = expert.transpose(0, 1).contiguous();  // [P, K, T/G]
+    const Tensor rank = expert_ranks(choice.view({local, -1}), places_.experts).rank;
+    const int64_t most = (choice.size(2) + places_.experts - 1) / places_.experts;
+    dispatch = dispatch_blocks(places_, choice, rank.view_as(choice), of_token_ * most);
+  }
+  const Tensor weights = frame_.weights(affinities, expert.view({of_token_, -1}));  // [T, K]
+  add_to(stats_.gate_sum, weights.detach().select(1, 0).sum(at::kDouble));
+  if (!gates_at_experts_) set_weights(dispatch, weights);
   return dispatch;
 }
 
-Dispatch BaseRouter::route_groups(const Tensor& scores, const Routing& routing) {
-  const int64_t local = routing.training->groups / workers_.size();
-  const Tensor of_groups = scores.view({local, -1, places_.experts});  // [P, T/G, E]
-  const TensorAssignment result = assign(of_groups, routing);
-  observe(of_groups, result);
-  return dispatch_balanced(places_, result.expert_of_token, result.place_of_token, result.loads);
-}
-
-TensorAssignment BaseRouter::assign(const Tensor& scores, const Routing& routing) {
+std::vector<TensorAssignment> BaseRouter::assign(const Tensor& scores, const Routing& routing) {
   const TrainingRoute& route = *routing.training;
   const int64_t groups = scores.size(0);
   const RouteTape::Key key{route.step, route.micro_step, layer_, workers_.rank() * groups};
+  std::vector<TensorAssignment> rounds;
   if (routing.tape != nullptr) {
-    const Tensor kept = routing.tape->replay(key, groups);
-    if (kept.defined()) return assignment_of(kept.to(scores.device()), places_.experts);
+    const Tensor kept = routing.tape->replay(key, groups);  // [P, K T/G]
+    if (kept.defined()) {
+      for (const Tensor& round : kept.to(scores.device()).chunk(of_token_, 1))
+        rounds.push_back(assignment_of(round, places_.experts));
+      return rounds;
+    }
   }
+  rounds = solve(scores);
+  if (routing.tape != nullptr) {
+    std::vector<Tensor> chosen;
+    for (const TensorAssignment& round : rounds) chosen.push_back(round.expert_of_token);
+    routing.tape->record(key, at::cat(chosen, 1));
+  }
+  return rounds;
+}
+
+std::vector<TensorAssignment> BaseRouter::solve(const Tensor& scores) {
   AssignInputs inputs;
   // On a GPU always, since a recorded step cannot tell: zeros are no start there.
   if (!prices_->is_zero() || !scores.is_cpu()) {
     inputs.start_prices =
-        prices_->on(scores.device()).expand({groups, places_.experts}).contiguous();
+        prices_->on(scores.device()).expand({scores.size(0), places_.experts}).contiguous();
   }
-  TensorAssignment result = assigner_.assign(scores, inputs);
-  if (routing.tape != nullptr) routing.tape->record(key, result.expert_of_token);
-  return result;
+  std::vector<TensorAssignment> rounds = {assigner_.assign(scores, inputs)};
+  Tensor left = scores;
+  for (int64_t k = 1; k < of_token_; ++k) {
+    if (k == 1) left = at::nan_to_num(scores, 0, 0, 0);
+    left = without(left, rounds.back().expert_of_token);
+    rounds.push_back(assigner_of_others_.assign(left, inputs));
+  }
+  return rounds;
 }
 
-void BaseRouter::observe(const Tensor& scores, const TensorAssignment& result) {
-  const Tensor matches = (scores.argmax(2) == result.expert_of_token).sum();
+void BaseRouter::observe(const Tensor& scores, const std::vector<TensorAssignment>& rounds) {
+  const Tensor matches = (scores.argmax(2) == rounds.front().expert_of_token).sum();
   add_to(stats_.greedy_matches, matches);
-  stats_.tokens += result.expert_of_token.numel();
-  if (!result.prices.defined()) return;  // replayed
-  const Tensor prices = (result.prices - result.prices.mean(1, /*keepdim=*/true)).sum(0);  // [E]
-  add_to(stats_.price_sum, prices);
-  stats_.groups += scores.size(0);
-  stats_.statuses.push_back(result.status);
+  stats_.tokens += rounds.front().expert_of_token.numel();
+  for (const TensorAssignment& round : rounds) {
+    if (!round.prices.defined()) return;  // replayed
+    add_to(stats_.price_sum, (round.prices - round.prices.mean(1, /*keepdim=*/true)).sum(0));
+    stats_.groups += scores.size(0);
+    stats_.statuses.push_back(round.status);
+  }
 }
 
 double BaseRouter::largest_gap(const RoutingStats& stats) const {
@@ -143,24 +201,44 @@ double BaseRouter::largest_gap(const RoutingStats& stats) const {
 }
 
 Dispatch BaseRouter::route_by_choice(const Tensor& affinities, const Routing& routing) {
-  Tensor scores = affinities, expert_of_token;
+  Tensor scores = frame_.scores(affinities).to(at::kFloat), expert;  // [T, E], [K, T]
   if (routing.mode == RoutingMode::kBalanced) {
-    expert_of_token = balanced_choice(scores, routing.counted);
+    expert = balanced_choice(scores, routing.counted);
   } else {
     if (routing.mode == RoutingMode::kPriced)
       scores = scores - prices_->on(scores.device()).to(at::kFloat);
-    expert_of_token = scores.argmax(1);
+    expert = best_choice(scores);
   }
-  if (routing.seen) routing.seen({layer_, expert_of_token, scores});
-  return dispatch_by_counts(workers_, places_.experts, expert_of_token,
-                            {"expert counts", static_cast<int>(layer_)});
+  if (routing.seen) routing.seen({layer_, expert[0], scores, of_token_ > 1 ? expert[1] : Tensor()});
+  const Label label{"expert counts", static_cast<int>(layer_)};
+  if (gates_at_experts_) return dispatch_by_counts(workers_, places_.experts, expert[0], label);
+  Dispatch dispatch = dispatch_unlimited(workers_, places_.experts, expert,
+                                         frame_.embeddings().value.scalar_type(), label);
+  set_weights(dispatch, frame_.weights(affinities, expert));
+  return dispatch;
+}
+
+Tensor BaseRouter::best_choice(Tensor scores) const {
+  std::vector<Tensor> chosen = {scores.argmax(1)};
+  while (static_cast<int64_t>(chosen.size()) < of_token_) {
+    scores = without(scores, chosen.back());
+    chosen.push_back(scores.argmax(1));
+  }
+  return at::stack(chosen);
 }
 
 Tensor BaseRouter::balanced_choice(const Tensor& scores, const Tensor& counted) {
-  if (!counted.defined()) return evaluating_.assign(scores).expert_of_token.to(at::kLong);
-  const Tensor rows = counted.nonzero().view({-1});
-  const Tensor chosen = evaluating_.assign(scores.index_select(0, rows)).expert_of_token;
-  return scores.argmax(1).index_copy_(0, rows, chosen.to(at::kLong));
+  const Tensor rows = counted.defined() ? counted.nonzero().view({-1}) : Tensor();
+  Tensor left = rows.defined() ? scores.index_select(0, rows) : scores;
+  std::vector<Tensor> chosen;
+  for (int64_t k = 0; k < of_token_; ++k) {
+    if (k == 1) left = at::nan_to_num(left, 0, 0, 0);
+    if (k > 0) left = without(left, chosen.back());
+    chosen.push_back(
+        (k == 0 ? evaluating_ : evaluating_others_).assign(left).expert_of_token.to(at::kLong));
+  }
+  const Tensor balanced = at::stack(chosen);  // [K, counted]
+  return rows.defined() ? best_choice(scores).index_copy_(1, rows, balanced) : balanced;
 }
 
 }  // namespace ballast

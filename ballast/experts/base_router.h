@@ -4,25 +4,32 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <vector>
 
 #include "ballast/comm/communicator.h"
 #include "ballast/config/config.h"
 #include "ballast/experts/assigner.h"
 #include "ballast/experts/router.h"
-#include "ballast/kernels/parameter.h"
+#include "ballast/experts/router_frame.h"
 #include "ballast/parameters/parameter_table.h"
 
 namespace ballast {
 
-// The paper's: in training a balanced assignment, which no gradient flows through; the output of a
-// token's expert is mixed in by sigmoid(h . w_e), where the expert is.
+// Balanced assignment, which no gradient flows through: in training each expert gets equally many
+// tokens of each routing group. A token that goes to K experts takes part in K assignments, one
+// after another, each without the experts that it has already.
+//
+// In the paper's frame the output of a token's expert is mixed in by sigmoid(h . w_e) where the
+// expert is, from what is there. In any other the weights are made where the token is, and its
+// experts' outputs are mixed there.
 class BaseRouter : public Router {
  public:
-  // Declares layer.LAYER.expert_embeddings. REQUIRES: the workers divide the experts, and outlive
-  // this.
+  // Declares layer.LAYER.expert_embeddings, and layer.LAYER.router_norm.* where features are
+  // normed. REQUIRES: the workers divide the experts, and outlive this.
   BaseRouter(const Config& config, int64_t layer, ParameterTable& table, Communicator& workers);
 
-  Dispatch route(const at::Tensor& tokens, const Routing& routing) override;
+  at::Tensor affinities(const at::Tensor& tokens) const override;
+  Dispatch route(const at::Tensor& affinities, const Routing& routing) override;
   at::Tensor at_experts(const RoutedRows& routed, const ExpertStack& experts,
                         const Routing& routing) const override;
   at::Tensor at_tokens(const at::Tensor& tokens, const at::Tensor& back,
@@ -35,20 +42,25 @@ class BaseRouter : public Router {
   double largest_gap(const RoutingStats& stats) const override;
 
  private:
-  Parameter own_embeddings() const;                       // [E / workers, D] of the experts here
-  at::Tensor affinities(const at::Tensor& tokens) const;  // [T, E] fp32
-  Dispatch route_groups(const at::Tensor& scores, const Routing& routing);
-  Dispatch route_by_choice(const at::Tensor& scores, const Routing& routing);
-  at::Tensor balanced_choice(const at::Tensor& scores, const at::Tensor& counted);  // [T] int64
-  TensorAssignment assign(const at::Tensor& scores, const Routing& routing);
-  void observe(const at::Tensor& scores, const TensorAssignment& result);
+  Dispatch route_groups(const at::Tensor& affinities, const Routing& routing);
+  Dispatch route_by_choice(const at::Tensor& affinities, const Routing& routing);
+  // The experts of each token, int64, best first.
+  at::Tensor best_choice(at::Tensor scores) const;  // [T, E] -> [K, T]
+  at::Tensor balanced_choice(const at::Tensor& scores, const at::Tensor& counted);  // [K, T]
+  // Scores [P, T/G, E] -> the K assignments of each of these groups.
+  std::vector<TensorAssignment> assign(const at::Tensor& scores, const Routing& routing);
+  std::vector<TensorAssignment> solve(const at::Tensor& scores);
+  void observe(const at::Tensor& scores, const std::vector<TensorAssignment>& rounds);
+  Parameter own_embeddings() const;  // [E / workers, D] of the experts here
 
   const int64_t layer_;
   const ExpertPlaces places_;
-  const Parameter& expert_embeddings_;  // [E, D]
+  const int64_t of_token_;  // K
+  const bool gates_at_experts_;
+  const RouterFrame frame_;
   Communicator& workers_;
   // Recorded steps know the memory of the first, which tokens of another number would move.
-  Assigner assigner_, evaluating_;
+  Assigner assigner_, assigner_of_others_, evaluating_, evaluating_others_;
   std::unique_ptr<PriceAverage> prices_;
 };
 

@@ -225,4 +225,16 @@ Dispatch dispatch_by_counts(Communicator& workers, int64_t experts, const Tensor
   return dispatch;
 }
 
+Dispatch dispatch_unlimited(Communicator& workers, int64_t experts, const Tensor& expert,
+                            at::ScalarType type, Label label) {
+  if (workers.size() == 1 && !expert.is_cpu() && type == at::kBFloat16)
+    return dispatch_uncounted(experts, expert);
+  return dispatch_by_counts(workers, experts, expert, label);
+}
+
+Tensor mix_at_tokens(const Tensor& tokens, const Tensor& back, const Dispatch& dispatch) {
+  const RowExchange& way = dispatch.way;
+  return mix_rows(tokens, back, way.slot_of_row, way.row_of_slot, dispatch.weights);
+}
+
 }  // namespace ballast

@@ -72,5 +72,14 @@ Dispatch dispatch_by_counts(Communicator& workers, int64_t experts, const at::Te
 // The same for a worker that is alone: the device counts, and the host neither knows nor waits.
 // Where a choice is none, a row of zeros is there for it, at the last expert.
 Dispatch dispatch_uncounted(int64_t experts, const at::Tensor& expert);
+// The one of these two that suits experts who compute in `type`: on a GPU in bf16 they take rows
+// that nobody counted; elsewhere each sublayer would count them. expert [K, T]. Collective.
+Dispatch dispatch_unlimited(Communicator& workers, int64_t experts, const at::Tensor& expert,
+                            at::ScalarType type, Label label);
+
+// Where the tokens are: h + sum over its experts of weight (y - h), of tokens h [T, D] and what
+// from_experts brought back. REQUIRES: slot_of_row is [T, K], weights are there.
+at::Tensor mix_at_tokens(const at::Tensor& tokens, const at::Tensor& back,
+                         const Dispatch& dispatch);
 
 }  // namespace ballast

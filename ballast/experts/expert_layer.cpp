@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/experts/expert_layer.h"
 
+#include <ATen/TensorOperators.h>
+
 #include "ballast/experts/dispatch.h"
 #include "ballast/experts/shuffle.h"
 #include "ballast/parameters/weight_deviation.h"
@@ -12,16 +14,25 @@ using at::Tensor;
 namespace {
 
 // Between the blocks a fresh layer is the identity; what stands for a feed-forward starts as one.
+double down_deviation(const Config& config) {
+  return config.experts.replaces_feed_forwards() ? residual_deviation(config.model.layers) : 0.0;
+}
+
 ExpertShape shape_of(const Config& config, const Communicator& workers) {
   const int64_t local = config.experts.count / workers.size();
   return {.width = config.model.width,
-          .hidden = config.model.feed_forward_width(),
+          .hidden = config.experts.width_of_expert(config.model),
           .sublayers = config.experts.sublayers_of_layer(),
           .first = workers.rank() * local,
           .count = local,
-          .down_deviation = config.experts.replaces_feed_forwards()
-                                ? residual_deviation(config.model.layers)
-                                : 0.0};
+          .down_deviation = down_deviation(config)};
+}
+
+SharedExpertShape shape_of_shared(const Config& config) {
+  return {.width = config.model.width,
+          .hidden = config.experts.width_of_shared(config.model),
+          .sublayers = config.experts.sublayers_of_layer(),
+          .down_deviation = down_deviation(config)};
 }
 
 }  // namespace
@@ -33,23 +44,42 @@ ExpertLayer::ExpertLayer(const Config& config, int64_t place, ParameterTable& ta
       config_(config.experts),
       workers_(workers),
       router_(make_router(config, place, table, workers)),
-      experts_(shape_of(config, workers), name_, table) {}
+      experts_(shape_of(config, workers), name_, table) {
+  if (config_.shared > 0) shared_.emplace(shape_of_shared(config), name_, table);
+}
 
-Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing) {
+Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing, const Tensor& earlier) {
   StepWatch* const watch = routing.watch;
   const std::optional<RowExchange> mix = shuffle(tokens, routing);
-  const Tensor judged =
-      pass_into(StepPart::kAssignment,
-                mix ? exchange(workers_, tokens, *mix, label("shuffle"), watch) : tokens, watch);
-  const Dispatch dispatch = router_->route(judged, routing);
-  const Tensor mixed = pass_into(StepPart::kExperts, judged, watch);  // [T, D]
+  const Tensor mixed = mix ? exchange(workers_, tokens, *mix, label("shuffle"), watch) : tokens;
 
-  const RoutedRows routed = to_experts(workers_, mixed, dispatch, label("to experts"), watch);
+  const bool ahead = config_.look_ahead && earlier.defined();
+  const Tensor read = pass_into(StepPart::kAssignment, ahead ? earlier : mixed, watch);
+  const Dispatch dispatch = route(read, ahead ? mix : std::nullopt, routing);
+  const Tensor entering = pass_into(StepPart::kExperts, ahead ? mixed : read, watch);  // [T, D]
+
+  const RoutedRows routed = to_experts(workers_, entering, dispatch, label("to experts"), watch);
   const Tensor gated = router_->at_experts(routed, experts_, routing);
   const Tensor back = from_experts(workers_, gated, dispatch, label("from experts"), watch);
-  const Tensor out = router_->at_tokens(mixed, back, dispatch);  // [T, D]
+  const Tensor out = router_->at_tokens(entering, back, dispatch);  // [T, D]
 
-  return mix ? exchange_back(workers_, out, *mix, label("shuffle back"), watch) : out;
+  const Tensor home = mix ? exchange_back(workers_, out, *mix, label("shuffle back"), watch) : out;
+  return shared_ ? home + shared_->forward(tokens) : home;
+}
+
+Dispatch ExpertLayer::route(const Tensor& read, const std::optional<RowExchange>& mix,
+                            const Routing& routing) {
+  const auto timed = [&](const auto& work) {
+    if (!routing.training) return work();
+    router_->timer().begin(read.device());
+    auto result = work();
+    router_->timer().end();
+    return result;
+  };
+  Tensor affinities = timed([&] { return router_->affinities(read); });  // [T, E]
+  if (mix)
+    affinities = exchange(workers_, affinities, *mix, label("shuffle affinities"), routing.watch);
+  return timed([&] { return router_->route(affinities, routing); });
 }
 
 std::optional<RowExchange> ExpertLayer::shuffle(const Tensor& tokens,

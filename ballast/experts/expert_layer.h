@@ -13,6 +13,7 @@
 #include "ballast/experts/expert_stack.h"
 #include "ballast/experts/router.h"
 #include "ballast/experts/routing.h"
+#include "ballast/experts/shared_expert.h"
 #include "ballast/parameters/parameter_table.h"
 
 namespace ballast {
@@ -25,19 +26,26 @@ class ExpertLayer {
   // REQUIRES: the workers divide the experts, and outlive this.
   ExpertLayer(const Config& config, int64_t place, ParameterTable& table, Communicator& workers);
 
-  // This worker's tokens h [T, D] -> h + sum over its experts e of gate_e(h) f_e(h); a token that
-  // has no expert stays as it is. Collective, also backward. In training groups divide each
-  // worker's tokens. routing.watch: REQUIRES that it is in the part kExperts, and leaves it there.
-  at::Tensor forward(const at::Tensor& tokens, const Routing& routing);
+  // This worker's tokens h [T, D] -> h + sum over its experts e of gate_e(h) f_e(h), and what the
+  // shared expert adds where there is one; a token that has no expert stays as it is. `earlier` [T,
+  // D]: the same tokens before the last block, which the router reads with look-ahead; undefined:
+  // there is no block before. Collective, also backward. In training groups divide each worker's
+  // tokens. routing.watch: REQUIRES that it is in the part kExperts, and leaves it there.
+  at::Tensor forward(const at::Tensor& tokens, const Routing& routing,
+                     const at::Tensor& earlier = {});
 
   int64_t place() const { return place_; }
   const std::string& name() const { return name_; }  // "layer.6"
   int64_t experts() const { return config_.count; }  // of all workers
+  bool looks_ahead() const { return config_.look_ahead; }
   int64_t experts_of_token() const { return config_.experts_of_token(); }
   Router& router() { return *router_; }
   const Router& router() const { return *router_; }
 
  private:
+  // The tokens as the router reads them; `mix`: the shuffle they did not take part in.
+  Dispatch route(const at::Tensor& read, const std::optional<RowExchange>& mix,
+                 const Routing& routing);
   std::optional<RowExchange> shuffle(const at::Tensor& tokens, const Routing& routing) const;
   Label label(const char* purpose) const { return {purpose, static_cast<int>(place_)}; }
 
@@ -47,6 +55,7 @@ class ExpertLayer {
   Communicator& workers_;
   std::unique_ptr<Router> router_;
   ExpertStack experts_;
+  std::optional<SharedExpert> shared_;
 };
 
 }  // namespace ballast

@@ -3,6 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones_like.h>
@@ -18,9 +19,6 @@
 #include <limits>
 
 #include "ballast/experts/expert_ranks.h"
-#include "ballast/experts/gate_logits.h"
-#include "ballast/experts/spread_rows.h"
-#include "ballast/kernels/layer_norm.h"
 #include "ballast/kernels/parallel_ranges.h"
 #include "ballast/system/error.h"
 #include "ballast/system/random.h"
@@ -61,83 +59,85 @@ GateRouter::GateRouter(const Config& config, int64_t layer, ParameterTable& tabl
       config_(config.experts),
       places_{config.experts.count, workers.size()},
       workers_(workers),
-      norm_(table.declare({.name = fmt::format("layer.{}.gate.norm.weight", layer),
-                           .shape = {config.model.width},
-                           .initialization = Initialization::one(),
-                           .owner = Owner::kRouter})),
-      norm_bias_(table.declare({.name = fmt::format("layer.{}.gate.norm.bias", layer),
-                                .shape = {config.model.width},
-                                .owner = Owner::kRouter})),
-      gate_(table.declare(
-          {.name = fmt::format("layer.{}.gate.weight", layer),
-           .shape = {config.experts.count, config.model.width},
-           .initialization = Initialization::normal(gate_deviation(config.model.width)),
-           .owner = Owner::kRouter})) {}
+      frame_(config, fmt::format("layer.{}.gate.norm", layer),
+             {.name = fmt::format("layer.{}.gate.weight", layer),
+              .shape = {config.experts.count, config.model.width},
+              .initialization = Initialization::normal(gate_deviation(config.model.width)),
+              .owner = Owner::kRouter,
+              .rate = config.experts.router_rate},
+             table) {}
 
-Dispatch GateRouter::route(const Tensor& tokens, const Routing& routing) {
+Dispatch GateRouter::route(const Tensor& logits, const Routing& routing) {
   if (!routing.training && routing.mode != RoutingMode::kGreedy) {
     fail("{} routing is for BASE layers; {} layers route greedily", routing_name(routing.mode),
          config_.router);
   }
-  if (routing.training) stats_.assigning.begin(tokens.device());
-  const Tensor logits = gate_logits(layer_norm(tokens, norm_, norm_bias_), gate_);  // [T, E]
-  Tensor expert = best_experts(logits.detach(), routing);
-  Tensor probabilities = at::softmax(logits, 1);
-  if (routing.training) probabilities = add_balance(probabilities, expert[0], *routing.training);
-  const Tensor weights = weights_of(probabilities, expert);
+  const Tensor scores = frame_.scores(logits);  // [T, E]
+  Tensor expert = best_experts(scores, routing);
+  const Tensor weights = weights_of(logits, expert, routing);
   Dispatch dispatch;
   if (routing.training) {
     if (config_.second_expert == "random" && expert.size(0) > 1)
       expert = draw_second(expert, weights.detach(), routing);
     dispatch = dispatch_groups(expert, *routing.training);
-    stats_.assigning.end();
+    add_to(stats_.gate_sum, weights.detach().select(1, 0).sum(at::kDouble));
   } else {
     if (routing.seen)
-      routing.seen({layer_, expert[0], logits.detach().to(at::kFloat),
-                    expert.size(0) > 1 ? expert[1] : Tensor()});
-    dispatch = dispatch_unlimited(expert);
+      routing.seen(
+          {layer_, expert[0], scores.to(at::kFloat), expert.size(0) > 1 ? expert[1] : Tensor()});
+    dispatch = unlimited(expert);
   }
   dispatch.weights = weights;
   return dispatch;
 }
 
-Tensor GateRouter::best_experts(const Tensor& logits) const {
+Tensor GateRouter::best_experts(const Tensor& scores) const {
   const at::NoGradGuard no_grad;
-  const Tensor first = logits.argmax(1);  // of equal ones the first
+  const Tensor first = scores.argmax(1);  // of equal ones the first
   if (config_.experts_of_token() == 1) return first.unsqueeze(0);
   const Tensor others =
-      logits.scatter(1, first.unsqueeze(1), -std::numeric_limits<double>::infinity());
+      scores.scatter(1, first.unsqueeze(1), -std::numeric_limits<double>::infinity());
   return at::stack({first, others.argmax(1)});
 }
 
-Tensor GateRouter::best_experts(const Tensor& logits, const Routing& routing) const {
-  if (!routing.training || routing.tape == nullptr) return best_experts(logits);
+Tensor GateRouter::best_experts(const Tensor& scores, const Routing& routing) const {
+  if (!routing.training || routing.tape == nullptr) return best_experts(scores);
   const TrainingRoute& route = *routing.training;
   const int64_t groups = local_groups(route), of_token = config_.experts_of_token();
   const RouteTape::Key key{route.step, route.micro_step, layer_, workers_.rank() * groups};
   const Tensor kept = routing.tape->replay(key, groups);  // [P, K T/G]
   if (kept.defined()) {
-    return kept.to(logits.device(), at::kLong)
+    return kept.to(scores.device(), at::kLong)
         .view({groups, of_token, -1})
         .transpose(0, 1)
         .reshape({of_token, -1});
   }
-  Tensor expert = best_experts(logits);
+  Tensor expert = best_experts(scores);
   routing.tape->record(
       key, expert.view({of_token, groups, -1}).transpose(0, 1).reshape({groups, -1}).to(at::kInt));
   return expert;
 }
 
-Tensor GateRouter::weights_of(const Tensor& probabilities, const Tensor& expert) const {
+Tensor GateRouter::weights_of(const Tensor& logits, const Tensor& expert, const Routing& routing) {
+  Tensor probabilities = at::softmax(logits, 1), balance;
+  if (routing.training)
+    balance = balance_gradient(probabilities.detach(), expert[0], *routing.training);
+  if (config_.gate == "sigmoid") {
+    if (!balance.defined()) return frame_.weights(logits, expert);
+    const Tensor by_logits =
+        at::_softmax_backward_data(balance, probabilities.detach(), 1, logits.scalar_type());
+    return frame_.weights(AddGradient::apply(logits, by_logits), expert);
+  }
+  if (balance.defined()) probabilities = AddGradient::apply(probabilities, balance);
   const Tensor chosen = probabilities.gather(1, expert.t());  // [T, K]
   return expert.size(0) == 1 ? chosen : chosen / chosen.sum(1, /*keepdim=*/true);
 }
 
-Tensor GateRouter::add_balance(const Tensor& probabilities, const Tensor& first,
-                               const TrainingRoute& route) {
+Tensor GateRouter::balance_gradient(const Tensor& probabilities, const Tensor& first,
+                                    const TrainingRoute& route) {
   const int64_t groups = local_groups(route), experts = places_.experts;
   const int64_t tokens = first.size(0) / groups;
-  const Tensor of_groups = probabilities.detach().view({groups, tokens, experts});
+  const Tensor of_groups = probabilities.view({groups, tokens, experts});
   const Tensor chosen = first.view({groups, tokens});
   const Tensor share =
       at::zeros({groups, experts}, probabilities.options())
@@ -147,13 +147,11 @@ Tensor GateRouter::add_balance(const Tensor& probabilities, const Tensor& first,
   add_to(stats_.balance_sum, losses.sum());
   stats_.groups += groups;
   stats_.tokens += first.size(0);
-  if (config_.balance_weight == 0) return probabilities;
+  if (config_.balance_weight == 0) return {};
   // The mean over the step's groups of weight E sum_e share_e mean_e, by a probability of a token.
   const double scale = config_.balance_weight * static_cast<double>(experts) /
                        static_cast<double>(tokens * route.groups * route.micro_steps);
-  const Tensor gradient =
-      (share * scale).unsqueeze(1).expand_as(of_groups).reshape_as(probabilities);
-  return AddGradient::apply(probabilities, gradient);
+  return (share * scale).unsqueeze(1).expand_as(of_groups).reshape_as(probabilities);
 }
 
 Tensor GateRouter::draw_second(const Tensor& expert, const Tensor& weights,
@@ -188,7 +186,7 @@ Dispatch GateRouter::dispatch_groups(const Tensor& expert, const TrainingRoute& 
   if (capacity == 0) {
     for (Tensor* none : {&stats_.dropped, &stats_.passed_by})
       add_to(*none, at::zeros({}, chosen.options()));
-    return dispatch_unlimited(expert);
+    return unlimited(expert);
   }
   const Tensor choice = expert.view({of_token, groups, tokens}).transpose(0, 1).contiguous();
   const Tensor rank = expert_ranks(choice.view({groups, -1}), places_.experts).rank.view_as(choice);
@@ -199,11 +197,9 @@ Dispatch GateRouter::dispatch_groups(const Tensor& expert, const TrainingRoute& 
   return dispatch_blocks(places_, choice, rank, block);
 }
 
-Dispatch GateRouter::dispatch_unlimited(const Tensor& expert) const {
-  // Experts take uncounted rows in bf16 on a GPU; elsewhere every sublayer would count them.
-  const bool uncounted = !expert.is_cpu() && gate_.value.scalar_type() == at::kBFloat16;
-  if (workers_.size() == 1 && uncounted) return dispatch_uncounted(places_.experts, expert);
-  return dispatch_by_counts(workers_, places_.experts, expert, label("expert counts"));
+Dispatch GateRouter::unlimited(const Tensor& expert) const {
+  return dispatch_unlimited(workers_, places_.experts, expert,
+                            frame_.embeddings().value.scalar_type(), label("expert counts"));
 }
 
 Tensor GateRouter::at_experts(const RoutedRows& routed, const ExpertStack& experts,
@@ -213,8 +209,7 @@ Tensor GateRouter::at_experts(const RoutedRows& routed, const ExpertStack& exper
 
 Tensor GateRouter::at_tokens(const Tensor& tokens, const Tensor& back,
                              const Dispatch& dispatch) const {
-  const RowExchange& way = dispatch.way;
-  return mix_rows(tokens, back, way.slot_of_row, way.row_of_slot, dispatch.weights);
+  return mix_at_tokens(tokens, back, dispatch);
 }
 
 }  // namespace ballast

@@ -6,14 +6,15 @@
 #include "ballast/comm/communicator.h"
 #include "ballast/config/config.h"
 #include "ballast/experts/router.h"
-#include "ballast/kernels/parameter.h"
+#include "ballast/experts/router_frame.h"
 #include "ballast/parameters/parameter_table.h"
 
 namespace ballast {
 
-// A softmax gate over the experts of LayerNorm(h). Switch: each token goes to the best expert,
-// weighted by its probability. Sparsely Gated: to the two best, weights renormalised to sum 1.
-// Of equal experts the one with the lower number is better.
+// A gate over the experts, in the frame that the config says: softmax of LayerNorm(h) W^T in the
+// papers. Switch: each token goes to the best expert, weighted by its probability. Sparsely Gated:
+// to the two best, weights renormalised to sum 1. Of equal experts the one with the lower number is
+// better.
 //
 // In training an expert takes at most ceil(capacity T / E) tokens from a routing group of T: first
 // choices before second ones, each in the order of tokens; where there is no place the token goes
@@ -22,10 +23,14 @@ namespace ballast {
 // the groups and micro-steps of a step, is added on the way back.
 class GateRouter : public Router {
  public:
-  // Declares layer.LAYER.gate.*. REQUIRES: the workers divide the experts, and outlive this.
+  // Declares layer.LAYER.gate.weight, gate.norm.* where features are normed. REQUIRES: the workers
+  // divide the experts, and outlive this.
   GateRouter(const Config& config, int64_t layer, ParameterTable& table, Communicator& workers);
 
-  Dispatch route(const at::Tensor& tokens, const Routing& routing) override;
+  at::Tensor affinities(const at::Tensor& tokens) const override {
+    return frame_.affinities(tokens);
+  }
+  Dispatch route(const at::Tensor& logits, const Routing& routing) override;
   at::Tensor at_experts(const RoutedRows& routed, const ExpertStack& experts,
                         const Routing& routing) const override;
   at::Tensor at_tokens(const at::Tensor& tokens, const at::Tensor& back,
@@ -33,16 +38,18 @@ class GateRouter : public Router {
 
  private:
   // Experts are [K, T] int64, best first.
-  at::Tensor best_experts(const at::Tensor& logits) const;
-  at::Tensor best_experts(const at::Tensor& logits, const Routing& routing) const;
-  at::Tensor weights_of(const at::Tensor& probabilities, const at::Tensor& expert) const;  // [T, K]
-  at::Tensor add_balance(const at::Tensor& probabilities, const at::Tensor& first,
-                         const TrainingRoute& route);
+  at::Tensor best_experts(const at::Tensor& scores) const;
+  at::Tensor best_experts(const at::Tensor& scores, const Routing& routing) const;
+  // What tokens take of these experts; on the way back the balance loss is added.  [T, K]
+  at::Tensor weights_of(const at::Tensor& logits, const at::Tensor& expert, const Routing& routing);
+  // By the softmax probabilities [T, E], whatever the gate is; undefined: the loss has no weight.
+  at::Tensor balance_gradient(const at::Tensor& probabilities, const at::Tensor& first,
+                              const TrainingRoute& route);
   // The same experts, some second ones left out: the number of experts stands for none.
   at::Tensor draw_second(const at::Tensor& expert, const at::Tensor& weights,
                          const Routing& routing) const;
   Dispatch dispatch_groups(const at::Tensor& expert, const TrainingRoute& route);
-  Dispatch dispatch_unlimited(const at::Tensor& expert) const;
+  Dispatch unlimited(const at::Tensor& expert) const;
   int64_t local_groups(const TrainingRoute& route) const { return route.groups / workers_.size(); }
   Label label(const char* purpose) const { return {purpose, static_cast<int>(layer_)}; }
 
@@ -50,8 +57,7 @@ class GateRouter : public Router {
   const ExpertsConfig config_;
   const ExpertPlaces places_;
   Communicator& workers_;
-  const Parameter &norm_, &norm_bias_;  // [D]
-  const Parameter& gate_;               // [E, D]
+  const RouterFrame frame_;
 };
 
 }  // namespace ballast

@@ -21,8 +21,11 @@ class Router {
  public:
   virtual ~Router() = default;
 
-  // tokens [T, D], after the shuffle where there is one. Collective.
-  virtual Dispatch route(const at::Tensor& tokens, const Routing& routing) = 0;
+  // How much each token is drawn to each expert: tokens [T, D], as the router reads them -> [T, E]
+  // fp32, or fp64 for tokens in fp64.
+  virtual at::Tensor affinities(const at::Tensor& tokens) const = 0;
+  // Affinities [T, E], after the shuffle where there is one. Collective.
+  virtual Dispatch route(const at::Tensor& affinities, const Routing& routing) = 0;
   // Where the experts are: what they make of these rows, for from_experts.
   virtual at::Tensor at_experts(const RoutedRows& routed, const ExpertStack& experts,
                                 const Routing& routing) const = 0;
@@ -31,6 +34,7 @@ class Router {
                                const Dispatch& dispatch) const = 0;
 
   // What was observed in training since the last call, by this worker; nothing waits for a GPU.
+  DeviceTimer& timer() { return stats_.assigning; }  // of affinities and route, in training
   RoutingStats take_stats() { return std::exchange(stats_, RoutingStats()); }
 
   // Of routers that balance by assignment; others leave these as they are.

@@ -41,8 +41,9 @@ struct SeenRoute {
   int64_t layer = 0;           // blocks before it
   at::Tensor expert_of_token;  // [T] int64
   at::Tensor scores;  // [T, E] fp32, what was compared: affinities, less prices if priced; logits
-  at::Tensor second_of_token = {};  // [T] int64; undefined: tokens go to one expert
-  int64_t first_token = 0;          // of these, among the tokens of the worker's replica
+  // [T] int64; undefined: tokens go to one expert. Of more than two the others are not told.
+  at::Tensor second_of_token = {};
+  int64_t first_token = 0;  // of these, among the tokens of the worker's replica
 };
 
 // Assignments that are kept to be repeated: with them two runs can be compared number by number
@@ -55,7 +56,7 @@ class RouteTape {
   };
   virtual ~RouteTape() = default;
   // The experts [P, T/G] (int32) to use for P groups from first_group on; undefined: choose them.
-  // Where tokens go to two, [P, 2 T/G]: first all first ones. What is drawn or dropped after the
+  // Where tokens go to K, [P, K T/G]: first all first ones. What is drawn or dropped after the
   // choice is not kept.
   virtual at::Tensor replay(const Key& key, int64_t groups) = 0;
   virtual void record(const Key& key, const at::Tensor& expert_of_token) = 0;
@@ -82,6 +83,7 @@ struct RoutingStats {
   // Sums over the groups solved here, on their device: undefined before the first.
   at::Tensor price_sum;       // [E] float64: prices less their mean
   at::Tensor greedy_matches;  // [] int64: tokens whose balanced expert is also their best
+  at::Tensor gate_sum;        // [] float64: of each token's weight of its first expert
   at::Tensor balance_sum;     // [] float64: balance losses of the groups, without their weight
   at::Tensor chosen;          // [] int64: choices of gates, one or two a token
   at::Tensor dropped;         // [] int64: those of them that found no place

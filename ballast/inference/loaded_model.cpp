@@ -133,8 +133,8 @@ std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, World& world
   loaded->data = checkpoint.manifest().data;
   const auto prepare = [&] {
     Config& config = loaded->config;
-    read_config_text(config, checkpoint.manifest().config,
-                     checkpoint.path().string() + ", its config");
+    read_recorded_config(config, checkpoint.manifest().config,
+                         checkpoint.path().string() + ", its config");
     check_model_of(checkpoint, config);
     check_experts(config.experts, checkpoint.path(), workers.size());
     config.training.model_parallel = request.model_parallel;

@@ -17,7 +17,7 @@ TORCH_LIBRARY_FRAGMENT(ballast, library) {
   library.def(
       "adam_(Tensor(a!) working, Tensor(b!) master, Tensor(c!) gradient, Tensor(d!) first_moment, "
       "Tensor(e!) second_moment, Tensor numbers, Tensor gradient_scale, float beta1, float beta2, "
-      "float epsilon, float weight_decay, bool clear) -> ()");
+      "float epsilon, float weight_decay, float rate, bool clear) -> ()");
 }
 
 Tensor adam_numbers(const AdamConstants& constants, double learning_rate, int64_t step) {
@@ -30,7 +30,7 @@ void adam_(const AdamBuffers& buffers, const AdamConstants& constants, const Ten
            const Tensor& gradient_scale) {
   static const auto op =
       find_op<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                   const Tensor&, const Tensor&, double, double, double, double, bool)>(
+                   const Tensor&, const Tensor&, double, double, double, double, double, bool)>(
           "ballast::adam_");
   const at::NoGradGuard no_grad;
   const int64_t size = buffers.master.numel();
@@ -56,7 +56,7 @@ void adam_(const AdamBuffers& buffers, const AdamConstants& constants, const Ten
               "adam_: want gradient_scale on the buffers' device in the master's dtype");
   op.call(buffers.working, buffers.master, buffers.gradient, buffers.first_moment,
           buffers.second_moment, numbers, gradient_scale, constants.beta1, constants.beta2,
-          constants.epsilon, constants.weight_decay, constants.clear);
+          constants.epsilon, constants.weight_decay, constants.rate, constants.clear);
 }
 
 }  // namespace ballast

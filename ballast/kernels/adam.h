@@ -17,6 +17,7 @@ struct AdamBuffers {
 struct AdamConstants {
   double beta1 = 0, beta2 = 0, epsilon = 0;
   double weight_decay = 0;  // decoupled: master -= learning_rate * weight_decay * master
+  double rate = 1;          // factor of the learning rate
   bool clear = false;       // leaves a gradient of zeros
 };
 

@@ -64,11 +64,11 @@ void run(const Pointers<Scalar>& pointers, const Factors<Scalar>& factors, int64
 void adam_cpu_(const Tensor& working, const Tensor& master, const Tensor& gradient,
                const Tensor& first_moment, const Tensor& second_moment, const Tensor& numbers,
                const Tensor& gradient_scale, double beta1, double beta2, double epsilon,
-               double weight_decay, bool clear) {
+               double weight_decay, double rate, bool clear) {
   TORCH_CHECK(working.is_same(master) || working.data_ptr() == master.data_ptr(),
               "adam_: on the CPU the working copy is the master itself (fp32 or fp64)");
   const auto* number = numbers.const_data_ptr<double>();
-  const double learning_rate = number[0], correction1 = number[1], correction2 = number[2];
+  const double learning_rate = number[0] * rate, correction1 = number[1], correction2 = number[2];
   const auto launch = [&]<typename Scalar>(Scalar) {
     const Factors<Scalar> factors{gradient_scale.item<Scalar>(),
                                   Scalar(1 - learning_rate * weight_decay),

@@ -28,7 +28,7 @@ struct Pointers {
 };
 
 struct Constants {
-  double beta1, beta2, epsilon, weight_decay;
+  double beta1, beta2, epsilon, weight_decay, rate;
   bool clear;
 };
 
@@ -38,8 +38,8 @@ struct Factors {
 
   __device__ Factors(const Constants& c, const double* numbers, Master gradient_scale)
       : scale(gradient_scale),
-        decay(Master(1 - numbers[0] * c.weight_decay)),
-        step_size(Master(numbers[0] / numbers[1])),
+        decay(Master(1 - numbers[0] * c.rate * c.weight_decay)),
+        step_size(Master(numbers[0] * c.rate / numbers[1])),
         beta1(Master(c.beta1)),
         beta2(Master(c.beta2)),
         root_correction(Master(1 / sqrt(numbers[2]))),
@@ -151,11 +151,11 @@ void launch(const Pointers<Working, Master>& p, const Tensor& numbers, const Ten
 void adam_cuda_(const Tensor& working, const Tensor& master, const Tensor& gradient,
                 const Tensor& first_moment, const Tensor& second_moment, const Tensor& numbers,
                 const Tensor& gradient_scale, double beta1, double beta2, double epsilon,
-                double weight_decay, bool clear) {
+                double weight_decay, double rate, bool clear) {
   const c10::cuda::CUDAGuard guard(master.device());
   const int64_t size = master.numel();
   if (size == 0) return;
-  const Constants constants{beta1, beta2, epsilon, weight_decay, clear};
+  const Constants constants{beta1, beta2, epsilon, weight_decay, rate, clear};
   const bool one = working.data_ptr() == master.data_ptr();
   AT_DISPATCH_FLOATING_TYPES(master.scalar_type(), "adam_", [&] {
     using master_t = scalar_t;

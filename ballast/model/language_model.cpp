@@ -116,18 +116,26 @@ LanguageModel::LanguageModel(const Config& config, ParameterTable& table, const 
       }()),
       output_norm_(config_.width, "output_norm", table) {}
 
-void LanguageModel::expert_layers_after(int64_t blocks, ResidualStream& x,
+Tensor LanguageModel::read_ahead(int64_t block, ResidualStream& x) const {
+  const auto reads = [&](const auto& layer) {
+    return layer->place() == block + 1 && layer->looks_ahead();
+  };
+  return std::ranges::any_of(expert_layers_, reads) ? x.value() : Tensor();
+}
+
+void LanguageModel::expert_layers_after(int64_t blocks, ResidualStream& x, const Tensor& earlier,
                                         const Routing& routing) const {
   for (const auto& layer : expert_layers_) {
     if (layer->place() != blocks) continue;
     const Tensor entering = pass_into(StepPart::kExperts, x.value(), routing.watch);
-    x = ResidualStream(through(*layer, entering, routing));
+    x = ResidualStream(through(*layer, entering, earlier, routing));
   }
 }
 
-Tensor LanguageModel::through(ExpertLayer& layer, const Tensor& x, const Routing& routing) const {
+Tensor LanguageModel::through(ExpertLayer& layer, const Tensor& x, const Tensor& earlier,
+                              const Routing& routing) const {
   Communicator& shards = grid_.shards();
-  if (shards.size() == 1) return layer.forward(x, routing);
+  if (shards.size() == 1) return layer.forward(x, routing, earlier);
   const Label label{"tokens of shards", static_cast<int>(layer.place())};
   const RowsOfWorker rows = divide_rows(x.size(0), shards.size());
   Routing own = routing;
@@ -138,7 +146,10 @@ Tensor LanguageModel::through(ExpertLayer& layer, const Tensor& x, const Routing
       routing.seen(route);
     };
   }
-  return gather_rows(shards, layer.forward(own_rows(shards, x, rows, label), own), rows, label);
+  const auto own_of = [&](const Tensor& all) {
+    return all.defined() ? own_rows(shards, all, rows, label) : all;
+  };
+  return gather_rows(shards, layer.forward(own_of(x), own, own_of(earlier)), rows, label);
 }
 
 Tensor LanguageModel::embed_at(const Tensor& tokens, const Tensor& positions) const {
@@ -159,17 +170,18 @@ Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
   const auto enter = [&](StepPart part) {
     x.pass([&](const Tensor& given) { return pass_into(part, given, watch); });
   };
-  expert_layers_after(0, x, routing);
+  expert_layers_after(0, x, {}, routing);
   for (int64_t i = 0; i < config_.layers; ++i) {
     const Block& block = *blocks_[static_cast<size_t>(i)];
     if (progress != nullptr)
       x.pass([&](const Tensor& given) { return ProgressMark::apply(given, progress, i); });
     enter(StepPart::kAttention);
+    const Tensor earlier = read_ahead(i, x);
     const auto through_block = [&block, rows, watch](ResidualStream& stream) {
       block.forward(stream, rows, watch);
     };
     recomputes_blocks_ ? x.pass_recomputed(through_block) : through_block(x);
-    expert_layers_after(i + 1, x, routing);
+    expert_layers_after(i + 1, x, earlier, routing);
   }
   enter(StepPart::kVocabulary);
   return output_norm_(x);
@@ -180,12 +192,13 @@ Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
   const Tensor positions =
       cache.cached().unsqueeze(1) + at::arange(tokens.size(1), tokens.options());  // [B, N]
   ResidualStream x(embed_at(tokens, positions));
-  expert_layers_after(0, x, routing);
+  expert_layers_after(0, x, {}, routing);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = *blocks_[i];
+    const Tensor earlier = read_ahead(static_cast<int64_t>(i), x);
     x.add(block.attention.forward(block.attention_norm(x), cache.layers()[i]));
     if (block.feed_forward) x.add(block.feed_forward->forward(x));
-    expert_layers_after(static_cast<int64_t>(i) + 1, x, routing);
+    expert_layers_after(static_cast<int64_t>(i) + 1, x, earlier, routing);
   }
   cache.advance(tokens.size(1));
   return output_norm_(x);

@@ -110,10 +110,15 @@ class LanguageModel {
 
  private:
   at::Tensor embed_at(const at::Tensor& tokens, const at::Tensor& positions) const;
-  // The layers of experts that stand after `blocks` blocks.
-  void expert_layers_after(int64_t blocks, ResidualStream& x, const Routing& routing) const;
+  // The stream as it enters this block, where a layer of experts after it wants to read that; else
+  // undefined.
+  at::Tensor read_ahead(int64_t block, ResidualStream& x) const;
+  // The layers of experts that stand after `blocks` blocks; `earlier` entered the last of these.
+  void expert_layers_after(int64_t blocks, ResidualStream& x, const at::Tensor& earlier,
+                           const Routing& routing) const;
   // One of them: the replica's tokens are divided among its shards and gathered again.
-  at::Tensor through(ExpertLayer& layer, const at::Tensor& x, const Routing& routing) const;
+  at::Tensor through(ExpertLayer& layer, const at::Tensor& x, const at::Tensor& earlier,
+                     const Routing& routing) const;
 
   ModelConfig config_;
   const bool recomputes_blocks_;

@@ -9,34 +9,37 @@ struct Parts {
   explicit Parts(const Config& config)
       : d(config.model.width),
         f(config.model.feed_forward_width()),
+        expert_f(config.experts.width_of_expert(config.model)),
+        shared_f(config.experts.width_of_shared(config.model)),
         blocks(config.model.layers),
         layers(config.experts.layers),
         sublayers(layers * config.experts.sublayers_of_layer()),
         feed_forwards(blocks - (config.experts.replaces_feed_forwards() ? layers : 0)),
         scores(layers * config.experts.count * d),
-        router_norms(config.experts.traits().norms_tokens ? layers * 2 * d : 0) {}
+        router_norms(config.experts.features == "normed" ? layers * 2 * d : 0) {}
 
   int64_t attention_matrices() const { return 4 * d * d; }
-  int64_t feed_forward_matrices() const { return 2 * d * f; }
+  int64_t matrices_of_width(int64_t hidden) const { return 2 * d * hidden; }
 
   // Parameters of one worker of `shards` that hold the model together.
   int64_t attention(int64_t shards) const {
     return (attention_matrices() + 3 * d) / shards + d + 2 * d;  // output bias and norm are whole
   }
-  int64_t feed_forward(int64_t shards) const {
-    return (feed_forward_matrices() + f) / shards + d + 2 * d;
+  int64_t feed_forward(int64_t hidden, int64_t shards) const {
+    return (matrices_of_width(hidden) + hidden) / shards + d + 2 * d;
   }
   int64_t shared(const ModelConfig& model, int64_t shards) const {
     const int64_t rows = (model.vocabulary + shards - 1) / shards;
     return (rows + model.context) * d + blocks * attention(shards) +
-           feed_forwards * feed_forward(shards) + 2 * d + scores + router_norms;
+           feed_forwards * feed_forward(f, shards) + 2 * d + scores + router_norms +
+           (shared_f > 0 ? sublayers * feed_forward(shared_f, 1) : 0);
   }
-  int64_t per_expert() const { return sublayers * feed_forward(1); }
+  int64_t per_expert() const { return sublayers * feed_forward(expert_f, 1); }
 
-  int64_t d, f, blocks;
-  int64_t layers, sublayers;  // sublayers: of one expert, in all layers
-  int64_t feed_forwards;      // of the blocks that have one
-  int64_t scores;             // the weights that score experts, in all layers
+  int64_t d, f, expert_f, shared_f, blocks;  // f: of feed-forwards, experts, the shared expert
+  int64_t layers, sublayers;                 // sublayers: of one expert, in all layers
+  int64_t feed_forwards;                     // of the blocks that have one
+  int64_t scores;                            // the weights that score experts, in all layers
   int64_t router_norms;
 };
 
@@ -51,12 +54,13 @@ ModelSize model_size(const Config& config) {
   size.per_expert = parts.per_expert();
   size.total = size.shared + e.count * size.per_expert;
   size.active = size.shared + e.experts_of_token() * size.per_expert;
-  const int64_t met = parts.feed_forwards + e.experts_of_token() * parts.sublayers;
-  const int64_t matrices = m.layers * parts.attention_matrices() +
-                           met * parts.feed_forward_matrices() + m.vocabulary * m.width;
-  size.flops_per_token =
-      static_cast<double>(6 * (matrices + m.layers * m.width * m.context) +
-                          (e.traits().scores_have_gradient ? 6 : 2) * parts.scores);
+  // Hidden units that a token meets, in all layers.
+  const int64_t met = parts.feed_forwards * parts.f +
+                      parts.sublayers * (e.experts_of_token() * parts.expert_f + parts.shared_f);
+  const int64_t matrices =
+      m.layers * parts.attention_matrices() + parts.matrices_of_width(met) + m.vocabulary * m.width;
+  size.flops_per_token = static_cast<double>(6 * (matrices + m.layers * m.width * m.context) +
+                                             (e.gates_at_experts() ? 2 : 6) * parts.scores);
   return size;
 }
 

@@ -41,7 +41,7 @@ void read_config(RunRecord& run) {
   }
   try {
     Config config;
-    read_config_text(config, run.config_text, (run.path / "config.toml").string());
+    read_recorded_config(config, run.config_text, (run.path / "config.toml").string());
     run.config = config;
   } catch (const UserError& error) {
     run.notes.push_back(fmt::format("config.toml is not understood: {}", error.what()));
@@ -96,7 +96,7 @@ StepRecord step_of(const json& record) {
 // The routing of `valid_loss` in metrics.jsonl.
 std::string routing_of(const RunRecord& run, const json& record) {
   if (list_in(record, "experts").empty()) return "";
-  return run.config && run.config->experts.traits().balanced ? run.config->experts.test_routing
+  return run.config && run.config->experts.traits().balanced ? run.config->experts.tested_routing()
                                                              : "greedy";
 }
 

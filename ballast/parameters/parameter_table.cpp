@@ -8,8 +8,11 @@
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
+#include <functional>
 #include <numbers>
+#include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "ballast/kernels/parallel_ranges.h"
 #include "ballast/system/random.h"
@@ -48,20 +51,38 @@ const Parameter& ParameterTable::declare_stack(std::vector<SegmentSpec> specs) {
   return declared_.emplace_back(Parameter{}, first, count, true).parameter;
 }
 
+namespace {
+
+// How a segment learns: whether it decays, and its rate.
+std::pair<bool, double> rule_of(const Segment& segment) {
+  return {segment.decay && !segment.frozen, segment.rate};
+}
+
+// All that an owner's segments have; decay comes first.
+std::set<std::pair<bool, double>, std::greater<>> rules_of(const std::vector<Segment>& segments,
+                                                           Owner owner) {
+  std::set<std::pair<bool, double>, std::greater<>> rules;
+  for (const Segment& segment : segments)
+    if (segment.owner == owner) rules.insert(rule_of(segment));
+  return rules;
+}
+
+}  // namespace
+
 void ParameterTable::allocate(const TableOptions& options) {
   int64_t total = 0;
   groups_.clear();
   for (const Owner owner : {Owner::kShard, Owner::kShared, Owner::kRouter, Owner::kExpert}) {
     Range& of_owner = ranges_.at(static_cast<size_t>(owner));
     of_owner.begin = total;
-    for (const bool decay : {true, false}) {
+    for (const auto& [decay, rate] : rules_of(segments_, owner)) {
       const int64_t begin = total;
       for (Segment& segment : segments_) {
-        if (segment.owner != owner || (segment.decay && !segment.frozen) != decay) continue;
+        if (segment.owner != owner || rule_of(segment) != std::pair(decay, rate)) continue;
         segment.offset = total;
         total += (segment.size + kAlignment - 1) / kAlignment * kAlignment;
       }
-      if (total > begin) groups_.push_back({begin, total, owner, decay});
+      groups_.push_back({begin, total, owner, decay, rate});
     }
     of_owner.end = total;
   }

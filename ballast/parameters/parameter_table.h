@@ -20,7 +20,7 @@ namespace ballast {
 enum class Owner {
   kShard,   // a part of it, each shard another; a replica's shard has the gradient of its batch
   kShared,  // all; the shards of a replica have the same gradient, that of the replica's batch
-  kRouter,  // all; each worker has the gradient of its own tokens
+  kRouter,  // all; each worker has the gradient of its own tokens. Shared experts too
   kExpert,  // the one worker that its expert lives on; it has the whole gradient
 };
 
@@ -43,6 +43,7 @@ struct SegmentSpec {
   Initialization initialization = {};
   Owner owner = Owner::kShared;
   bool decay = false;               // takes part in weight decay
+  double rate = 1;                  // of learning, as a factor of the others'
   bool frozen = false;              // has no gradient and is not updated
   std::optional<Slice> slice = {};  // of kShard: what part of the tensor of this name it is
 };
@@ -82,7 +83,8 @@ class ParameterTable {
   const Parameter& declare_stack(std::vector<SegmentSpec> specs);
 
   // Lays out all segments (by owner, in the order of the enum, within an owner those with decay
-  // first, then in the order of declaration) and makes the buffers, filled with zeros.
+  // first, then by rate, then in the order of declaration) and makes the buffers, filled with
+  // zeros.
   void allocate(const TableOptions& options);
   // Fills the weights: a segment is a function of (seed, name) alone, whoever else is in the table;
   // a shard's is that part of the whole tensor.
@@ -102,11 +104,12 @@ class ParameterTable {
   Range range(Owner first, Owner last) const;
   Range range(Owner owner) const { return range(owner, owner); }
 
-  // A range [begin, end) of the flat buffers that shares an owner and a decay rule.
+  // A range [begin, end) of the flat buffers that shares an owner, a decay rule and a rate.
   struct Group {
     int64_t begin = 0, end = 0;
     Owner owner = Owner::kShared;
     bool decay = false;
+    double rate = 1;
   };
   const std::vector<Group>& groups() const { return groups_; }
 

@@ -24,7 +24,8 @@ double rows_of_experts(const Config& config, double tokens_of_all, double worker
   if (experts.layers == 0) return 0;
   const double count = as_double(experts.count), groups = as_double(experts.groups);
   const double fair = tokens_of_all / groups / count;
-  const double capacity = experts.traits().balanced ? 1 : experts.training_capacity();
+  const double capacity = experts.traits().balanced ? as_double(experts.experts_of_token())
+                                                    : experts.training_capacity();
   const double rows = capacity > 0 ? groups * count * std::ceil(capacity * fair * (1 - 1e-12))
                                    : tokens_of_all * as_double(experts.experts_of_token());
   return rows / workers;
@@ -64,6 +65,8 @@ LayoutShape::LayoutShape(const Config& of, int64_t all_workers, const Device& de
       number(as_double(device.working)),
       expert_rows(rows_of_experts(of, tokens * as_double(replicas), as_double(all_workers))),
       expert_layers(as_double(of.experts.layers)),
+      expert_hidden(as_double(of.experts.width_of_expert(of.model))),
+      shared_hidden(of.experts.layers > 0 ? as_double(of.experts.width_of_shared(of.model)) : 0),
       expert_sublayers(of.experts.layers > 0 ? as_double(of.experts.sublayers_of_layer()) : 0),
       experts_here(of.experts.layers > 0 ? as_double(of.experts.count / all_workers) : 0),
       parameters(as_double(parameters_of_worker(of, all_workers))),
@@ -115,24 +118,37 @@ Work feed_forward_work(const LayoutShape& s) {
 namespace {
 
 Work sublayer_work(const LayoutShape& s) {
-  const double matrices = 2 * s.width * s.hidden;
+  const double matrices = 2 * s.width * s.expert_hidden;
   Work work;
   work.products = 6 * matrices * s.expert_rows;
   const double narrow = s.fused ? 12 : 22, wide = s.fused ? 6 : 12;
-  work.bytes = s.number * (s.expert_rows * (narrow * s.width + wide * s.hidden) +
+  work.bytes = s.number * (s.expert_rows * (narrow * s.width + wide * s.expert_hidden) +
                            kWeightPasses * s.experts_here * matrices);
   work.operations = s.fused ? 12 : 20;
   return work;
 }
 
+// Of the expert for all tokens.
+Work shared_work(const LayoutShape& s) {
+  if (s.shared_hidden == 0) return {};
+  const double matrices = 2 * s.width * s.shared_hidden;
+  Work work;
+  work.products = 6 * matrices * s.own_tokens;
+  const double narrow = s.fused ? 14 : 20, wide = s.fused ? 6 : 12;
+  work.bytes = s.number * (s.own_tokens * (narrow * s.width + wide * s.shared_hidden) +
+                           kWeightPasses * matrices);
+  work.operations = s.fused ? 12 : 20;
+  return work;
+}
+
+// The paper's BASE layer, which gates where the expert is.
 Work base_router_work(const LayoutShape& s) {
   const double experts = as_double(s.config.experts.count);
   Work work;
   work.products = 2 * s.width * experts * s.own_tokens;
   // Rows move eight times (four without the shuffle, which one group has not); where nothing is
   // fused a GPU's gate makes copies in fp32, where all is, affinities alone do.
-  const bool shuffles = s.config.experts.shuffle && s.config.experts.groups > 1;
-  const double moves = (shuffles ? 16 : 8) - (s.fused ? 8 : 0);
+  const double moves = (s.shuffles() ? 16 : 8) - (s.fused ? 8 : 0);
   const double copies = s.is_cpu ? 8 : s.fused ? 5 : 68;
   work.bytes =
       s.number * s.width * s.expert_rows * (moves + copies) + 4 * experts * s.own_tokens * 4;
@@ -155,8 +171,11 @@ Work gate_router_work(const LayoutShape& s) {
 
 Work experts_work(const LayoutShape& s) {
   if (s.expert_layers == 0) return {};
-  Work work = s.config.experts.traits().balanced ? base_router_work(s) : gate_router_work(s);
+  Work work = s.config.experts.gates_at_experts() ? base_router_work(s) : gate_router_work(s);
+  if (s.shuffles() && !s.config.experts.gates_at_experts())
+    work.bytes += 8 * s.number * s.width * s.own_tokens;
   work += sublayer_work(s) * s.expert_sublayers;
+  work += shared_work(s) * s.expert_sublayers;
   return work * s.expert_layers;
 }
 
@@ -198,10 +217,13 @@ MemoryParts memory_of(const LayoutShape& s, const Device& device) {
                                : s.blocks * of_attention + s.feed_forwards * of_feed_forward;
   const double of_experts =
       s.expert_layers *
-      (s.expert_sublayers * s.expert_rows * (2 * s.width + s.hidden) + 2 * s.expert_rows * s.width);
+      (s.expert_sublayers *
+           (s.expert_rows * (2 * s.width + s.expert_hidden) +
+            (s.shared_hidden > 0 ? s.own_tokens * (2 * s.width + s.shared_hidden) : 0)) +
+       2 * s.expert_rows * s.width);
   memory.activations = s.number * (s.tokens * (of_blocks + 2 * s.width) + of_experts);
   const double widest = std::max(s.tokens * (2 * s.hidden / shards + 3 * s.width),
-                                 s.expert_rows * (2 * s.hidden + 3 * s.width));
+                                 s.expert_rows * (2 * s.expert_hidden + 3 * s.width));
   const double messages = s.workers > 1 ? 2 * s.expert_rows * s.width : 0;
   const double block = (4 * s.width + 2 * s.hidden) * s.width / shards;  // sums of gradients
   memory.buffers =

@@ -36,6 +36,8 @@ struct LayoutShape {
   double number;             // bytes of one, as the model computes
   double expert_rows;        // of a worker's experts, in a layer and micro-step, filled-up ones too
   double expert_layers;      // N
+  double expert_hidden;      // F of an expert, and
+  double shared_hidden;      // of the one for all tokens; 0: there is none
   double expert_sublayers;   // of one layer
   double experts_here;       // of one layer
   double parameters;         // of a worker
@@ -45,6 +47,10 @@ struct LayoutShape {
   bool recomputes_blocks;
 
   double rows_of_logits() const;  // of a chunk
+  bool shuffles() const {
+    const ExpertsConfig& e = config.experts;
+    return e.traits().balanced && e.shuffle && e.groups > 1;
+  }
 };
 
 // Of a micro-step, forward and backward.

@@ -14,16 +14,17 @@ Tensor Optimizer::gradient_norm(Owner first, Owner last) const {
                                 /*keepdim=*/false, dtype);
 }
 
-AdamConstants Optimizer::constants(bool decays) const {
+AdamConstants Optimizer::constants(bool decays, double rate) const {
   return {.beta1 = config_.beta1,
           .beta2 = config_.beta2,
           .epsilon = config_.epsilon,
           .weight_decay = decays ? config_.weight_decay : 0.0,
+          .rate = rate,
           .clear = true};
 }
 
 Tensor Optimizer::numbers(int64_t update, double learning_rate) const {
-  return adam_numbers(constants(true), learning_rate, update);
+  return adam_numbers(constants(true, 1), learning_rate, update);
 }
 
 void Optimizer::update(const Tensor& numbers, const Tensor& scale) {
@@ -34,7 +35,7 @@ void Optimizer::update(const Tensor& numbers, const Tensor& scale) {
     };
     adam_({part(table_.working()), part(table_.master()), part(table_.gradient()),
            part(table_.first_moment()), part(table_.second_moment())},
-          constants(group.decay), numbers, scale);
+          constants(group.decay, group.rate), numbers, scale);
   }
 }
 

@@ -27,7 +27,7 @@ class Optimizer {
   void update(const at::Tensor& numbers, const at::Tensor& scale);
 
  private:
-  AdamConstants constants(bool decays) const;
+  AdamConstants constants(bool decays, double rate) const;
 
   ParameterTable& table_;
   OptimizerConfig config_;

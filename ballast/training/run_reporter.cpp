@@ -30,7 +30,9 @@ namespace {
 std::vector<std::pair<const char*, double>> numbers_of(const LayerStats& layer,
                                                        const ExpertsConfig& config) {
   std::vector<std::pair<const char*, double>> numbers = {
-      {"assign_seconds", layer.assign_seconds}, {"exchange_seconds", layer.exchange_seconds}};
+      {"assign_seconds", layer.assign_seconds},
+      {"exchange_seconds", layer.exchange_seconds},
+      {"mean_gate", layer.mean_gate}};
   if (config.traits().balanced) {
     numbers.emplace_back("greedy_share", layer.greedy_share);
     numbers.emplace_back(config.solver == "exact" ? "relative_gap" : "shortfall_bound",

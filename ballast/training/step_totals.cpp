@@ -15,7 +15,7 @@ namespace {
 using at::Tensor;
 
 constexpr int64_t kScalars = 4;  // loss; norms: shards' squared, common, experts' squared
-constexpr int64_t kCounts = 7;   // of each layer, as counts_of has them; then its prices
+constexpr int64_t kCounts = 8;   // of each layer, as counts_of has them; then its prices
 constexpr int64_t kMaxima = 3;   // of each layer: gap, seconds of assigning and of exchanging
 
 int64_t prices_of(const ExpertLayer& layer) {
@@ -28,7 +28,7 @@ Tensor counts_of(const RoutingStats& stats, int64_t prices, const at::TensorOpti
   std::vector<Tensor> parts = {at::full({1}, static_cast<double>(stats.tokens), doubles),
                                at::full({1}, static_cast<double>(stats.groups), doubles)};
   for (const Tensor& sum : {stats.greedy_matches, stats.chosen, stats.dropped, stats.passed_by,
-                            stats.balance_sum})  // scalars
+                            stats.balance_sum, stats.gate_sum})  // scalars
     parts.push_back(sum.defined() ? sum.to(at::kDouble).view({1}) : at::zeros({1}, doubles));
   parts.push_back(stats.price_sum.defined() ? stats.price_sum : at::zeros({prices}, doubles));
   return at::cat(parts);
@@ -41,6 +41,7 @@ int64_t read_counts(const Tensor& sums, int64_t first, int64_t prices, LayerStat
   layer.greedy_share = values[2] / tokens;
   if (chosen > 0) layer.dropped_share = values[4] / chosen;
   layer.passed_share = values[5] / tokens;
+  layer.mean_gate = values[7] / tokens;
   if (groups > 0) layer.balance_loss = values[6] / groups;
   if (groups > 0 && prices > 0) layer.prices = sums.narrow(0, first + kCounts, prices) / groups;
   return kCounts + prices;

@@ -12,7 +12,8 @@ namespace ballast {
 
 // How a layer of experts routed in one step.
 struct LayerStats {
-  int64_t place = 0;  // the last block before it
+  int64_t place = 0;     // the last block before it
+  double mean_gate = 0;  // of the tokens' weights of their first experts
   // Of BASE layers.
   double greedy_share = 0;  // of the tokens: their balanced expert is also their best
   // The largest of all assignments: 0 is the optimum. Of an inexact solver, whose prices prove

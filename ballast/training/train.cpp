@@ -43,6 +43,7 @@ void announce_experts(const Config& config, const ModelSize& size) {
       system_in_words(config), e.count, e.sublayers_of_layer(), places_in_words(config),
       format_count(double(size.shared)), format_count(double(size.per_expert)),
       format_count(double(size.active)), e.groups);
+  log_info("router: {}", frame_in_words(e));
 }
 
 void announce(const Config& config, const std::filesystem::path& run, const Trainer& trainer,
@@ -269,7 +270,7 @@ TrainSummary resume_run(const TrainRequest& request, World& world) {
       workers,
       [&] {
         Config stored;
-        read_config_text(stored, stored_text, newest.empty() ? request.run.string() : newest);
+        read_recorded_config(stored, stored_text, newest.empty() ? request.run.string() : newest);
         config =
             resumed_config(request, stored, by_content ? SameData::kByContent : SameData::kByPath);
         if (!newest.empty()) check_model_of(Checkpoint(newest), config);

@@ -172,6 +172,7 @@ std::string part_of_model(const std::string& tensor) {
   const std::string_view mark = ".sublayer.";
   const size_t sublayer = tensor.find(mark);
   if (sublayer == std::string::npos) return owner + " expert embeddings";
+  if (tensor.starts_with(owner + ".shared.")) return owner + " shared expert";
   const size_t number = sublayer + mark.size();
   return owner + " sublayer " + tensor.substr(number, tensor.find('.', number) - number);
 }
@@ -196,15 +197,21 @@ std::vector<std::string> without(const std::set<std::string>& parts,
 InitializedFrom initialize_from(const Checkpoint& checkpoint, const ExpertsConfig& experts,
                                 ParameterTable& table) {
   Config other;
-  read_config_text(other, checkpoint.manifest().config, checkpoint.path().string());
+  read_recorded_config(other, checkpoint.manifest().config, checkpoint.path().string());
   const bool same_experts =
       experts.replaces_feed_forwards() == other.experts.replaces_feed_forwards();
+  // A router that read other features, or another place, knows nothing of these.
+  const bool same_frame =
+      experts.features == other.experts.features && experts.look_ahead == other.experts.look_ahead;
   std::set<std::string> here, there;
   for (const Segment& segment : table.segments()) here.insert(part_of_model(segment.name));
   for (const TensorEntry& entry : checkpoint.manifest().tensors) {
     const std::string part = part_of_model(entry.name);
     // What has the same name is another thing: marked, it is in neither's parts.
-    there.insert(same_experts || !part.starts_with("layer.") ? part : "their " + part);
+    const bool is_router = part.ends_with(" gate") || part.ends_with(" expert embeddings");
+    const bool is_other =
+        part.starts_with("layer.") && (!same_experts || (is_router && !same_frame));
+    there.insert(is_other ? "their " + part : part);
   }
   for (const Segment& segment : table.segments()) {
     if (there.contains(part_of_model(segment.name)))

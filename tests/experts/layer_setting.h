@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <tuple>
@@ -42,6 +43,7 @@ struct LayerShape {
   double capacity = -1, balance_weight = 0.01;
   const char* second_expert = "always";
   int64_t sublayers = 2;
+  std::function<void(ExpertsConfig&)> frame = take_papers_frame;
 };
 
 constexpr int64_t kWidth = 8;
@@ -71,6 +73,7 @@ struct Layer {
     config.experts.balance_weight = shape.balance_weight;
     config.experts.second_expert = shape.second_expert;
     config.experts.self_check = true;
+    shape.frame(config.experts);
     return config;
   }
 

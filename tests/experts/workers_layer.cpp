@@ -26,6 +26,10 @@ void expect_near(const Tensor& got, const Tensor& expected, const std::string& w
   EXPECT_LE((got - expected).abs().max().item<double>(), 1e-12) << what;
 }
 
+// With look-ahead: the router's tokens take part in the shuffle, too.
+void todays_frame(ExpertsConfig&) {}
+void two_experts(ExpertsConfig& experts) { experts.per_token = 2; }
+
 std::vector<test::LayerShape> shapes() {
   return {{.experts = 8, .groups = 8, .tokens = 8 * 16},
           {.experts = 16, .groups = 8, .tokens = 8 * 21},  // 21 tokens for 16 experts
@@ -39,7 +43,15 @@ std::vector<test::LayerShape> shapes() {
            .groups = 8,
            .tokens = 8 * 12,
            .router = "sparsely_gated",
-           .second_expert = "random"}};
+           .second_expert = "random"},
+          {.experts = 8, .groups = 8, .tokens = 8 * 16, .frame = todays_frame},
+          {.experts = 16, .groups = 8, .tokens = 8 * 21, .frame = two_experts},
+          {.experts = 8, .groups = 8, .tokens = 8 * 16, .router = "switch", .frame = todays_frame},
+          {.experts = 8,
+           .groups = 16,
+           .tokens = 16 * 10,
+           .router = "sparsely_gated",
+           .frame = todays_frame}};
 }
 
 // The layer on all workers is the layer of one that has all tokens and all experts.
@@ -47,14 +59,20 @@ TEST(LayerOfWorkers, GivesWhatOneWorkerGives) {
   for (const test::LayerShape& shape : shapes()) {
     SCOPED_TRACE(fmt::format("{} experts, {} tokens", shape.experts, shape.tokens));
     Layer whole(shape, test::lone_worker()), part(shape, everyone());
-    const Tensor all = random_rows(shape.tokens, 1), dy = random_rows(shape.tokens, 2);
+    const Tensor all = random_rows(shape.tokens, 1), dy = random_rows(shape.tokens, 2),
+                 before = random_rows(shape.tokens, 3);
     Tensor h = all.clone().requires_grad_(), own = own_part(all).clone().requires_grad_();
-    const Tensor expected = whole.layer.forward(h, whole.routing());
-    const Tensor got = part.layer.forward(own, part.routing());
+    Tensor earlier = before.clone().requires_grad_(),
+           own_earlier = own_part(before).clone().requires_grad_();
+    const Tensor expected = whole.layer.forward(h, whole.routing(), earlier);
+    const Tensor got = part.layer.forward(own, part.routing(), own_earlier);
     expect_near(got, own_part(expected), "output");
     torch::autograd::backward({expected}, {dy});
     torch::autograd::backward({got}, {own_part(dy)});
     expect_near(own.grad(), own_part(h.grad()), "gradient of the tokens");
+    ASSERT_EQ(earlier.grad().defined(), part.layer.looks_ahead());
+    if (part.layer.looks_ahead())
+      expect_near(own_earlier.grad(), own_part(earlier.grad()), "gradient of the earlier tokens");
     for (const Segment& segment : part.table.segments()) {
       const Tensor gradient = part.gradient(segment.name);
       if (segment.owner == Owner::kShared || segment.owner == Owner::kRouter)

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/experts/router_frame.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
+
+#include <utility>
+
+#include "ballast/experts/gate_logits.h"
+#include "ballast/kernels/layer_norm.h"
+
+namespace ballast {
+
+using at::Tensor;
+
+namespace {
+
+const Parameter* declare_norm(const Config& config, const std::string& name,
+                              Initialization initialization, ParameterTable& table) {
+  if (config.experts.features == "raw") return nullptr;
+  return &table.declare({.name = name,
+                         .shape = {config.model.width},
+                         .initialization = initialization,
+                         .owner = Owner::kRouter,
+                         .rate = config.experts.router_rate});
+}
+
+}  // namespace
+
+RouterFrame::RouterFrame(const Config& config, const std::string& norm, SegmentSpec embeddings,
+                         ParameterTable& table)
+    : divides_(config.experts.scores == "cosine"),
+      gate_(config.experts.gate == "softmax" ? Gate::kSoftmax : Gate::kSigmoid),
+      norm_(declare_norm(config, norm + ".weight", Initialization::one(), table)),
+      norm_bias_(declare_norm(config, norm + ".bias", Initialization::zero(), table)),
+      embeddings_(table.declare(std::move(embeddings))) {}
+
+Tensor RouterFrame::affinities(const Tensor& tokens) const {
+  return gate_logits(norm_ != nullptr ? layer_norm(tokens, *norm_, *norm_bias_) : tokens, embeddings_);
+}
+
+Tensor RouterFrame::scores(const Tensor& affinities) const {
+  const at::NoGradGuard no_grad;
+  if (!divides_) return affinities.detach();
+  // An embedding of zeros has no direction, and scores of zero.
+  constexpr double kLeast = 1e-20;
+  const Tensor lengths = at::linalg_vector_norm(embeddings_.value, 2, at::IntArrayRef{1},
+                                                /*keepdim=*/false, affinities.scalar_type());
+  return affinities / lengths.clamp_min_(kLeast);
+}
+
+Tensor RouterFrame::weights(const Tensor& affinities, const Tensor& expert) const {
+  return chosen_weights(affinities, expert, gate_);
+}
+
+}  // namespace ballast

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include "ballast/config/config.h"
+#include "ballast/experts/chosen_weights.h"
+#include "ballast/kernels/parameter.h"
+#include "ballast/parameters/parameter_table.h"
+
+namespace ballast {
+
+// How a router looks at tokens, whatever it then decides: the knobs features, gate and scores. It
+// has an embedding w_e of each expert; the affinity of token h and expert e is f(h) . w_e, where f
+// is LayerNorm, or nothing.
+class RouterFrame {
+ public:
+  // Declares NORM.weight and NORM.bias where features are normed, then the embeddings [E, D].
+  RouterFrame(const Config& config, const std::string& norm, SegmentSpec embeddings,
+              ParameterTable& table);
+
+  // tokens [T, D] -> [T, E] fp32, or fp64 for tokens in fp64: in half precision many would be equal.
+  at::Tensor affinities(const at::Tensor& tokens) const;
+  // What is compared to choose experts: affinities, of cosine scores divided by the length of w_e.
+  // No gradient flows through a choice.  [T, E]
+  at::Tensor scores(const at::Tensor& affinities) const;
+  // What each token takes of its experts [K, T], from the affinities as they are.  [T, K]
+  at::Tensor weights(const at::Tensor& affinities, const at::Tensor& expert) const;
+
+  const Parameter& embeddings() const { return embeddings_; }  // [E, D]
+
+ private:
+  const bool divides_;
+  const Gate gate_;
+  const Parameter *norm_ = nullptr, *norm_bias_ = nullptr;  // [D]; null: features are raw
+  const Parameter& embeddings_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/experts/shared_expert.h"
+
+#include <ATen/TensorOperators.h>
+
+#include "ballast/kernels/layer_norm.h"
+#include "ballast/kernels/linear.h"
+#include "ballast/parameters/weight_deviation.h"
+
+namespace ballast {
+
+using at::Tensor;
+
+SharedExpert::SharedExpert(const SharedExpertShape& shape, const std::string& name,
+                           ParameterTable& table) {
+  const int64_t d = shape.width, f = shape.hidden;
+  const auto zero = Initialization::zero(), one = Initialization::one();
+  const auto up = Initialization::normal(kWeightDeviation);
+  const auto down = shape.down_deviation > 0 ? Initialization::normal(shape.down_deviation) : zero;
+  for (int64_t i = 0; i < shape.sublayers; ++i) {
+    // Each worker has the gradient of the tokens that it brings to the layer, as a router has.
+    const auto declare = [&](const char* part, std::vector<int64_t> extents,
+                             Initialization initialization) -> const Parameter& {
+      return table.declare({.name = name + ".shared.sublayer." + std::to_string(i) + "." + part,
+                            .shape = extents,
+                            .initialization = initialization,
+                            .owner = Owner::kRouter,
+                            .decay = extents.size() > 1});
+    };
+    sublayers_.push_back({declare("norm.weight", {d}, one), declare("norm.bias", {d}, zero),
+                          declare("up.weight", {f, d}, up), declare("up.bias", {f}, zero),
+                          declare("down.weight", {d, f}, down), declare("down.bias", {d}, zero)});
+  }
+}
+
+Tensor SharedExpert::forward(const Tensor& tokens) const {
+  Tensor added;
+  for (const Sublayer& s : sublayers_) {
+    const Tensor x = added.defined() ? tokens + added : tokens;
+    const Tensor change =
+        feed_forward(layer_norm(x, s.norm, s.norm_bias), {s.up, s.up_bias, s.down, s.down_bias});
+    added = added.defined() ? added + change : change;
+  }
+  return added;
+}
+
+}  // namespace ballast

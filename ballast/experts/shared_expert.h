@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "ballast/kernels/parameter.h"
+#include "ballast/parameters/parameter_table.h"
+
+namespace ballast {
+
+struct SharedExpertShape {
+  int64_t width = 0, hidden = 0, sublayers = 0;  // D, F, residual blocks
+  double down_deviation = 0;                     // of fresh last projections; 0: they are zero
+};
+
+// The expert that every token passes beside its own, on every worker: what knows all tokens need not
+// be learned by each of the others. A stack of residual blocks as theirs.
+class SharedExpert {
+ public:
+  // Parameters are called NAME.shared.sublayer.0.up.weight and so on.
+  SharedExpert(const SharedExpertShape& shape, const std::string& name, ParameterTable& table);
+
+  // What it adds to each of these tokens.  [T, D] -> [T, D]
+  at::Tensor forward(const at::Tensor& tokens) const;
+
+ private:
+  struct Sublayer {
+    const Parameter &norm, &norm_bias;  // [D]
+    const Parameter &up, &up_bias;      // [F, D], [F]
+    const Parameter &down, &down_bias;  // [D, F], [D]
+  };
+  std::vector<Sublayer> sublayers_;
+};
+
+}  // namespace ballast
