@@ -99,57 +99,6 @@ void set_knob(Config& config, const std::string& key, const std::string& value) 
        key, nearest(key, names));
 }
 
-double ExpertsConfig::training_capacity() const {
-  if (capacity >= 0) return capacity;
-  return traits().capacity;
-}
-
-int64_t ExpertsConfig::sublayers_of_layer() const {
-  if (sublayers > 0 || layers == 0) return sublayers;
-  if (placement == "replace") return 1;
-  const int64_t all = size == "small" ? 4 : size == "large" ? 27 : 10;
-  return all / layers;
-}
-
-int64_t ExpertsConfig::width_of_shared(const ModelConfig& model) const {
-  constexpr double kUnit = 8;
-  if (shared == 0) return 0;
-  const double width = shared * static_cast<double>(width_of_expert(model));
-  return static_cast<int64_t>(std::max(1.0, std::round(width / kUnit)) * kUnit);
-}
-
-std::string ExpertsConfig::tested_routing() const {
-  if (test_routing != "auto") return test_routing;
-  return traits().balanced ? "priced" : "greedy";
-}
-
-void take_papers_frame(ExpertsConfig& experts) {
-  const bool is_base = experts.traits().balanced;
-  experts.features = is_base ? "raw" : "normed";
-  experts.gate = is_base ? "sigmoid" : "softmax";
-  experts.scores = "dot";
-  experts.router_rate = 1;
-  experts.embedding_gain = 0.1;
-  experts.look_ahead = false;
-}
-
-std::string frame_in_words(const ExpertsConfig& experts) {
-  std::string words = fmt::format("{} features, {} gate, {} scores", experts.features, experts.gate,
-                                  experts.scores);
-  if (experts.router_rate != 1)
-    words += fmt::format(", {:g} of the learning rate", experts.router_rate);
-  if (experts.look_ahead) words += ", look-ahead";
-  return words;
-}
-
-std::vector<int64_t> ExpertsConfig::places(int64_t blocks) const {
-  const int64_t parts = placement == "replace" ? layers : layers + 1;
-  std::vector<int64_t> places;
-  for (int64_t i = 1; i <= layers; ++i)
-    places.push_back(placement == "top" ? blocks : i * blocks / parts);
-  return places;
-}
-
 namespace {
 
 // Knobs that another router would silently ignore.

@@ -52,9 +52,8 @@ Tensor chosen_weights(const Tensor& affinities, const Tensor& expert, Gate gate)
                   expert.size(1) == affinities.size(0) && expert.scalar_type() == at::kLong,
               "chosen_weights: want affinities [T, E] and int64 experts [K, T], got ",
               affinities.sizes(), " and ", expert.scalar_type(), " ", expert.sizes());
-  TORCH_CHECK(
-      affinities.scalar_type() == at::kFloat || affinities.scalar_type() == at::kDouble,
-      "chosen_weights: want affinities in fp32 or fp64, got ", affinities.scalar_type());
+  TORCH_CHECK(affinities.scalar_type() == at::kFloat || affinities.scalar_type() == at::kDouble,
+              "chosen_weights: want affinities in fp32 or fp64, got ", affinities.scalar_type());
   return ChosenWeightsFunction::apply(affinities.contiguous(), expert.t().contiguous(),
                                       gate == Gate::kSigmoid);
 }

@@ -29,12 +29,10 @@ std::pair<Scalar, Scalar> partition(const Scalar* affinities, int64_t experts) {
 }
 
 template <typename Scalar>
-void weigh(const Sizes& sizes, const Scalar* affinities, const int64_t* expert,
-           Scalar* weights) {
+void weigh(const Sizes& sizes, const Scalar* affinities, const int64_t* expert, Scalar* weights) {
   const int64_t chosen = sizes.of_token;
   if (sizes.sigmoid) {
-    for (int64_t k = 0; k < chosen; ++k)
-      weights[k] = 1 / (1 + std::exp(-affinities[expert[k]]));
+    for (int64_t k = 0; k < chosen; ++k) weights[k] = 1 / (1 + std::exp(-affinities[expert[k]]));
     return;
   }
   if (chosen == 1) {
@@ -81,12 +79,11 @@ Tensor chosen_weights_cpu(const Tensor& affinities, const Tensor& expert, bool s
     const auto* const a = affinities.const_data_ptr<scalar_t>();
     const auto* const e = expert.const_data_ptr<int64_t>();
     auto* const w = weights.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, expert.size(0), rows_per_task(sizes.experts),
-                     [&](int64_t begin, int64_t end) {
-                       for (int64_t t = begin; t < end; ++t)
-                         weigh(sizes, a + t * sizes.experts, e + t * sizes.of_token,
-                               w + t * sizes.of_token);
-                     });
+    at::parallel_for(
+        0, expert.size(0), rows_per_task(sizes.experts), [&](int64_t begin, int64_t end) {
+          for (int64_t t = begin; t < end; ++t)
+            weigh(sizes, a + t * sizes.experts, e + t * sizes.of_token, w + t * sizes.of_token);
+        });
   });
   return weights;
 }

@@ -37,7 +37,8 @@ RouterFrame::RouterFrame(const Config& config, const std::string& norm, SegmentS
       embeddings_(table.declare(std::move(embeddings))) {}
 
 Tensor RouterFrame::affinities(const Tensor& tokens) const {
-  return gate_logits(norm_ != nullptr ? layer_norm(tokens, *norm_, *norm_bias_) : tokens, embeddings_);
+  return gate_logits(norm_ != nullptr ? layer_norm(tokens, *norm_, *norm_bias_) : tokens,
+                     embeddings_);
 }
 
 Tensor RouterFrame::scores(const Tensor& affinities) const {

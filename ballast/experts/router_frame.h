@@ -21,7 +21,8 @@ class RouterFrame {
   RouterFrame(const Config& config, const std::string& norm, SegmentSpec embeddings,
               ParameterTable& table);
 
-  // tokens [T, D] -> [T, E] fp32, or fp64 for tokens in fp64: in half precision many would be equal.
+  // tokens [T, D] -> [T, E] fp32, or fp64 for tokens in fp64: in half precision many would be
+  // equal.
   at::Tensor affinities(const at::Tensor& tokens) const;
   // What is compared to choose experts: affinities, of cosine scores divided by the length of w_e.
   // No gradient flows through a choice.  [T, E]

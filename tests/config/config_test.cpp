@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/config/config.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +16,69 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+// Runs of earlier programs had no frame to choose, and were tested greedily.
+TEST(RecordedConfig, HasTheFrameThatRunsHadThen) {
+  for (const char* router : {"base", "switch", "sparsely_gated"}) {
+    SCOPED_TRACE(router);
+    Config config;
+    read_recorded_config(config, fmt::format("[experts]\nlayers = 1\nrouter = \"{}\"\n", router),
+                         "old.toml");
+    ExpertsConfig expected{.layers = 1, .router = router};
+    take_papers_frame(expected);
+    EXPECT_EQ(frame_in_words(config.experts), frame_in_words(expected));
+    EXPECT_EQ(config.experts.embedding_gain, 0.1);
+    EXPECT_EQ(config.experts.gates_at_experts(), config.experts.router == "base");
+    EXPECT_EQ(config.experts.tested_routing(), "greedy");
+  }
+}
+
+TEST(RecordedConfig, KeepsWhatItSays) {
+  Config given;
+  given.experts.layers = 1;
+  given.experts.features = "raw";
+  given.experts.router_rate = 0.5;
+  Config read;
+  read_recorded_config(read, to_toml(given), "new.toml");
+  EXPECT_TRUE(differences(given, read).empty());
+  EXPECT_EQ(read.experts.tested_routing(), "priced");
+  Config old;
+  read_recorded_config(old, "[experts]\nlayers = 1\ntest_routing = \"priced\"\n", "old.toml");
+  EXPECT_EQ(old.experts.tested_routing(), "priced");
+}
+
+TEST(ExpertsConfig, TellsItsFrameInWords) {
+  EXPECT_EQ(frame_in_words(ExpertsConfig()),
+            "normed features, softmax gate, cosine scores, 0.25 of the learning rate, look-ahead");
+  ExpertsConfig papers;
+  take_papers_frame(papers);
+  EXPECT_EQ(frame_in_words(papers), "raw features, sigmoid gate, dot scores");
+}
+
+TEST(ExpertsConfig, SharedAndFineGrainedExpertsHaveWidthsOfTheirOwn) {
+  const ModelConfig model{.width = 64};  // F is 256
+  ExpertsConfig experts;
+  EXPECT_EQ(experts.width_of_expert(model), 256);
+  EXPECT_EQ(experts.width_of_shared(model), 0);
+  experts.hidden = 96;
+  experts.shared = 0.5;
+  EXPECT_EQ(experts.width_of_expert(model), 96);
+  EXPECT_EQ(experts.width_of_shared(model), 48);
+  experts.shared = 0.001;
+  EXPECT_EQ(experts.width_of_shared(model), 8) << "never nothing";
+}
+
+TEST(ExpertsConfig, RefusesMoreExpertsOfATokenThanThereAre) {
+  Config config;
+  config.experts.layers = 1;
+  config.experts.count = 4;
+  config.experts.per_token = 5;
+  EXPECT_THAT(error_of([&] { check_config(config); }), HasSubstr("experts.per_token"));
+  config.experts.per_token = 4;
+  EXPECT_NO_THROW(check_config(config));
+  config.experts.router = "switch";
+  EXPECT_THAT(error_of([&] { check_config(config); }), HasSubstr("experts.per_token"));
+}
 
 TEST(Config, TomlRoundTripKeepsEveryKnob) {
   Config config;

@@ -44,6 +44,37 @@ TEST(Presets, ThePapersSystemsFitThePapersWorkers) {
   }
 }
 
+// Stated outright, whatever a new run takes by default.
+TEST(Presets, ThePapersSystemsHaveThePapersRoutersAndOptimizer) {
+  for (const std::string& file : presets("paper_")) {
+    SCOPED_TRACE(file);
+    const Config config = read(file, "paper");
+    EXPECT_EQ(config.optimizer.clip_norm, 0.1);
+    EXPECT_EQ(config.optimizer.warmup_steps, 2000);
+    EXPECT_EQ(config.optimizer.beta1, 0.9);
+    EXPECT_EQ(config.optimizer.beta2, 0.98);
+    EXPECT_EQ(config.model.width / config.model.heads, 128) << "16 heads of 2048, and so wider";
+    if (config.model.width == 2048) EXPECT_EQ(config.model.heads, 16);
+    for (const char* scale : {"paper", "gpu", "laptop"}) {
+      const ExpertsConfig experts = read(file, scale).experts;
+      if (experts.layers == 0) continue;
+      const bool is_base = experts.router == "base";
+      EXPECT_EQ(experts.features, is_base ? "raw" : "normed");
+      EXPECT_EQ(experts.gate, is_base ? "sigmoid" : "softmax");
+      EXPECT_EQ(experts.scores, "dot");
+      EXPECT_EQ(experts.router_rate, 1);
+      EXPECT_FALSE(experts.look_ahead);
+      EXPECT_EQ(experts.solver, is_base ? "auction" : "exact");
+      EXPECT_EQ(experts.tested_routing(), "greedy");
+      EXPECT_EQ(experts.experts_of_token(), experts.router == "sparsely_gated" ? 2 : 1);
+      EXPECT_EQ(experts.shared, 0);
+      if (!is_base) continue;
+      EXPECT_EQ(experts.embedding_gain, 0.1);
+      EXPECT_TRUE(experts.gates_at_experts());
+    }
+  }
+}
+
 TEST(Presets, SmallerScalesFitOneTwoAndFourWorkersAndNeedNoData) {
   for (const std::string& file : presets("paper_")) {
     const int64_t shards = read(file, "paper").training.model_parallel;

@@ -16,8 +16,8 @@ struct Shape {
   int64_t tokens, experts, of_token;
 };
 
-const std::vector<Shape> kShapes = {{1, 1, 1},   {7, 4, 1},    {7, 4, 2},   {65, 33, 1},
-                                    {65, 33, 3}, {300, 128, 2}, {0, 8, 1},  {9, 1000, 1}};
+const std::vector<Shape> kShapes = {{1, 1, 1},   {7, 4, 1},     {7, 4, 2}, {65, 33, 1},
+                                    {65, 33, 3}, {300, 128, 2}, {0, 8, 1}, {9, 1000, 1}};
 
 Tensor plain_weights(const Tensor& affinities, const Tensor& expert, Gate gate) {
   const Tensor chosen = affinities.gather(1, expert.t());  // [T, K]
@@ -36,8 +36,10 @@ void expect_as_plain(const at::TensorOptions& options, double bound) {
       const Tensor given = (at::randn({shape.tokens, shape.experts}, at::kDouble) * 3)
                                .to(options)
                                .to(at::kCPU, at::kDouble);
-      const Tensor expert =
-          at::rand({shape.tokens, shape.experts}).argsort(1, /*descending=*/false).narrow(1, 0, shape.of_token).t();
+      const Tensor expert = at::rand({shape.tokens, shape.experts})
+                                .argsort(1, /*descending=*/false)
+                                .narrow(1, 0, shape.of_token)
+                                .t();
       const Tensor dy = at::randn({shape.tokens, shape.of_token}, at::kDouble)
                             .to(options)
                             .to(at::kCPU, at::kDouble);

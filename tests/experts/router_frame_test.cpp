@@ -72,8 +72,7 @@ Tensor through_expert(const Layer& l, int64_t expert, const Tensor& h) {
     const auto part = [&](const char* name) {
       return value_of(l, fmt::format("expert.{}.sublayer.{}.{}", expert, s, name));
     };
-    const Tensor normed =
-        at::layer_norm(x, {kWidth}, part("norm.weight"), part("norm.bias"), 1e-5);
+    const Tensor normed = at::layer_norm(x, {kWidth}, part("norm.weight"), part("norm.bias"), 1e-5);
     const Tensor active = at::relu(at::mv(part("up.weight"), normed) + part("up.bias"));
     x = x + at::mv(part("down.weight"), active) + part("down.bias");
   }
@@ -88,15 +87,13 @@ struct PlainFrame {
 PlainFrame plain_frame(const FrameCase& frame, const Layer& l, const Tensor& read) {
   const std::string norm = frame.is_base() ? "router_norm" : "gate.norm";
   const Tensor w = value_of(l, frame.is_base() ? "expert_embeddings" : "gate.weight");
-  const Tensor features =
-      std::string(frame.features) == "raw"
-          ? read
-          : at::layer_norm(read, {kWidth}, value_of(l, norm + ".weight"),
-                           value_of(l, norm + ".bias"), 1e-5);
+  const Tensor features = std::string(frame.features) == "raw"
+                              ? read
+                              : at::layer_norm(read, {kWidth}, value_of(l, norm + ".weight"),
+                                               value_of(l, norm + ".bias"), 1e-5);
   const Tensor affinities = at::mm(features, w.t());
-  return {affinities, std::string(frame.scores) == "dot"
-                          ? affinities
-                          : affinities / w.square().sum(1).sqrt()};
+  return {affinities,
+          std::string(frame.scores) == "dot" ? affinities : affinities / w.square().sum(1).sqrt()};
 }
 
 Tensor plain_weights(const FrameCase& frame, const Tensor& affinities, const Tensor& chosen) {
@@ -125,9 +122,8 @@ TEST_P(Frames, GreedyRoutingIsTheFormula) {
   Layer l(frame.shape(), lone_worker());
   const Tensor h = random_rows(13, 1), earlier = random_rows(13, 2);
   const auto [affinities, scores] = plain_frame(frame, l, frame.look_ahead ? earlier : h);
-  const Tensor expert = scores.argsort(1, /*descending=*/true)
-                            .narrow(1, 0, l.layer.experts_of_token())
-                            .t();
+  const Tensor expert =
+      scores.argsort(1, /*descending=*/true).narrow(1, 0, l.layer.experts_of_token()).t();
   const Tensor y = l.layer.forward(h, {.mode = RoutingMode::kGreedy}, earlier);
   const Tensor expected = plain_layer(frame, l, h, affinities, expert);
   EXPECT_LE((y - expected).abs().max().item<double>(), 1e-12);
@@ -258,9 +254,8 @@ TEST(SeveralExperts, AreDifferentAndBalanced) {
     ASSERT_EQ(tape.kept.size(), 3U);
     for (const auto& [key, kept] : tape.kept) {
       const Tensor expert = kept.to(at::kLong).view({per_token, 16});
-      EXPECT_TRUE((at::bincount(expert.reshape({-1}), {}, 4) == 16 * per_token / 4)
-                      .all()
-                      .item<bool>());
+      EXPECT_TRUE(
+          (at::bincount(expert.reshape({-1}), {}, 4) == 16 * per_token / 4).all().item<bool>());
       const Tensor sorted = std::get<0>(expert.sort(0));
       EXPECT_TRUE((sorted.diff(1, 0) > 0).all().item<bool>()) << "no expert twice";
     }

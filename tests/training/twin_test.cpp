@@ -49,6 +49,7 @@ nlohmann::json golden() {
 
 Config config_of(const nlohmann::json& golden) {
   Config config;
+  take_papers_frame(config.experts);  // the twin's
   const auto& shape = golden["shape"];
   config.model.vocabulary = shape["vocabulary"];
   config.model.width = shape["width"];

@@ -18,6 +18,7 @@
 #include "tests/support/lone_worker.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/training/counting_runs.h"
+#include "tests/training/router_variants.h"
 
 namespace ballast {
 namespace {
@@ -97,6 +98,15 @@ TEST(ModelParallel, ABaseModelLearnsAsOnOneWorker) { expect_same_run(config_with
 TEST(ModelParallel, AModelOfGatesLearnsAsOnOneWorker) {
   expect_same_run(config_with("switch", "replace"));
   expect_same_run(config_with("sparsely_gated"));
+}
+
+TEST(ModelParallel, LearnsAsOnOneWorkerInEveryFrame) {
+  for (const auto& [name, change] : test::router_variants()) {
+    SCOPED_TRACE(name);
+    Config config = config_with("base", "replace");
+    change(config.experts);
+    expect_same_run(config);
+  }
 }
 
 TEST(ModelParallel, LearnsAsOnOneWorkerInMicroSteps) {

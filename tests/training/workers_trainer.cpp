@@ -19,6 +19,7 @@
 #include "tests/support/lone_worker.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/training/counting_runs.h"
+#include "tests/training/router_variants.h"
 
 namespace ballast {
 namespace {
@@ -70,6 +71,18 @@ TEST(TrainerOfWorkers, ComputesWhatOneWorkerComputes) {
     const auto expected = losses(whole), got = losses(part);
     EXPECT_LT(expected.back(), expected.front() - 0.5) << "it learns";
     EXPECT_LE(largest_difference(got, expected), 1e-9);
+    expect_same_weights(part, whole, 1e-8);
+  }
+}
+
+TEST(TrainerOfWorkers, ComputeWhatOneWorkerComputesInEveryFrame) {
+  for (const auto& [name, change] : test::router_variants()) {
+    SCOPED_TRACE(name);
+    Config config = config_of();
+    change(config.experts);
+    Trainer whole(config, kDouble, source(), lone_worker()),
+        part(config, kDouble, source(), everyone());
+    EXPECT_LE(largest_difference(losses(part, 10), losses(whole, 10)), 1e-9);
     expect_same_weights(part, whole, 1e-8);
   }
 }

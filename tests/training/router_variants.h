@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ballast/config/config.h"
+
+namespace ballast::test {
+
+// Changes to layers of experts in today's frame, so that each knob of routers has its turn.
+inline std::vector<std::pair<std::string, std::function<void(ExpertsConfig&)>>> router_variants() {
+  return {{"the paper's frame", take_papers_frame},
+          {"no look-ahead", [](ExpertsConfig& e) { e.look_ahead = false; }},
+          {"raw features", [](ExpertsConfig& e) { e.features = "raw"; }},
+          {"a sigmoid gate", [](ExpertsConfig& e) { e.gate = "sigmoid"; }},
+          {"plain scores", [](ExpertsConfig& e) { e.scores = "dot"; }},
+          {"fast routers of long embeddings",
+           [](ExpertsConfig& e) {
+             e.router_rate = 2;
+             e.embedding_gain = 1;
+           }},
+          {"two small experts of a token, and one for all",
+           [](ExpertsConfig& e) {
+             e.per_token = 2;
+             e.hidden = 12;
+             e.shared = 0.5;
+           }},
+          {"Switch with look-ahead", [](ExpertsConfig& e) { e.router = "switch"; }},
+          {"Sparsely Gated, cosine scores",
+           [](ExpertsConfig& e) { e.router = "sparsely_gated"; }}};
+}
+
+}  // namespace ballast::test
