@@ -43,13 +43,17 @@ Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing) {
                 mix ? exchange(workers_, tokens, *mix, label("shuffle"), watch) : tokens, watch);
   const Dispatch dispatch = router_->route(judged, routing);
   const Tensor mixed = pass_into(StepPart::kExperts, judged, watch);  // [T, D]
+  const Tensor out = forward_routed(mixed, dispatch, routing);        // [T, D]
+  return mix ? exchange_back(workers_, out, *mix, label("shuffle back"), watch) : out;
+}
 
-  const RoutedRows routed = to_experts(workers_, mixed, dispatch, label("to experts"), watch);
+Tensor ExpertLayer::forward_routed(const Tensor& tokens, const Dispatch& dispatch,
+                                   const Routing& routing) const {
+  StepWatch* const watch = routing.watch;
+  const RoutedRows routed = to_experts(workers_, tokens, dispatch, label("to experts"), watch);
   const Tensor gated = router_->at_experts(routed, experts_, routing);
   const Tensor back = from_experts(workers_, gated, dispatch, label("from experts"), watch);
-  const Tensor out = router_->at_tokens(mixed, back, dispatch);  // [T, D]
-
-  return mix ? exchange_back(workers_, out, *mix, label("shuffle back"), watch) : out;
+  return router_->at_tokens(tokens, back, dispatch);
 }
 
 std::optional<RowExchange> ExpertLayer::shuffle(const Tensor& tokens,

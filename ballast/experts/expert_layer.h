@@ -29,6 +29,9 @@ class ExpertLayer {
   // has no expert stays as it is. Collective, also backward. In training groups divide each
   // worker's tokens. routing.watch: REQUIRES that it is in the part kExperts, and leaves it there.
   at::Tensor forward(const at::Tensor& tokens, const Routing& routing);
+  // What forward() does once the router has decided: tokens [T, D], as it saw them -> [T, D].
+  at::Tensor forward_routed(const at::Tensor& tokens, const Dispatch& dispatch,
+                            const Routing& routing) const;
 
   int64_t place() const { return place_; }
   const std::string& name() const { return name_; }  // "layer.6"

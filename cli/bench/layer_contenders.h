@@ -5,14 +5,13 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "ballast/comm/communicator.h"
 #include "ballast/config/config.h"
 #include "ballast/experts/expert_layer.h"
-#include "ballast/experts/router.h"
+#include "ballast/experts/expert_mlp.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/model/device.h"
 #include "ballast/parameters/parameter_table.h"
@@ -27,10 +26,20 @@ struct LayerPass {
 
 // A layer of experts in training. All take `config.model`'s width and `config.experts`, groups
 // resolved.
-class WholeLayer {
+class MeasuredLayer {
  public:
-  WholeLayer(const Config& config, const ComputePlace& place, Communicator& workers);
+  MeasuredLayer(const Config& config, const ComputePlace& place, Communicator& workers);
+
   double run(const LayerPass& pass);  // forward and backward; seconds
+  // The same with a clock: what its parts take, by their names in training.
+  std::map<std::string, double> run_in_parts(const LayerPass& pass);
+  struct Assigned {
+    double seconds = 0;
+    double busiest = 1;  // rows of the expert that has most, by the mean of all
+  };
+  // Forward and backward for a known assignment, without a shuffle.
+  Assigned run_assigned(const LayerPass& pass, MatrixGradients gradients);
+
   at::Tensor gate() const;  // [E, D]: a gate's weight or the embeddings, in fp32 on the CPU
 
  private:
@@ -53,35 +62,6 @@ class DenseStack {
   const int64_t times_;
   ParameterTable table_;
   std::vector<Sublayer> sublayers_;
-};
-
-// The steps of ExpertLayer::forward one by one, each with its backward, to see what they take.
-class LayerInParts {
- public:
-  // shuffle: drawing it; assign: affinities, assignment and where tokens go, of a gate also its
-  // gradient; exchange: moving rows, for the shuffle, and of gates to the experts; experts: of BASE
-  // with the way there and back and the gate; gate: weights times outputs, of gates.
-  static const std::vector<std::string>& parts();
-
-  LayerInParts(const Config& config, const ComputePlace& place, Communicator& workers);
-
-  struct Times {
-    std::map<std::string, double> seconds = {};  // of each part
-    double busiest = 1;  // rows of the expert that has most, by the mean of all
-  };
-  Times run(const LayerPass& pass);
-  // All but shuffle and assign, for a known assignment, as one; seconds.
-  double run_assigned(const LayerPass& pass, MatrixGradients gradients);
-
- private:
-  RowExchange draw_shuffle(const LayerPass& pass, const TrainingRoute& route);
-
-  Config config_;
-  Communicator& workers_;
-  ParameterTable table_;
-  std::unique_ptr<Router> router_;
-  ExpertStack experts_;
-  std::map<std::string, DeviceTimer> timers_;
 };
 
 }  // namespace ballast::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/layer_contenders.h"
+#include "cli/bench/layer_contenders.h"
 
 #include <ATen/TensorOperators.h>
 #include <fmt/format.h>
@@ -11,16 +11,16 @@
 #include <numeric>
 
 #include "ballast/experts/dispatch.h"
-#include "ballast/experts/shuffle.h"
 #include "ballast/kernels/layer_norm.h"
 #include "ballast/kernels/linear.h"
 #include "ballast/parameters/weight_deviation.h"
+#include "ballast/step/device_timer.h"
+#include "ballast/step/step_clock.h"
 
 namespace ballast::cli {
 namespace {
 
 using at::Tensor;
-using Tensors = std::vector<Tensor>;
 
 // The deviation of weights like those of a fresh layer; but no projection is zero: products with
 // zeros may take less time.
@@ -88,44 +88,14 @@ double busiest_of(const ExpertRows& rows_of_expert) {
   return static_cast<double>(std::ranges::max(rows)) * static_cast<double>(rows.size()) / all;
 }
 
-// A part of a layer on inputs of its own, so that its backward is apart too.
-class TimedStage {
- public:
-  using Compute = std::function<Tensor(const Tensors&)>;
-
-  TimedStage(DeviceTimer& timer, const Tensors& inputs, const Compute& compute) : timer_(timer) {
-    for (const Tensor& x : inputs) inputs_.push_back(x.detach().requires_grad_());
-    timer_.begin(inputs_.front().device());
-    output_ = compute(inputs_);
-    timer_.end();
-  }
-
-  const Tensor& output() const { return output_; }
-
-  // The gradients of the inputs; undefined: it does not depend on that one.
-  Tensors backward(const Tensor& gradient) {
-    timer_.begin(gradient.device());
-    torch::autograd::backward({output_}, {gradient});
-    timer_.end();
-    Tensors gradients;
-    for (const Tensor& x : inputs_) gradients.push_back(x.grad());
-    return gradients;
-  }
-
- private:
-  DeviceTimer& timer_;
-  Tensors inputs_;
-  Tensor output_;
-};
-
 }  // namespace
 
-WholeLayer::WholeLayer(const Config& config, const ComputePlace& place, Communicator& workers)
+MeasuredLayer::MeasuredLayer(const Config& config, const ComputePlace& place, Communicator& workers)
     : config_(config), layer_(config, 0, table_, workers) {
   fill(table_, place);
 }
 
-double WholeLayer::run(const LayerPass& pass) {
+double MeasuredLayer::run(const LayerPass& pass) {
   const Routing routing = routing_of(config_, pass.step);
   const double seconds =
       seconds_of(pass, 1, [&](const Tensor& tokens) { return layer_.forward(tokens, routing); });
@@ -133,7 +103,35 @@ double WholeLayer::run(const LayerPass& pass) {
   return seconds;
 }
 
-at::Tensor WholeLayer::gate() const {
+std::map<std::string, double> MeasuredLayer::run_in_parts(const LayerPass& pass) {
+  StepClock clock(pass.tokens.device());
+  Routing routing = routing_of(config_, pass.step);
+  routing.watch = &clock;
+  clock.start();
+  clock.switch_to(StepPart::kExperts);
+  seconds_of(pass, 1, [&](const Tensor& tokens) { return layer_.forward(tokens, routing); });
+  clock.stop();
+  layer_.router().take_stats();
+  std::map<std::string, double> seconds;
+  for (const PartSeconds& part : clock.read())
+    seconds[std::string(part_name(part.part))] = part.seconds;
+  return seconds;
+}
+
+MeasuredLayer::Assigned MeasuredLayer::run_assigned(const LayerPass& pass,
+                                                    MatrixGradients gradients) {
+  Routing routing = routing_of(config_, pass.step);
+  routing.gradients = gradients;
+  Dispatch dispatch = layer_.router().route(pass.tokens, routing);
+  if (dispatch.weights.defined()) dispatch.weights = dispatch.weights.detach();
+  layer_.router().take_stats();
+  const double seconds = seconds_of(pass, times_in_a_row(pass), [&](const Tensor& tokens) {
+    return layer_.forward_routed(tokens, dispatch, routing);
+  });
+  return {seconds, busiest_of(dispatch.rows_of_expert)};
+}
+
+at::Tensor MeasuredLayer::gate() const {
   const auto scores_experts = [](const Segment& segment) {
     return segment.owner == Owner::kRouter && segment.shape.size() == 2;
   };
@@ -171,99 +169,6 @@ double DenseStack::run(const LayerPass& pass) {
           feed_forward(layer_norm(h, s.norm, s.norm_bias), {s.up, s.up_bias, s.down, s.down_bias});
     }
     return h;
-  });
-}
-
-const std::vector<std::string>& LayerInParts::parts() {
-  static const std::vector<std::string> names = {"shuffle", "assign", "exchange", "experts",
-                                                 "gate"};
-  return names;
-}
-
-LayerInParts::LayerInParts(const Config& config, const ComputePlace& place, Communicator& workers)
-    : config_(config),
-      workers_(workers),
-      router_(make_router(config, 0, table_, workers)),
-      experts_({.width = config.model.width,
-                .hidden = config.model.feed_forward_width(),
-                .sublayers = config.experts.sublayers_of_layer(),
-                .count = config.experts.count},
-               "layer.0", table_) {
-  fill(table_, place);
-}
-
-RowExchange LayerInParts::draw_shuffle(const LayerPass& pass, const TrainingRoute& route) {
-  timers_["shuffle"].begin(pass.tokens.device());
-  RowExchange mix = shuffle_way(
-      route, 0, {.groups = route.groups, .tokens_of_group = pass.tokens.size(0) / route.groups},
-      {.step = route.step, .device = pass.tokens.device()});
-  timers_["shuffle"].end();
-  return mix;
-}
-
-LayerInParts::Times LayerInParts::run(const LayerPass& pass) {
-  const Routing routing = routing_of(config_, pass.step);
-  const at::Device device = pass.tokens.device();
-  const bool shuffles = router_->shuffles(routing);
-  const RowExchange mix = shuffles ? draw_shuffle(pass, *routing.training) : RowExchange();
-  TimedStage mixing(timers_["exchange"], {pass.tokens}, [&](const Tensors& x) {
-    return shuffles ? exchange(workers_, x[0], mix, {"shuffle"}) : x[0];
-  });
-  Dispatch dispatch;
-  TimedStage choosing(timers_["assign"], {mixing.output()}, [&](const Tensors& x) {
-    dispatch = router_->route(x[0], routing);
-    return dispatch.weights.defined() ? dispatch.weights : x[0];
-  });
-  RoutedRows routed;
-  TimedStage going(timers_["exchange"], {mixing.output()}, [&](const Tensors& x) {
-    routed = to_experts(workers_, x[0], dispatch, {"to experts"});
-    return routed.rows;
-  });
-  TimedStage computing(timers_["experts"], {going.output()}, [&](const Tensors& x) {
-    routed.rows = x[0];
-    return router_->at_experts(routed, experts_, routing);
-  });
-  TimedStage coming(timers_["exchange"], {computing.output()}, [&](const Tensors& x) {
-    return from_experts(workers_, x[0], dispatch, {"from experts"});
-  });
-  const bool weighs = dispatch.weights.defined();
-  TimedStage home(timers_["gate"], {mixing.output(), coming.output(), choosing.output()},
-                  [&](const Tensors& x) {
-                    if (weighs) dispatch.weights = x[2];
-                    return router_->at_tokens(x[0], x[1], dispatch);
-                  });
-  TimedStage unmixing(timers_["exchange"], {home.output()}, [&](const Tensors& x) {
-    return shuffles ? exchange_back(workers_, x[0], mix, {"shuffle back"}) : x[0];
-  });
-
-  const Tensors of_home = home.backward(unmixing.backward(pass.gradient).front());
-  const Tensor of_computing = computing.backward(coming.backward(of_home[1]).front()).front();
-  Tensor of_mixing = going.backward(of_computing).front();
-  if (weighs) {
-    const Tensor of_choosing = choosing.backward(of_home[2]).front();
-    timers_["gate"].begin(device);
-    of_mixing = of_mixing + of_choosing + of_home[0];
-    timers_["gate"].end();
-  }
-  mixing.backward(of_mixing);
-
-  learn_prices(*router_, config_, pass.step);
-  Times times{.busiest = busiest_of(dispatch.rows_of_expert)};
-  for (const std::string& part : parts()) times.seconds[part] = timers_[part].take_seconds();
-  return times;
-}
-
-double LayerInParts::run_assigned(const LayerPass& pass, MatrixGradients gradients) {
-  Routing routing = routing_of(config_, pass.step);
-  routing.gradients = gradients;
-  Dispatch dispatch = router_->route(pass.tokens, routing);
-  if (dispatch.weights.defined()) dispatch.weights = dispatch.weights.detach();
-  learn_prices(*router_, config_, pass.step);
-  return seconds_of(pass, times_in_a_row(pass), [&](const Tensor& tokens) {
-    const RoutedRows routed = to_experts(workers_, tokens, dispatch, {"to experts"});
-    const Tensor done = router_->at_experts(routed, experts_, routing);
-    const Tensor back = from_experts(workers_, done, dispatch, {"from experts"});
-    return router_->at_tokens(tokens, back, dispatch);
   });
 }
 

@@ -13,7 +13,7 @@ class App;
 
 namespace ballast::cli {
 
-// What `bench kernels`, `layer` and `step` have in common.
+// What benchmarks have in common.
 struct BenchOptions {
   std::string device = "auto";  // auto, cpu or cuda
   int64_t threads = 0;          // 0: all cores
@@ -24,7 +24,8 @@ struct BenchOptions {
   ComputePlace choose_place() const;
 };
 
-// --device, --threads, --rounds, --json.
+// --threads, --rounds (also called --repeats), --json. Those that choose a device add it
+// themselves: cli/place_options.h.
 void add_bench_options(CLI::App& command, BenchOptions& options);
 
 // Prints a row as soon as it is known: the result itself, or with --json what people see meanwhile.

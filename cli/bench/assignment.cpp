@@ -12,14 +12,16 @@
 
 #include "ballast/assignment/solver.h"
 #include "ballast/system/error.h"
-#include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "ballast/system/stop_signal.h"
-#include "cli/assignment_cases.h"
 #include "cli/assignment_run.h"
 #include "cli/at_least.h"
-#include "cli/commands.h"
-#include "cli/scipy_peer.h"
+#include "cli/bench/assignment_cases.h"
+#include "cli/bench/benchmarks.h"
+#include "cli/bench/median.h"
+#include "cli/bench/options.h"
+#include "cli/bench/scipy_peer.h"
+#include "cli/place_options.h"
 
 namespace ballast::cli {
 namespace {
@@ -60,10 +62,12 @@ struct Options {
   std::vector<std::string> scores, kinds, solvers;
   std::vector<std::string> sizes = {"2048,8",    "2048,128",  "8192,128",
                                     "16384,128", "32768,256", "65536,512"};
-  std::string device = "cpu", python;
-  size_t threads = 1, repeats = 7;
+  std::string python;
   uint64_t seed = 1;
-  bool cold = false, no_scipy = false, json = false;
+  bool cold = false, no_scipy = false;
+  BenchOptions bench = {.device = "cpu", .threads = 1, .rounds = 7};
+
+  size_t threads() const { return usable_threads(static_cast<size_t>(bench.threads)); }
 };
 
 // One solver from one start.
@@ -74,11 +78,7 @@ struct Measured {
   double primal = std::numeric_limits<double>::infinity(), dual = 0;
   bool valid = true;
 
-  double median() const {
-    std::vector<double> sorted = milliseconds;
-    std::ranges::sort(sorted);
-    return sorted[sorted.size() / 2];
-  }
+  double median() const { return cli::median(milliseconds); }
 };
 
 std::vector<SolverKind> solvers_for(const Options& options, const AssignmentCase& made) {
@@ -88,7 +88,8 @@ std::vector<SolverKind> solvers_for(const Options& options, const AssignmentCase
   const int64_t scores = made.problem.scores.tokens * made.problem.scores.experts;
   kinds = {SolverKind::kExact};
   if (scores <= kMostForAuction) kinds.push_back(SolverKind::kAuction);
-  if (options.device == "cpu") kinds.push_back(SolverKind::kSinkhorn);  // it runs nowhere else
+  if (options.bench.device == "cpu")
+    kinds.push_back(SolverKind::kSinkhorn);  // it runs nowhere else
   kinds.push_back(SolverKind::kGreedy);
   return kinds;
 }
@@ -101,7 +102,7 @@ struct Contender {
   double spent = 0;
 
   // A first turn warms up: the second takes its place.
-  void take_turn(size_t round) {
+  void take_turn(int64_t round) {
     Assignment result;
     for (size_t i = 0; i < starts.size(); ++i) {
       const double milliseconds = run->solve(starts[i].prices, result);
@@ -122,7 +123,7 @@ std::vector<Measured> measure(const Options& options, const AssignmentCase& made
       options.cold ? std::vector<PriceStart>{{.name = "cold", .prices = {}}} : price_starts(made);
   std::vector<Contender> contenders;
   for (const SolverKind kind : solvers_for(options, made)) {
-    Contender contender{.run = make_assignment_run(kind, options.device, options.threads)};
+    Contender contender{.run = make_assignment_run(kind, options.bench.device, options.threads())};
     contender.run->load(made.problem);
     contender.starts = starts;
     if (kind != SolverKind::kExact) contender.starts.resize(1);  // the others start cold
@@ -130,7 +131,7 @@ std::vector<Measured> measure(const Options& options, const AssignmentCase& made
       contender.measured.push_back({.solver = std::string(solver_name(kind)), .start = start.name});
     contenders.push_back(std::move(contender));
   }
-  for (size_t round = 0; round <= options.repeats; ++round) {
+  for (int64_t round = 0; round <= options.bench.rounds; ++round) {
     for (Contender& contender : contenders) {
       if (stop.requested()) fail("stopped before the end");
       if (contender.spent <= kEnough) contender.take_turn(round);
@@ -265,11 +266,7 @@ int run(const Options& options) {
   const std::vector<CaseMaker> makers = cases_of(options);
   const auto scipy = options.no_scipy ? nullptr : ScipyPeer::find(options.python);
   Json cases = Json::array();
-  const auto report = [&](const std::string& lines) {
-    options.json ? log_line(lines) : fmt::print("{}\n", lines);
-    std::fflush(stdout);
-  };
-  report(heading());
+  print_row(options.bench, heading());
   Progress progress("bench assignment", makers.size(), "cases", OffTerminal::kSilent);
   for (const CaseMaker& make : makers) {
     const AssignmentCase made = make();
@@ -281,13 +278,13 @@ int run(const Options& options) {
     cases.push_back(to_json(made, results));
     std::string lines = table(made, results);
     lines.pop_back();
-    report(lines);
+    print_row(options.bench, lines);
     progress.advance(1);
   }
-  if (options.json) {
-    const Json out = {{"device", options.device},
-                      {"threads", usable_threads(options.threads)},
-                      {"repeats", options.repeats},
+  if (options.bench.json) {
+    const Json out = {{"device", options.bench.device},
+                      {"threads", options.threads()},
+                      {"repeats", options.bench.rounds},
                       {"scipy", scipy ? Json(scipy->version()) : Json()},
                       {"cases", cases}};
     fmt::print("{}\n", out.dump(2));
@@ -298,10 +295,10 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_bench_assignment(CLI::App& bench, Action& chosen) {
+void add_bench_assignment(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      bench.add_subcommand("assignment", "Balanced assignment: every solver, kind and size");
+      app.add_subcommand("assignment", "Balanced assignment: every solver, kind and size");
   command->footer(kFooter);
   command->add_option("--scores", options->scores, "score files, as `assign` reads them")
       ->type_name("FILE");
@@ -315,18 +312,8 @@ void add_bench_assignment(CLI::App& bench, Action& chosen) {
   command
       ->add_option("--solvers", options->solvers, "exact, auction, sinkhorn, greedy; default: all")
       ->type_name("NAME");
-  command->add_option("--device", options->device, "where to solve")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->capture_default_str()
-      ->type_name("NAME");
-  command->add_option("--threads", options->threads, "of the CPU, at most its cores; 0: all")
-      ->check(at_least(0))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--repeats", options->repeats, "turns each solver takes")
-      ->check(at_least(1))
-      ->capture_default_str()
-      ->type_name("N");
+  add_device_option(*command, options->bench.device, {"cpu", "cuda"});
+  add_bench_options(*command, options->bench);
   command->add_option("--seed", options->seed, "of the generated scores")
       ->check(at_least(0))
       ->capture_default_str()
@@ -334,7 +321,6 @@ void add_bench_assignment(CLI::App& bench, Action& chosen) {
   command->add_flag("--cold", options->cold, "measure cold starts alone");
   command->add_option("--python", options->python, "a Python with scipy")->type_name("PATH");
   command->add_flag("--no-scipy", options->no_scipy, "measure ours alone");
-  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -8,8 +8,8 @@
 
 #include "ballast/config/config.h"
 #include "ballast/model/device.h"
-#include "cli/bench_options.h"
-#include "cli/twin_process.h"
+#include "cli/bench/options.h"
+#include "cli/bench/twin_process.h"
 
 namespace ballast::cli {
 

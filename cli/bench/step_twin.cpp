@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/step_twin.h"
+#include "cli/bench/step_twin.h"
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/json.h"
 #include "ballast/system/log.h"
-#include "cli/median.h"
+#include "cli/bench/median.h"
 
 namespace ballast::cli {
 namespace {

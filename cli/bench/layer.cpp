@@ -17,15 +17,16 @@
 #include "ballast/comm/world.h"
 #include "ballast/model/device.h"
 #include "ballast/system/error.h"
+#include "ballast/system/file.h"
 #include "ballast/system/json.h"
 #include "cli/at_least.h"
-#include "cli/bench_options.h"
-#include "cli/commands.h"
-#include "cli/eval_data.h"
-#include "cli/layer_contenders.h"
-#include "cli/median.h"
-#include "cli/number_list.h"
-#include "cli/twin_process.h"
+#include "cli/bench/benchmarks.h"
+#include "cli/bench/layer_contenders.h"
+#include "cli/bench/median.h"
+#include "cli/bench/number_list.h"
+#include "cli/bench/options.h"
+#include "cli/bench/twin_process.h"
+#include "cli/place_options.h"
 
 namespace ballast::cli {
 namespace {
@@ -44,12 +45,9 @@ gates on grouped_mm, with the same gate and tokens; BASE with a known assignment
 written. It has one LayerNorm for all experts and no biases: with those of each expert its gradients
 would take several times as long.
 
-Parts of the layer, forward and backward
-  shuffle    drawing the random order, where there are several groups
-  assign     affinities, balanced assignment, where each token goes; a gate with its gradient
-  exchange   moving rows: shuffle; of gates to the experts
-  experts    their sublayers; of BASE with the way there and back and the gate
-  gate       weights times outputs, and the sum, of gates
+Parts of the layer, forward and backward, as training tells them
+  assignment  affinities, balanced assignment, where each token goes; a gate
+  experts     their sublayers; rows in another order, to them and back
 
 Examples
   ballast bench layer
@@ -196,8 +194,8 @@ Json to_json(const Size& size, const Measured& found) {
                           size.config.model.width * size.config.model.feed_forward_width();
   Json parts_ms = Json::object(), shares = Json::object();
   double sum = 0;
-  for (const std::string& part : LayerInParts::parts()) {
-    parts_ms[part] = 1e3 * median(found.parts.at(part));
+  for (const auto& [part, seconds] : found.parts) {
+    parts_ms[part] = 1e3 * median(seconds);
     sum += parts_ms[part].get<double>();
   }
   for (const auto& [part, milliseconds] : parts_ms.items())
@@ -233,9 +231,8 @@ Json to_json(const Size& size, const Measured& found) {
 
 Measured measure(const Options& options, const Size& size, const ComputePlace& place) {
   const auto world = open_world({.kind = WorldKind::kSingle});
-  WholeLayer layer(size.config, place, world->everyone());
+  MeasuredLayer layer(size.config, place, world->everyone());
   DenseStack dense(size.config, place);
-  LayerInParts apart(size.config, place, world->everyone());
   const PassSource source(options, size, place);
   std::optional<LayerTwin> twin;
   const ExpertsConfig& experts = size.config.experts;
@@ -253,10 +250,10 @@ Measured measure(const Options& options, const Size& size, const ComputePlace& p
   for (int64_t round = 0; round < kWarmUp + options.bench.rounds; ++round) {
     const LayerPass pass = twin ? twin->pass(round) : source.draw(round);
     const double layer_seconds = layer.run(pass), dense_seconds = dense.run(pass);
-    const double assigned = apart.run_assigned(pass, MatrixGradients::kAdded),
-                 written = apart.run_assigned(pass, MatrixGradients::kWritten);
+    const auto [assigned, busiest] = layer.run_assigned(pass, MatrixGradients::kAdded);
+    const double written = layer.run_assigned(pass, MatrixGradients::kWritten).seconds;
     const double twin_seconds = twin ? twin->run(round) : 0;
-    const auto [parts, busiest] = apart.run(pass);
+    const auto parts = layer.run_in_parts(pass);
     if (round < kWarmUp) continue;
     found.layer.push_back(layer_seconds);
     found.assigned.push_back(assigned);
@@ -328,15 +325,16 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_bench_layer(CLI::App& bench, Action& chosen) {
+void add_bench_layer(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = bench.add_subcommand(
-      "layer", "A layer of experts, beside a dense stack that computes as much");
+  CLI::App* command =
+      app.add_subcommand("layer", "A layer of experts, beside a dense stack that computes as much");
   command->footer(kFooter);
   command
       ->add_option("--size", options->sizes,
                    "tokens,width,experts,sublayers; default: three, of 1, 8 and 32 experts")
       ->type_name("T,D,E,N");
+  add_device_option(*command, options->bench.device);
   add_bench_options(*command, options->bench);
   command->add_option("--groups", options->groups, "routing groups; must divide the tokens")
       ->check(at_least(1))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/bench_trainer.h"
+#include "cli/bench/trainer.h"
 
 #include <algorithm>
 #include <limits>
@@ -8,7 +8,7 @@
 
 #include "ballast/step/step_clock.h"
 #include "ballast/system/random.h"
-#include "cli/median.h"
+#include "cli/bench/median.h"
 
 namespace ballast::cli {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/assignment_cases.h"
+#include "cli/bench/assignment_cases.h"
 
 #include <cmath>
 

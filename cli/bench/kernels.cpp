@@ -15,11 +15,12 @@
 #include "ballast/experts/routing.h"
 #include "ballast/model/device.h"
 #include "ballast/system/error.h"
-#include "cli/bench_kernels_peers.h"
-#include "cli/bench_options.h"
-#include "cli/commands.h"
-#include "cli/median.h"
-#include "cli/number_list.h"
+#include "cli/bench/benchmarks.h"
+#include "cli/bench/kernel_peers.h"
+#include "cli/bench/median.h"
+#include "cli/bench/number_list.h"
+#include "cli/bench/options.h"
+#include "cli/place_options.h"
 
 namespace ballast::cli {
 namespace {
@@ -143,15 +144,16 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_bench_kernels(CLI::App& bench, Action& chosen) {
+void add_bench_kernels(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      bench.add_subcommand("kernels", "Kernels bound by memory, beside libtorch's own operations");
+      app.add_subcommand("kernels", "Kernels bound by memory, beside libtorch's own operations");
   command->footer(kFooter);
   command
       ->add_option("--size", options->size,
                    "tokens,width,vocabulary,experts; default: by device, as in training")
       ->type_name("T,D,V,E");
+  add_device_option(*command, options->bench.device);
   add_bench_options(*command, options->bench);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/twin_process.h"
+#include "cli/bench/twin_process.h"
 
 #include <fmt/ranges.h>
 

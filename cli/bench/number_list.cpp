@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/number_list.h"
+#include "cli/bench/number_list.h"
 
 #include <fmt/format.h>
 

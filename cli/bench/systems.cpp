@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/bench_systems.h"
+#include "cli/bench/systems.h"
 
 #include <fmt/format.h>
 
@@ -10,8 +10,8 @@
 #include "ballast/config/system_words.h"
 #include "ballast/model/model_size.h"
 #include "ballast/system/progress.h"
-#include "cli/bench_trainer.h"
-#include "cli/median.h"
+#include "cli/bench/median.h"
+#include "cli/bench/trainer.h"
 
 namespace ballast::cli {
 namespace {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ballast/tokenizer/tokenizer.h"
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -17,9 +19,9 @@
 #include "ballast/system/parallel.h"
 #include "ballast/system/progress.h"
 #include "ballast/tokenizer/bpe_trainer.h"
-#include "ballast/tokenizer/tokenizer.h"
-#include "cli/at_least.h"
-#include "cli/commands.h"
+#include "cli/bench/benchmarks.h"
+#include "cli/bench/median.h"
+#include "cli/bench/options.h"
 
 namespace ballast::cli {
 namespace {
@@ -28,9 +30,10 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string tokenizer = "bytes", text, save;
-  bool train = false, print_ids = false, json = false;
+  bool train = false, print_ids = false;
   TokenId vocabulary_size = 8192;
-  size_t document_bytes = 0, threads = 0, repeats = 5;
+  size_t document_bytes = 0;
+  BenchOptions bench = {.threads = 1, .rounds = 5};
 };
 
 constexpr const char* kExamples = R"(
@@ -46,7 +49,7 @@ JSON keys (--json): tokenizer, vocabulary_size, fingerprint, text_bytes, threads
 encoding also: documents, encode_seconds, encode_bytes_per_second, decode_seconds,
   decode_bytes_per_second, round_trip (decode gives the text back);
 training also: count_seconds, merge_seconds, train_seconds (both together).
-Seconds are medians over --repeats. --print-ids gives text_bytes, tokens and ids instead.
+Seconds are medians over --rounds. --print-ids gives text_bytes, tokens and ids instead.
 )";
 
 // Documents of at least `bytes` bytes, each ending with a line; 0: the text is one document.
@@ -83,14 +86,8 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 void print(const Options& options, const Json& result) {
-  if (options.json || options.print_ids) {
+  if (options.bench.json || options.print_ids) {
     fmt::print("{}\n", result.dump());
     return;
   }
@@ -117,7 +114,7 @@ Json print_ids(const Tokenizer& tokenizer, std::string_view text) {
 }
 
 Json bench_encode(const Options& options, const Tokenizer& tokenizer, std::string_view text) {
-  const size_t threads = options.threads ? options.threads : 1;
+  const size_t threads = options.bench.num_threads();
   const auto documents = cut_documents(text, options.document_bytes);
   std::vector<std::vector<TokenId>> ids(documents.size());
   std::vector<std::string> decoded(documents.size());
@@ -125,7 +122,7 @@ Json bench_encode(const Options& options, const Tokenizer& tokenizer, std::strin
   const auto each_document = [&](const std::function<void(size_t)>& work) {
     return seconds_of([&] { parallel_for(documents.size(), threads, work); });
   };
-  for (size_t round = 0; round < options.repeats; ++round) {
+  for (int64_t round = 0; round < options.bench.rounds; ++round) {
     encode.push_back(each_document([&](size_t i) {
       ids[i].clear();
       tokenizer.encode(documents[i], ids[i]);
@@ -149,11 +146,11 @@ Json bench_encode(const Options& options, const Tokenizer& tokenizer, std::strin
 }
 
 Json bench_train(const Options& options, std::string_view text) {
-  const size_t threads = options.threads ? options.threads : num_cores();
+  const size_t threads = options.bench.num_threads();
   const auto pieces = cut_for_threads(cut_documents(text, options.document_bytes));
   std::vector<double> count, merge, total;
   std::unique_ptr<Tokenizer> tokenizer;
-  for (size_t round = 0; round < options.repeats; ++round) {
+  for (int64_t round = 0; round < options.bench.rounds; ++round) {
     BpeTrainer trainer;
     count.push_back(seconds_of(
         [&] { parallel_for(pieces.size(), threads, [&](size_t i) { trainer.add(pieces[i]); }); }));
@@ -190,8 +187,8 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_bench_tokenizer(CLI::App& bench, Action& chosen) {
-  CLI::App* command = bench.add_subcommand(
+void add_bench_tokenizer(CLI::App& app, Action& chosen) {
+  CLI::App* command = app.add_subcommand(
       "tokenizer", "Measure (or just use) a tokenizer: encode, decode, train, print ids");
   command->footer(kExamples);
   const auto options = std::make_shared<Options>();
@@ -214,16 +211,16 @@ void add_bench_tokenizer(CLI::App& bench, Action& chosen) {
           "--document-bytes", options->document_bytes,
           "Cut the text into documents of at least this size, at line ends (0: one document)")
       ->capture_default_str();
-  command->add_option("--threads", options->threads, "Threads (default: 1; training: all cores)");
-  command->add_option("--repeats", options->repeats, "Rounds; the median counts")
-      ->capture_default_str()
-      ->check(at_least(1));
+  add_bench_options(*command, options->bench);
   command
       ->add_flag("--print-ids", options->print_ids,
                  "Print the ids of the whole text as JSON; measure nothing")
       ->excludes(train);
-  command->add_flag("--json", options->json, "Print one JSON object and nothing else");
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+  command->callback([command, options, &chosen] {
+    // Training takes all cores, unless it is told how many.
+    if (options->train && command->count("--threads") == 0) options->bench.threads = 0;
+    chosen = [options] { return run(*options); };
+  });
 }
 
 }  // namespace ballast::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/bench_kernels_peers.h"
+#include "cli/bench/kernel_peers.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>

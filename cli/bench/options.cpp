@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/bench_options.h"
+#include "cli/bench/options.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "ballast/system/log.h"
 #include "ballast/system/parallel.h"
-#include "cli/at_least.h"
+#include "cli/place_options.h"
 
 namespace ballast::cli {
 
@@ -21,15 +21,8 @@ ComputePlace BenchOptions::choose_place() const {
 }
 
 void add_bench_options(CLI::App& command, BenchOptions& options) {
-  command.add_option("--device", options.device, "where to compute")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str()
-      ->type_name("NAME");
-  command.add_option("--threads", options.threads, "CPU threads; 0: all cores")
-      ->check(at_least(0))
-      ->capture_default_str()
-      ->type_name("N");
-  command.add_option("--rounds", options.rounds, "turns each takes")
+  add_threads_option(command, options.threads);
+  command.add_option("--rounds,--repeats", options.rounds, "turns each takes; times are medians")
       ->check(at_least(1))
       ->capture_default_str()
       ->type_name("N");

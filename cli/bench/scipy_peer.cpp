@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/scipy_peer.h"
+#include "cli/bench/scipy_peer.h"
 
 #include <nlohmann/json.hpp>
 #include <vector>

@@ -15,14 +15,15 @@
 #include "ballast/system/error.h"
 #include "ballast/system/progress.h"
 #include "cli/at_least.h"
-#include "cli/bench_options.h"
-#include "cli/bench_systems.h"
-#include "cli/bench_trainer.h"
-#include "cli/commands.h"
-#include "cli/median.h"
-#include "cli/number_list.h"
-#include "cli/step_twin.h"
-#include "cli/twin_process.h"
+#include "cli/bench/benchmarks.h"
+#include "cli/bench/median.h"
+#include "cli/bench/number_list.h"
+#include "cli/bench/options.h"
+#include "cli/bench/step_twin.h"
+#include "cli/bench/systems.h"
+#include "cli/bench/trainer.h"
+#include "cli/bench/twin_process.h"
+#include "cli/place_options.h"
 #include "cli/workers.h"
 
 namespace ballast::cli {
@@ -363,10 +364,10 @@ int run_or_launch(const Options& options) {
 
 }  // namespace
 
-void add_bench_step(CLI::App& bench, Action& chosen) {
+void add_bench_step(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      bench.add_subcommand("step", "Training steps, beside the same model in PyTorch");
+      app.add_subcommand("step", "Training steps, beside the same model in PyTorch");
   command->footer(kExamples);
   command->add_option("--size", options->sizes, "vocabulary,width,layers,heads,context,batch")
       ->type_name("V,D,L,H,S,B")
@@ -376,6 +377,7 @@ void add_bench_step(CLI::App& bench, Action& chosen) {
                    "experts,sublayers[,groups]: a BASE model, beside a dense one that computes as "
                    "much")
       ->type_name("E,N[,G]");
+  add_device_option(*command, options->bench.device);
   add_bench_options(*command, options->bench);
   command->add_option("--steps", options->steps, "steps a turn")
       ->check(at_least(1))
