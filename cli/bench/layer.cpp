@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ballast/comm/world.h"
+#include "ballast/config/router_traits.h"
 #include "ballast/model/device.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
@@ -341,7 +342,7 @@ void add_bench_layer(CLI::App& app, Action& chosen) {
       ->capture_default_str()
       ->type_name("G");
   command->add_option("--router", options->router, "how tokens find their experts")
-      ->check(CLI::IsMember({"base", "sparsely_gated", "switch"}))
+      ->check(CLI::IsMember(router_names()))
       ->capture_default_str();
   command
       ->add_option("--capacity", options->capacity,
