@@ -7,12 +7,14 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ballast {
 
 // How far a system of an experiment has come.
 enum class Progression { kPlanned, kMeasured, kSwept, kTrained };
+std::string_view progression_name(Progression status);  // "planned"
 
 // One learning rate of a system's sweep. No loss: it diverged.
 struct SweptRate {
@@ -76,6 +78,7 @@ struct Experiment {
 
 // As docs/file_formats.md describes it. load: UserError names the file where it is damaged, not
 // ours, or newer; save: whole or not at all.
+inline constexpr const char* kExperimentFile = "experiment.json";
 Experiment load_experiment(const std::filesystem::path& file);
 void save_experiment(const std::filesystem::path& file, const Experiment& experiment);
 // The panels as they stand there.

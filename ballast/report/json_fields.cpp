@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/pages/json_fields.h"
+#include "ballast/report/json_fields.h"
 
 #include <limits>
 #include <nlohmann/json.hpp>

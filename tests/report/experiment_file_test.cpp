@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/experiments/experiment_file.h"
+#include "ballast/report/experiment_file.h"
 
 #include <gmock/gmock.h>
 

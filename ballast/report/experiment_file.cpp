@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/experiments/experiment_file.h"
+#include "ballast/report/experiment_file.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -53,7 +53,7 @@ Json json_of(const SystemRecord& system, int64_t tokens_per_step) {
               {"sweep", Json::array()},
               {"learning_rate", or_null(system.learning_rate)},
               {"runs", Json::array()},
-              {"status", kStatuses[static_cast<size_t>(system.status)]}};
+              {"status", progression_name(system.status)}};
   for (const SweptRate& rate : system.sweep) {
     out["sweep"].push_back({{"learning_rate", rate.learning_rate},
                             {"steps", rate.steps},
@@ -157,6 +157,10 @@ std::string ids_of(const Experiment& experiment) {
 
 }  // namespace
 
+std::string_view progression_name(Progression status) {
+  return kStatuses[static_cast<size_t>(status)];
+}
+
 Experiment load_experiment(const std::filesystem::path& file) {
   const json in = parse_json_or_discard(read_text(file));
   const bool is_ours = in.is_object() && in.value("format", json()) == kFormat &&
@@ -170,7 +174,7 @@ Experiment load_experiment(const std::filesystem::path& file) {
   } catch (const nlohmann::json::exception&) {  // told below
   } catch (const std::out_of_range&) {
   }
-  fail("{} is damaged or not the record of an experiment: restore it, or choose another --out",
+  fail("{} is damaged or not the record of an experiment: restore it, or use another folder",
        file.string());
 }
 
