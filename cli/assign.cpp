@@ -16,6 +16,7 @@
 #include "cli/assignment_run.h"
 #include "cli/at_least.h"
 #include "cli/commands.h"
+#include "cli/place_options.h"
 
 namespace ballast::cli {
 namespace {
@@ -324,14 +325,8 @@ void add_solver_options(CLI::App& command, Options& o) {
   command.add_option("--solver", o.solver, "exact, auction, greedy or sinkhorn")
       ->capture_default_str()
       ->type_name("NAME");
-  command.add_option("--device", o.device, "where to solve")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->capture_default_str()
-      ->type_name("NAME");
-  command.add_option("--threads", o.threads, "of the CPU, at most its cores; 0: all")
-      ->check(at_least(0))
-      ->capture_default_str()
-      ->type_name("N");
+  add_device_option(command, o.device, {"cpu", "cuda"});
+  add_threads_option(command, o.threads);
   command.add_option("--repeat", o.repeat, "solve N times more, and tell their median time")
       ->check(at_least(0))
       ->capture_default_str()

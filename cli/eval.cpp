@@ -157,14 +157,14 @@ struct Job {
 };
 
 void write_record(const Job& job, const EvalReport& report) {
-  ValidationRecord record{.config = job.loaded.config,
-                          .step = static_cast<int64_t>(job.loaded.step),
-                          .windows = job.windows,
-                          .tokenizer = job.loaded.tokenizer.get(),
-                          .routings = {}};
+  EvaluatedModel model{.config = job.loaded.config,
+                       .step = static_cast<int64_t>(job.loaded.step),
+                       .windows = job.windows,
+                       .tokenizer = job.loaded.tokenizer.get(),
+                       .routings = {}};
   for (const RoutingResult& result : report.results)
-    record.routings.push_back({result.routing, result.evaluation});
-  write_validation(job.options.out, record);
+    model.routings.push_back({result.routing, result.evaluation});
+  write_validation(job.options.out, last_validation(model));
 }
 
 int evaluate_all(const Job& job, Communicator& workers, int64_t stride) {

@@ -106,7 +106,7 @@ Json routing_json(const RoutingResult& result, const EvalReport& report) {
           {"loss", e.loss},
           {"perplexity", e.perplexity},
           {"bits_per_byte", or_null(e.bits_per_byte)},
-          {"domains", domains_json(e.domains)},
+          {"domains", domains_json(domain_results(e.domains))},
           {"layers", layers}};
 }
 
@@ -225,7 +225,7 @@ std::string to_json(const EvalReport& report) {
               {"tokens", e.tokens},
               {"stride", report.stride},
               {"floor_per_token", or_null(report.floor)},
-              {"domains", domains_json(e.domains)}};
+              {"domains", domains_json(domain_results(e.domains))}};
   out["routing"] = is_dense(report.model) ? Json() : Json(routing_name(main.routing));
   out["routings"] = Json::array();
   if (!is_dense(report.model)) {

@@ -95,7 +95,7 @@ void go_on_with(Experiment& experiment, const fs::path& file) {
 void check_folder(const fs::path& folder) {
   if (fs::exists(folder) && !fs::is_directory(folder))
     fail("{} is a file, not the folder of an experiment: choose another --out", folder.string());
-  if (!fs::exists(folder / "experiment.json") && fs::exists(folder / "run.json"))
+  if (!fs::exists(folder / kExperimentFile) && fs::exists(folder / "run.json"))
     fail("{} is the folder of a run: choose another --out", folder.string());
 }
 
@@ -141,7 +141,7 @@ int run(const Options& options) {
   make_folder(folder);
   const FileLock lock(folder / "lock", "experiment folder " + folder.string());
   ExperimentSetup setup = set_up(request, Preparing::kData);
-  const fs::path file = folder / "experiment.json";
+  const fs::path file = folder / kExperimentFile;
   if (fs::exists(file)) go_on_with(setup.experiment, file);
   save_experiment(file, setup.experiment);
   log_info("{}: {} systems, {} of training each; {}", setup.experiment.title,

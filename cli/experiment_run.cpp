@@ -231,7 +231,7 @@ class Conductor {
                 log_of(stage).string(), last_lines(log_of(stage), kLinesOfFailure));
   }
 
-  void save() const { save_experiment(place_.folder / "experiment.json", experiment_); }
+  void save() const { save_experiment(place_.folder / kExperimentFile, experiment_); }
 
   Experiment& experiment_;
   const ExperimentPlace& place_;

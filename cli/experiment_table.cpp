@@ -38,10 +38,10 @@ std::string aligned(const std::vector<Row>& rows) {
   return text;
 }
 
-Json perplexity(const std::optional<double>& loss) { return loss ? Json(std::exp(*loss)) : Json(); }
+Json perplexity(double loss) { return std::isfinite(loss) ? Json(std::exp(loss)) : Json(); }
 
 Json perplexity(const std::optional<RunOutcome::Routed>& routed) {
-  return routed ? Json(std::exp(routed->loss)) : Json();
+  return perplexity(routed ? routed->loss : kUnknown);
 }
 
 // Of validations before the last; null where there is one way to route.
@@ -209,7 +209,8 @@ Json results_json(const Experiment& experiment, const std::filesystem::path& fol
   Json systems = Json::array();
   for (const auto& [system, first] : trained) {
     systems.push_back(result_of(*system, seeds_of(*system, experiment, folder), experiment));
-    systems.back()["perplexity_at_equal_tokens"] = perplexity(first.loss_at(equal_tokens));
+    systems.back()["perplexity_at_equal_tokens"] =
+        perplexity(loss_at(first.validations, static_cast<double>(equal_tokens)));
   }
   return {
       {"equal_tokens", equal_tokens}, {"panels", panels_json(experiment)}, {"systems", systems}};

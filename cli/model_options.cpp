@@ -5,15 +5,14 @@
 
 #include "ballast/system/error.h"
 #include "cli/at_least.h"
+#include "cli/place_options.h"
 
 namespace ballast::cli {
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("MODEL", options.path, "run directory, checkpoint, or exported model")
       ->required();
-  command.add_option("--device", options.device, "where to compute")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
+  add_device_option(command, options.device);
   command.add_option("--precision", options.precision, "auto: fp32 on cpu, bf16 on cuda")
       ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp64"}))
       ->capture_default_str();

@@ -94,7 +94,7 @@ void print_json(const Comparison& comparison, const WrittenReport& written) {
     panels.push_back({{"title", panel.title},
                       {"systems", ids},
                       {"equal_tokens", number(tokens_of_all(comparison, panel))},
-                      {"planned_cluster", text(panel.planned.cluster)},
+                      {"planned_cluster", text(panel.planned_cluster())},
                       {"planned_tokens_per_second", panel.planned.tokens_per_second}});
   }
   for (const System& system : comparison.systems)

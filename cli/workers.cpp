@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "ballast/comm/agreement.h"
@@ -18,6 +16,7 @@
 #include "ballast/system/error.h"
 #include "cli/at_least.h"
 #include "cli/complaint.h"
+#include "cli/program.h"
 
 namespace ballast::cli {
 namespace {
@@ -42,14 +41,6 @@ void remove_option(Words& words, const std::string& name, Takes takes) {
       ++i;
     }
   }
-}
-
-Words own_command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  Words words;
-  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
-  words.front() = std::filesystem::read_symlink("/proc/self/exe").string();
-  return words;
 }
 
 // Whether another start may mend it: not the user's mistake, nor what the command itself returned.

@@ -67,7 +67,7 @@ function(ballast_python_tests FOLDER)
     cmake_path(GET file STEM name)
     add_test(NAME ${FOLDER}/${name} COMMAND ${CMAKE_SOURCE_DIR}/tools/python_test ${file})
     set_tests_properties(${FOLDER}/${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_SECONDS}
-      # As the program sets it (cli/main.cpp), which then need not start twice: loading libtorch is half of a short call.
+      # As the program sets it (cli/program.cpp), which then need not start twice: loading libtorch is half of a short call.
       ENVIRONMENT "BALLAST_BUILD=${CMAKE_BINARY_DIR};BALLAST_SOURCE=${CMAKE_SOURCE_DIR};GOMP_SPINCOUNT=1000")
   endforeach()
 endfunction()

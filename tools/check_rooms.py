@@ -9,6 +9,8 @@ import re
 import sys
 from pathlib import Path
 
+import unused_code
+
 MAX_LINES = 400
 CODE = {".h", ".cpp", ".cu", ".cuh"}
 FOLDERS = ("ballast", "cli", "tests", "benchmarks", "tools")
@@ -74,6 +76,25 @@ def check_includes(path, text, rooms):
             yield f"{path}: includes {included}, but {room} does not DEPEND on {parts[1]}"
 
 
+def check_arrows(texts, rooms):
+    """Arrows of the table that no include goes along. `texts`: those of all code, by path."""
+    used = set()
+    for path, text in texts.items():
+        if path.parts[0] == "ballast" and len(path.parts) > 2:
+            used |= {(path.parts[1], included.split("/")[1]) for included in INCLUDE.findall(text) if included.count("/") > 1}
+    for room, depends in rooms.items():
+        for other in depends:
+            if (room, other) not in used:
+                yield f"ballast/CMakeLists.txt: {room} DEPENDS on {other}, and includes nothing of it"
+
+
+def check_unused(texts):
+    """What headers of the library and the programs declare for nobody but tests."""
+    own = {path: text for path, text in texts.items() if path.parts[0] != "tests"}
+    for path, name in unused_code.unused(own):
+        yield f"{path}: nothing but tests uses {name}; delete it, or say in tools/unused_code.py why it stays"
+
+
 def check_code(path, text):
     if not text.startswith("// SPDX-License-Identifier: Apache-2.0\n"):
         yield f"{path}: the first line is not // SPDX-License-Identifier: Apache-2.0"
@@ -129,6 +150,10 @@ def check(root):
         yield "ballast/CMakeLists.txt: no ballast_room() was found"
         return
     yield from check_table(root, rooms)
+    code = [path for folder in (*FOLDERS, "examples") for path in sorted((root / folder).rglob("*")) if path.suffix in CODE]
+    texts = {path.relative_to(root): path.read_text(encoding="utf-8") for path in code if path.is_file()}
+    yield from check_arrows(texts, rooms)
+    yield from check_unused(texts)
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in CODE | {".py"} and path.is_file():

@@ -61,7 +61,7 @@ __device__ inline void sinkhorn_step(Block& b, double tau) {
 }
 
 template <class M>
-__noinline__ __device__ int newton_step(Block& b, Team& team, const int* matrix, double tau) {
+__noinline__ __device__ void newton_step(Block& b, Team& team, const int* matrix, double tau) {
   constexpr int kEach = Spread<M>::kEach;
   Hessian hessian;
   hessian.open(b, matrix);
@@ -83,13 +83,12 @@ __noinline__ __device__ int newton_step(Block& b, Team& team, const int* matrix,
   const float damping = 1e-3f * lanes_sum(rest.diagonal.sum(), 32) / b.experts + 1e-6f;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) rest.diagonal.at[i] += damping;
-  const int iterations = conjugate_gradients<M>(b, team, hessian, rest, residual, answer);
+  conjugate_gradients<M>(b, team, hessian, rest, residual, answer);
   float largest = 0;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) largest = fmaxf(largest, fabsf(answer.at[i]));
   largest = lanes_max(largest, 32);
   change_prices<M>(b, answer, largest > 6 ? tau * 6 / largest : tau);
-  return iterations;
 }
 
 // What the sums of a pass say. True: good enough, or no better in sight.
@@ -138,34 +137,20 @@ __device__ inline void cool(Block& b, Annealing& a, double soft) {
 
 template <class M>
 __device__ void anneal(Block& b, Team& team, Annealing a) {
-  int conjugate = 0, sinkhorns = 0, newtons = 0;
-  uint64_t clock = b.arguments->trace == nullptr ? 0 : nanoseconds();
-  auto lap = [&](int what) {
-    if (b.arguments->trace == nullptr) return;
-    const uint64_t now = nanoseconds();
-    trace_add(b, team.rank, kTraceDetail + what, now - clock);
-    clock = now;
-  };
   for (int pass = 0; pass < 60; ++pass) {
     const bool newton = a.sinkhorn_left <= 0;
     int* matrix = b.work.hessian + static_cast<size_t>(b.turn) * b.experts * b.experts;
     if (b.padding > 0 || b.empty > 0) spread_classes(b, a.tau);
-    lap(0);
     soft_pass<M>(b, a.tau, newton ? matrix : nullptr);
-    lap(newton ? 2 : 1);
     publish_sums(b, team, newton);
     clear_next(b, team, true);
     const Sums sums = finish_pass(b, team);
-    lap(3);
     collect_sums(b, team, sums, newton);
     double soft = 0;
     const bool enough = judge<M>(b, a, newton, soft);
-    lap(4);
     if (enough) break;
     if (!newton || soft > 0.25) {
-      ++sinkhorns;
       sinkhorn_step<M>(b, a.tau);
-      lap(5);
       --a.sinkhorn_left;
       if (a.sinkhorn_left > 0) {
         a.tau *= a.ratio;
@@ -173,18 +158,13 @@ __device__ void anneal(Block& b, Team& team, Annealing a) {
         a.tau = newton ? a.tau * 1.5 : a.newton_tau;
       }
     } else {
-      ++newtons;
-      conjugate += newton_step<M>(b, team, matrix, a.tau);
+      newton_step<M>(b, team, matrix, a.tau);
       cool(b, a, soft);
-      lap(6);
     }
   }
   __syncthreads();
   for (int e = threadIdx.x; e < b.experts; e += blockDim.x) b.price[e] = b.best[e];
   __syncthreads();
-  trace_add(b, team.rank, kTraceSinkhorn, sinkhorns);
-  trace_add(b, team.rank, kTraceNewton, newtons);
-  trace_add(b, team.rank, kTraceConjugate, conjugate);
 }
 
 // An imbalance that is left to the repair.

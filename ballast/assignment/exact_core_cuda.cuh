@@ -68,10 +68,10 @@ __device__ inline bool relax_crowd(const Core<Cost>& core, int group) {
   return changed;
 }
 
-// Shortest distances from experts with a surplus, by reduced costs (Bellman and Ford). Returns the
-// sweeps. They mean nothing where core.sweeps_left falls below 0.
+// Shortest distances from experts with a surplus, by reduced costs (Bellman and Ford). They mean
+// nothing where core.sweeps_left falls below 0.
 template <typename Cost>
-__device__ inline int find_distances(Core<Cost>& core) {
+__device__ inline void find_distances(Core<Cost>& core) {
   const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) {
     core.distance[e] = core.surplus[e] > 0 ? 0 : core.kFar;
@@ -96,7 +96,7 @@ __device__ inline int find_distances(Core<Cost>& core) {
   };
   __syncthreads();
   for (int sweep = 1; sweep <= core.experts + 2; ++sweep) {
-    if (--core.sweeps_left < 0) return sweep;
+    if (--core.sweeps_left < 0) return;
     bool changed = false;
 #pragma unroll
     for (int i = 0; i < kKept; ++i) changed |= relax(kept[i], price[i]);
@@ -109,9 +109,8 @@ __device__ inline int find_distances(Core<Cost>& core) {
       changed |= relax_crowd(core, core.crowd[i]);
       __syncwarp();
     }
-    if (__syncthreads_or(changed) == 0) return sweep;
+    if (__syncthreads_or(changed) == 0) return;
   }
-  return core.experts + 2;
 }
 
 // Raises prices so that every reachable expert with room is reached at no cost, as far as the

@@ -36,14 +36,13 @@ Device current_device() {
 }
 
 // Blocks for one problem: as many as pay for their meetings.
-Shape shape_of(const CudaProblems& p, const ExactCudaOptions& options, int blocks) {
+Shape shape_of(const CudaProblems& p, int blocks) {
   if (p.problems < 0 || p.tokens < 0 || p.experts < 1 || p.experts > kExactCudaMaxExperts) {
     throw std::invalid_argument(
         "the exact CUDA solver takes 1 to " + std::to_string(kExactCudaMaxExperts) +
         " experts and no negative sizes; it got " + std::to_string(p.problems) + " problems of " +
         std::to_string(p.tokens) + " tokens and " + std::to_string(p.experts) + " experts");
   }
-  if (options.max_blocks > 0) blocks = std::min(blocks, options.max_blocks);
   const int64_t work = static_cast<int64_t>(p.tokens) * p.experts;
   const int problems = std::max(1, p.problems);
   int64_t team = work <= 24576 ? 1 : std::min<int64_t>((work + 8191) / 8192, blocks);
@@ -97,8 +96,8 @@ void launch(Arguments arguments, cudaStream_t stream) {
 
 }  // namespace
 
-size_t exact_cuda_workspace(const CudaProblems& problems, const ExactCudaOptions& options) {
-  const Shape shape = shape_of(problems, options, current_device().blocks);
+size_t exact_cuda_workspace(const CudaProblems& problems, const ExactCudaOptions&) {
+  const Shape shape = shape_of(problems, current_device().blocks);
   return exact_cuda::lay_out(shape, nullptr).bytes * shape.teams;
 }
 
@@ -111,8 +110,7 @@ void launch_exact_cuda(const CudaProblems& problems, const CudaAssignments& resu
   arguments.results = results;
   arguments.relative_gap = options.relative_gap;
   arguments.max_work = options.max_work;
-  arguments.trace = options.trace;
-  arguments.shape = shape_of(problems, options, device.blocks);
+  arguments.shape = shape_of(problems, device.blocks);
   arguments.shared_bytes = device.shared_bytes;
   arguments.workspace = static_cast<char*>(workspace);
   const exact_cuda::Work layout = exact_cuda::lay_out(arguments.shape, nullptr);

@@ -20,37 +20,6 @@ struct ExactCudaOptions {
   // a pair once in each sweep over its window. Where that is not enough the assignment is made
   // valid at hand: the status is kNotConverged, its gap what that cost. A count: always the same.
   int64_t max_work = 0;
-  // Blocks in the grid; 0: one for each multiprocessor, fewer for small problems.
-  int32_t max_blocks = 0;
-  // Device memory for kExactCudaTraceValues numbers of the first problem (see ExactCudaTrace), or
-  // null.
-  uint64_t* trace = nullptr;
-};
-
-// Places in `trace`: how often each thing happened, and when (nanoseconds) phases began.
-enum ExactCudaTrace : int32_t {
-  kTraceSinkhorn,
-  kTraceNewton,
-  kTraceConjugate,
-  kTraceRounds,
-  kTracePhases,
-  kTraceBellman,
-  kTraceSearches,
-  kTraceLevels,
-  kTraceGroups,
-  kTracePairs,
-  kTraceImbalance,
-  kTraceWarm,
-  kTraceTimeStart,
-  kTraceTimeScan,
-  kTraceTimeAnneal,
-  kTraceTimeExact,
-  kTraceTimeWindow,
-  kTraceTimeCore,
-  kTraceTimeVerify,
-  kTraceTimeEnd,
-  kTraceDetail,
-  kExactCudaTraceValues = 64,
 };
 
 // Bytes of device memory that solving problems of this shape on the current device needs. Strides

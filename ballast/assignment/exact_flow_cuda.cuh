@@ -126,50 +126,32 @@ __device__ inline bool any_surplus(const Core<Cost>& core) {
   return __syncthreads_or(some) != 0;
 }
 
-// Moves tokens at no cost; what it leaves, the next distances find. Returns the searches; adds up
-// their levels. Ends early where core.sweeps_left falls below 0.
+// Moves tokens at no cost; what it leaves, the next distances find. Ends early where
+// core.sweeps_left falls below 0.
 template <typename Cost>
-__device__ inline int move_freely(Core<Cost>& core, int& levels) {
-  int searches = 0;
+__device__ inline void move_freely(Core<Cost>& core) {
   while (true) {
-    const int depth = find_levels(core);
-    levels += depth;
-    core.sweeps_left -= depth + 1;
-    ++searches;
-    if (!any_sink(core)) return searches;
+    core.sweeps_left -= find_levels(core) + 1;
+    if (!any_sink(core)) return;
     find_steps(core);
     const bool waits = claim_paths(core);
     share_sources(core);
     apply_paths(core);
-    if (!waits || core.sweeps_left < 0) return searches;
+    if (!waits || core.sweeps_left < 0) return;
   }
 }
 
 // Solves the core. True: balanced. False: some surplus cannot leave within window and budget, or
 // core.sweeps_left is below 0.
 template <typename Cost>
-__device__ inline bool solve_core(Core<Cost>& core, Block& b, int rank) {
-  int levels = 0, phases = 0, searches = 0, sweeps = 0;
-  bool balanced = true;
+__device__ inline bool solve_core(Core<Cost>& core, Block& b) {
   while (any_surplus(core)) {
-    ++phases;
-    sweeps += find_distances(core);
-    if (core.sweeps_left < 0) {
-      balanced = false;
-      break;
-    }
-    const bool reached = raise_prices(core, reinterpret_cast<Cost*>(b.long_scratch));
-    if (reached) searches += move_freely(core, levels);
-    if (!reached) {
-      balanced = false;
-      break;
-    }
+    find_distances(core);
+    if (core.sweeps_left < 0) return false;
+    if (!raise_prices(core, reinterpret_cast<Cost*>(b.long_scratch))) return false;
+    move_freely(core);
   }
-  trace_add(b, rank, kTracePhases, phases);
-  trace_add(b, rank, kTraceBellman, sweeps);
-  trace_add(b, rank, kTraceSearches, searches);
-  trace_add(b, rank, kTraceLevels, levels);
-  return balanced;
+  return true;
 }
 
 }  // namespace ballast::exact_cuda

@@ -324,15 +324,13 @@ __noinline__ __device__ void repair(Block& b, const Team& team, const int* loads
   const long long sweep = core.pairs + kSweepWork;
   const int allowed = static_cast<int>(min(max(b.work_left, 0ll) / sweep, 0x7fffffffll));
   core.sweeps_left = allowed;
-  const bool balanced = solve_core(core, b, team.rank);
+  const bool balanced = solve_core(core, b);
   __syncthreads();  // all have read b.work_left
   if (threadIdx.x == 0) {
     b.work_left -= sweep * (static_cast<long long>(allowed) - core.sweeps_left) + kRoundWork;
   }
   const int moved = before - surplus_of(core, b);
   hand_out<N>(core, b, gather, window.merge);
-  trace_add(b, team.rank, kTraceGroups, core.groups);
-  trace_add(b, team.rank, kTracePairs, core.pairs);
   if (threadIdx.x == 0) {
     b.work.verdict->balanced = balanced ? 1 : 0;
     b.work.verdict->moved = moved;

@@ -95,10 +95,8 @@ __device__ void repair_round(Block& b, Team& team, Round& r, int round) {
   }
   write_lists<N, M>(b, team, window, count, round);
   team.meet();
-  if (round == 0) trace_time(b, team.rank, kTraceTimeWindow);
   if (team.rank == 0) repair<N>(b, team, r.sums.hard, window, round);
   team.meet();
-  if (round == 0) trace_time(b, team.rank, kTraceTimeCore);
   for (int e = threadIdx.x; e < b.experts; e += blockDim.x) b.price[e] = __ldcg(&b.work.prices[e]);
   if (threadIdx.x == 0) b.place = 1 - b.place;
   __syncthreads();
@@ -117,7 +115,6 @@ __device__ void repair_round(Block& b, Team& team, Round& r, int round) {
   r.verdict.overflow = verdict->overflow == round + 1 ? 1 : 0;
   if (r.verdict.overflow != 0 && window.reach > 0) r.ceiling = window.reach / 8;
   r.violations = static_cast<int>(__ldcg(&r.sums.counts[kViolations]));
-  if (round == 0) trace_time(b, team.rank, kTraceTimeVerify);
 }
 
 enum class Outcome { kNotYet, kSolved, kCoarse, kFailed, kSpent };
@@ -162,10 +159,8 @@ __device__ Outcome repair_all(Block& b, Team& team) {
   Round r{};
   r.ceiling = fminf(bin_end(kBins - 1), N::kCeiling);
   r.sums = finish_pass(b, team);
-  trace_time(b, team.rank, kTraceTimeExact);
   Outcome outcome = Outcome::kNotYet;
   for (int round = 0; round < kMaxRounds && outcome == Outcome::kNotYet; ++round) {
-    trace_add(b, team.rank, kTraceRounds, 1);
     if (sizeof(typename N::Cost) == 4 && prices_spread(b)) return Outcome::kCoarse;
     repair_round<N, M>(b, team, r, round);
     outcome = outcome_of<N>(b, team, r);
@@ -186,12 +181,10 @@ template <class M>
 __device__ bool solve(Block& b, Team& team) {
   bool warm = false;
   const int imbalance = look<M>(b, team, warm);
-  trace_time(b, team.rank, kTraceTimeScan);
   if (b.counted > 0 && b.range > 0) {
     const Annealing annealing = plan_annealing(b, imbalance, warm);
     if (imbalance > annealing.goal) anneal<M>(b, team, annealing);
   }
-  trace_time(b, team.rank, kTraceTimeAnneal);
   if (b.forbid == 0) {
     const Outcome outcome = repair_all<Narrow, M>(b, team);
     if (outcome == Outcome::kSolved || outcome == Outcome::kSpent)
@@ -245,7 +238,6 @@ template <class M>
 __device__ void solve_problem(Block& b, Team& team, int problem) {
   if (threadIdx.x == 0) open_rows(b, team, problem);
   __syncthreads();
-  trace_time(b, team.rank, kTraceTimeStart);
   open_bounds(b);
   const bool solved = solve<M>(b, team);
   if (!solved) {
@@ -265,7 +257,6 @@ __device__ void solve_problem(Block& b, Team& team, int problem) {
   team.meet();
   write_order(b, team, counts, loads);
   if (team.rank == 0) write_status(b, team, solved, loads);
-  trace_time(b, team.rank, kTraceTimeEnd);
 }
 
 // What a block does from the launch to the end.

@@ -8,7 +8,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "ballast/assignment/stopwatch.h"
 #include "ballast/system/error.h"
 
 namespace ballast {
@@ -73,7 +72,6 @@ void ExactSolver::choose(const ActiveProblem& problem, std::span<const double> s
 // In a small part of the core first. If that moved prices so far that other tokens of the core want
 // to move as well, goes on from there in a larger part.
 bool ExactSolver::exchange(const ActiveProblem& problem, bool has_all_pairs) {
-  const Stopwatch watch(work_.exchange_ms);
   descent_.snap_to_grid();
   std::vector<Units>& prices = descent_.prices();
   Core& core = descent_.core();

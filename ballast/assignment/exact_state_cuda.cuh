@@ -164,7 +164,6 @@ struct Arguments {
   CudaAssignments results;
   double relative_gap;
   long long max_work;
-  uint64_t* trace;
   Shape shape;
   char* workspace;  // one Work for each team
   size_t workspace_stride;
@@ -249,17 +248,5 @@ struct Block {
   char* arena;
   int arena_bytes;
 };
-
-__device__ inline void trace_add(const Block& b, int rank, int what, uint64_t amount) {
-  if (b.arguments->trace != nullptr && b.problem == 0 && rank == 0 && threadIdx.x == 0) {
-    b.arguments->trace[what] += amount;
-  }
-}
-
-__device__ inline void trace_time(const Block& b, int rank, int what) {
-  if (b.arguments->trace != nullptr && b.problem == 0 && rank == 0 && threadIdx.x == 0) {
-    b.arguments->trace[what] = nanoseconds();
-  }
-}
 
 }  // namespace ballast::exact_cuda

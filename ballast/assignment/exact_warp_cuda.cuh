@@ -18,12 +18,6 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
-__device__ inline uint64_t nanoseconds() {
-  uint64_t now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-  return now;
-}
-
 __device__ inline unsigned arrived(const unsigned* counter) {
   return *static_cast<const volatile unsigned*>(counter);
 }

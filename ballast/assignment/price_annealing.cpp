@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "ballast/assignment/price_descent.h"
-#include "ballast/assignment/stopwatch.h"
 
 namespace ballast {
 
@@ -44,7 +43,6 @@ int64_t PriceDescent::annealed_imbalance(const RowSample& rows, float temperatur
 }
 
 void PriceDescent::anneal() {
-  const Stopwatch watch(work_->newton_ms);
   annealed_ = true;
   start_from_few();
   const auto count = static_cast<double>(all().count);

@@ -6,8 +6,6 @@
 #include <limits>
 #include <numeric>
 
-#include "ballast/assignment/stopwatch.h"
-
 namespace ballast {
 namespace {
 
@@ -119,7 +117,6 @@ bool PriceDescent::start_warm(std::span<const double> start_prices) {
 }
 
 void PriceDescent::start_from_few() {
-  const Stopwatch watch(work_->start_ms);
   RowSample rows = levels_.back();
   const int64_t few = std::max<int64_t>(2 * problem_->experts, 128);
   const int64_t skip = std::max<int64_t>(1, rows.count / few) | 1;
@@ -184,7 +181,6 @@ bool PriceDescent::descend_on_all(int64_t candidates) {
 }
 
 void PriceDescent::extract(const RowSample& rows, int64_t candidates) {
-  const Stopwatch watch(work_->extract_ms);
   const Units reach = extractor_.reach_for(rows, prices_, candidates);
   const bool all_pairs = candidates >= problem_->experts;
   extractor_.extract(rows, prices_, all_pairs ? kEverything : reach, core());
@@ -212,7 +208,6 @@ void PriceDescent::set_targets(const RowSample& rows) {
 
 // Newton's method at falling temperatures, in ever smaller parts of the core.
 bool PriceDescent::descend(const RowSample& rows, bool is_last) {
-  const Stopwatch watch(work_->newton_ms);
   set_targets(rows);
   const auto count = static_cast<double>(rows.count);
   const bool curvature_is_known =

@@ -15,7 +15,7 @@
 
 namespace ballast {
 
-// What a call of the exact solver did, and where its time went.
+// What a call of the exact solver did.
 struct ExactWork {
   int64_t rows_read = 0;  // by extractions
   int64_t newton_steps = 0;
@@ -24,7 +24,6 @@ struct ExactWork {
   int64_t tokens_moved = 0;  // by exchanges
   bool started_warm = false;
   bool wide = false;
-  double start_ms = 0, extract_ms = 0, newton_ms = 0, exchange_ms = 0;
 };
 
 // Candidates in a core that all but the oddest problems keep to.

@@ -98,12 +98,6 @@ CheckpointWriter::~CheckpointWriter() {
   fs::remove_all(temporary_, ignored);
 }
 
-std::vector<TensorEntry> CheckpointWriter::write_file(const std::string& file,
-                                                      std::span<const TensorView> tensors,
-                                                      size_t threads) {
-  return write_checkpoint_file({temporary_, step_}, file, tensors, threads);
-}
-
 fs::path CheckpointWriter::commit(const Manifest& manifest) {
   if (manifest.step != step_) throw std::invalid_argument("a manifest of another step");
   const std::string text = manifest_text(manifest);

@@ -29,10 +29,10 @@ std::vector<TensorEntry> write_checkpoint_file(const UnfinishedCheckpoint& check
 
 // Saves one checkpoint, all of it or nothing:
 //   CheckpointWriter writer(run / "checkpoints", step);
-//   manifest.tensors = writer.write_file("model.safetensors", views);
+//   manifest.tensors = write_checkpoint_file({writer.folder(), step}, "model.safetensors", views);
 //   writer.commit(manifest);
-// With many workers one makes the writer and commits; the others call write_checkpoint_file with
-// writer.folder() and send it their entries.
+// With many workers one makes the writer and commits; the others write their files into the same
+// folder and send it their entries.
 class CheckpointWriter {
  public:
   // Creates the temporary folder. REQUIRES: one writer at a time per `checkpoints` folder.
@@ -42,8 +42,6 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   const fs::path& folder() const { return temporary_; }
-  std::vector<TensorEntry> write_file(const std::string& file, std::span<const TensorView> tensors,
-                                      size_t threads = 0);
   // Writes the manifest and renames the folder to step_NNNNNNNN, in place of an older one of that
   // step. Once it returns, the checkpoint is durable. Returns its path. REQUIRES: every file named
   // in manifest.tensors has been written, manifest.step is the writer's.

@@ -50,16 +50,6 @@ struct AllToAllFunction : torch::autograd::Function<AllToAllFunction> {
 
 }  // namespace
 
-Tensor all_to_all(Communicator& group, const Tensor& x, Label label) {
-  const int64_t workers = group.size();
-  if (x.dim() < 1 || x.size(0) % workers != 0) {
-    fail("{}: {} cannot be cut into {} equal blocks of rows", describe("all_to_all", label),
-         tensor_text(x), workers);
-  }
-  const RowsOfWorker rows(workers, x.size(0) / workers);
-  return all_to_all(group, x, rows, rows, label);
-}
-
 Tensor all_to_all(Communicator& group, const Tensor& x, const RowsOfWorker& send,
                   const RowsOfWorker& receive, Label label) {
   if (x.dim() < 1) fail("{}: {} has no rows", describe("all_to_all", label), tensor_text(x));

@@ -137,44 +137,6 @@ Pending Communicator::begin_all_reduce(const Tensor& values, Reduction reduction
   return engine_of(values).start_all_reduce({"all_reduce", label, &values}, values, reduction);
 }
 
-Pending Communicator::begin_reduce_scatter(const Tensor& output, const Tensor& input,
-                                           Reduction reduction, Label label) {
-  const Checks check(*this, "reduce_scatter", label);
-  check.pair(output, input);
-  check.reducible(input);
-  check.require(input.numel() == output.numel() * size_,
-                "the input {} should have {} times as many elements as the output {}",
-                tensor_text(input), size_, tensor_text(output));
-  return engine_of(input).start_reduce_scatter({"reduce_scatter", label, &input, &output}, output,
-                                               input, reduction);
-}
-
-Pending Communicator::begin_all_gather(const Tensor& output, const Tensor& input, Label label) {
-  const Checks check(*this, "all_gather", label);
-  check.pair(output, input);
-  check.require(output.numel() == input.numel() * size_,
-                "the output {} should have {} times as many elements as the input {}",
-                tensor_text(output), size_, tensor_text(input));
-  check.apart(output, input, rank_ * input.numel());
-  return engine_of(input).start_all_gather({"all_gather", label, &input, &output}, output, input,
-                                           {input.numel(), std::vector<int64_t>(size_, 1)});
-}
-
-Pending Communicator::begin_all_gather_uneven(const Tensor& output, const Tensor& input,
-                                              const RowsOfWorker& rows, Label label) {
-  const Checks check(*this, "all_gather", label);
-  check.pair(output, input);
-  const int64_t unit = check.rows(output, rows, "rows");
-  check.require(
-      input.dim() >= 1 && input.size(0) == rows[rank_] && Checks::row_elements(input) == unit,
-      "the input {} does not fit {} rows of the output {}", tensor_text(input), rows[rank_],
-      tensor_text(output));
-  check.apart(output, input,
-              unit * std::accumulate(rows.begin(), rows.begin() + rank_, int64_t{0}));
-  return engine_of(input).start_all_gather({"all_gather", label, &input, &output}, output, input,
-                                           {unit, rows});
-}
-
 Pending Communicator::begin_all_to_all(const Tensor& output, const Tensor& input, Label label) {
   const Checks check(*this, "all_to_all", label);
   check.pair(output, input);
@@ -187,9 +149,66 @@ Pending Communicator::begin_all_to_all(const Tensor& output, const Tensor& input
                                            blocks, blocks);
 }
 
-Pending Communicator::begin_all_to_all_uneven(const Tensor& output, const Tensor& input,
-                                              const RowsOfWorker& send, const RowsOfWorker& receive,
-                                              Label label) {
+void Communicator::all_reduce(const Tensor& values, Reduction reduction, Label label) {
+  begin_all_reduce(values, reduction, label).wait();
+}
+
+void Communicator::reduce_scatter(const Tensor& output, const Tensor& input, Reduction reduction,
+                                  Label label) {
+  const Checks check(*this, "reduce_scatter", label);
+  check.pair(output, input);
+  check.reducible(input);
+  check.require(input.numel() == output.numel() * size_,
+                "the input {} should have {} times as many elements as the output {}",
+                tensor_text(input), size_, tensor_text(output));
+  engine_of(input)
+      .start_reduce_scatter({"reduce_scatter", label, &input, &output}, output, input, reduction)
+      .wait();
+}
+
+void Communicator::all_gather(const Tensor& output, const Tensor& input, Label label) {
+  const Checks check(*this, "all_gather", label);
+  check.pair(output, input);
+  check.require(output.numel() == input.numel() * size_,
+                "the output {} should have {} times as many elements as the input {}",
+                tensor_text(output), size_, tensor_text(input));
+  check.apart(output, input, rank_ * input.numel());
+  engine_of(input)
+      .start_all_gather({"all_gather", label, &input, &output}, output, input,
+                        {input.numel(), std::vector<int64_t>(size_, 1)})
+      .wait();
+}
+
+void Communicator::all_gather_uneven(const Tensor& output, const Tensor& input,
+                                     const RowsOfWorker& rows, Label label) {
+  const Checks check(*this, "all_gather", label);
+  check.pair(output, input);
+  const int64_t unit = check.rows(output, rows, "rows");
+  check.require(
+      input.dim() >= 1 && input.size(0) == rows[rank_] && Checks::row_elements(input) == unit,
+      "the input {} does not fit {} rows of the output {}", tensor_text(input), rows[rank_],
+      tensor_text(output));
+  check.apart(output, input,
+              unit * std::accumulate(rows.begin(), rows.begin() + rank_, int64_t{0}));
+  engine_of(input)
+      .start_all_gather({"all_gather", label, &input, &output}, output, input, {unit, rows})
+      .wait();
+}
+
+void Communicator::all_to_all_and_wait(const std::function<Pending()>& begin, Label label) {
+  const auto begun = std::chrono::steady_clock::now();
+  begin().wait();
+  all_to_all_seconds_[label.layer] +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+}
+
+void Communicator::all_to_all(const Tensor& output, const Tensor& input, Label label) {
+  all_to_all_and_wait([&] { return begin_all_to_all(output, input, label); }, label);
+}
+
+void Communicator::all_to_all_uneven(const Tensor& output, const Tensor& input,
+                                     const RowsOfWorker& send, const RowsOfWorker& receive,
+                                     Label label) {
   const Checks check(*this, "all_to_all", label);
   check.pair(output, input);
   const int64_t unit = check.rows(input, send, "send");
@@ -200,48 +219,22 @@ Pending Communicator::begin_all_to_all_uneven(const Tensor& output, const Tensor
                 "{} rows are for this worker itself, and it receives {} from itself", send[rank_],
                 receive[rank_]);
   check.apart(output, input);
-  return engine_of(input).start_all_to_all({"all_to_all", label, &input, &output}, output, input,
-                                           {unit, send}, {unit, receive});
+  const auto begin = [&] {
+    return engine_of(input).start_all_to_all({"all_to_all", label, &input, &output}, output, input,
+                                             {unit, send}, {unit, receive});
+  };
+  all_to_all_and_wait(begin, label);
 }
 
-Pending Communicator::begin_broadcast(const Tensor& values, int root, Label label) {
+void Communicator::broadcast(const Tensor& values, int root, Label label) {
   const Checks check(*this, "broadcast", label);
   check.tensor(values, "tensor");
   check.require(root >= 0 && root < size_, "there is no worker {} to broadcast from", root);
-  return engine_of(values).start_broadcast({"broadcast", label, &values}, values, root);
+  engine_of(values).start_broadcast({"broadcast", label, &values}, values, root).wait();
 }
 
-Pending Communicator::begin_barrier(Label label) { return start_barrier({"barrier", label}); }
+void Communicator::barrier(Label label) { start_barrier({"barrier", label}).wait(); }
 
-void Communicator::all_reduce(const Tensor& values, Reduction reduction, Label label) {
-  begin_all_reduce(values, reduction, label).wait();
-}
-void Communicator::reduce_scatter(const Tensor& output, const Tensor& input, Reduction reduction,
-                                  Label label) {
-  begin_reduce_scatter(output, input, reduction, label).wait();
-}
-void Communicator::all_gather(const Tensor& output, const Tensor& input, Label label) {
-  begin_all_gather(output, input, label).wait();
-}
-void Communicator::all_gather_uneven(const Tensor& output, const Tensor& input,
-                                     const RowsOfWorker& rows, Label label) {
-  begin_all_gather_uneven(output, input, rows, label).wait();
-}
-void Communicator::all_to_all_and_wait(const std::function<Pending()>& begin, Label label) {
-  const auto begun = std::chrono::steady_clock::now();
-  begin().wait();
-  all_to_all_seconds_[label.layer] +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
-}
-void Communicator::all_to_all(const Tensor& output, const Tensor& input, Label label) {
-  all_to_all_and_wait([&] { return begin_all_to_all(output, input, label); }, label);
-}
-void Communicator::all_to_all_uneven(const Tensor& output, const Tensor& input,
-                                     const RowsOfWorker& send, const RowsOfWorker& receive,
-                                     Label label) {
-  all_to_all_and_wait([&] { return begin_all_to_all_uneven(output, input, send, receive, label); },
-                      label);
-}
 void Communicator::record(const std::function<void()>& work, Label label) {
   if (gpu_engine_ == nullptr) return work();
   const auto before = all_to_all_seconds_;
@@ -254,27 +247,14 @@ void Communicator::record(const std::function<void()>& work, Label label) {
   }
   forget_seconds();
 }
+
 void Communicator::replay(const std::function<void()>& work, Label label) {
   if (gpu_engine_ == nullptr) return work();
   gpu_engine_->replay({"replay", label}, work);
 }
+
 double Communicator::take_all_to_all_seconds(int layer) {
   return std::exchange(all_to_all_seconds_[layer], 0);
-}
-void Communicator::broadcast(const Tensor& values, int root, Label label) {
-  begin_broadcast(values, root, label).wait();
-}
-void Communicator::barrier(Label label) { begin_barrier(label).wait(); }
-
-RowsOfWorker Communicator::exchange_rows(const RowsOfWorker& send, Label label) {
-  const Checks check(*this, "all_to_all", label);
-  check.require(std::ssize(send) == size_, "send has {} entries, and there are {} workers",
-                send.size(), size_);
-  const Tensor out = at::empty({size_}, at::kLong), in = at::empty({size_}, at::kLong);
-  std::ranges::copy(send, in.mutable_data_ptr<int64_t>());
-  all_to_all(out, in, label);
-  const auto* received = out.const_data_ptr<int64_t>();
-  return {received, received + size_};
 }
 
 }  // namespace ballast

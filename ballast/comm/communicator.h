@@ -20,12 +20,12 @@ using RowsOfWorker = std::vector<int64_t>;
 // A group of workers that exchange tensors. One interface for all engines: a world of one, MPI,
 // and NCCL for tensors on GPUs.
 //
-// Collective: all workers of the group make the same calls in the same order, begin_...() or not;
-// waits may come in any order. Tensors are defined and contiguous, on the CPU or on the worker's
-// GPU. They are written as they are, past autograd (collectives.h has gradients). Any type can
-// be moved; float64, float32, bfloat16, float16, int64, int32, uint8 can be reduced (half precision
-// is summed in float32 and rounded once). All workers get the same bits of a reduction. UserError
-// at once, on this worker: tensors or rows that do not fit.
+// Collective: all workers of the group make the same calls in the same order; waits for those that
+// were only begun may come in any order. Tensors are defined and contiguous, on the CPU or on the
+// worker's GPU. They are written as they are, past autograd (collectives.h has gradients). Any type
+// can be moved; float64, float32, bfloat16, float16, int64, int32, uint8 can be reduced (half
+// precision is summed in float32 and rounded once). All workers get the same bits of a reduction.
+// UserError at once, on this worker: tensors or rows that do not fit.
 class Communicator : protected Engine {
  public:
   Communicator(const Communicator&) = delete;
@@ -42,41 +42,31 @@ class Communicator : protected Engine {
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name);
 
   // In place: `values` becomes the sum or maximum over all workers.
-  Pending begin_all_reduce(const at::Tensor& values, Reduction reduction, Label label);
+  void all_reduce(const at::Tensor& values, Reduction reduction, Label label);
   // input [N * n] in all, output [n]: worker r gets block r of the reduction. The output may be
   // that block of the input.
-  Pending begin_reduce_scatter(const at::Tensor& output, const at::Tensor& input,
-                               Reduction reduction, Label label);
-  // input [n], output [N * n]: the inputs in the order of workers. The input may be this worker's
-  // block of the output.
-  Pending begin_all_gather(const at::Tensor& output, const at::Tensor& input, Label label);
-  // input [rows[rank()], ...], output [sum of rows, ...].
-  Pending begin_all_gather_uneven(const at::Tensor& output, const at::Tensor& input,
-                                  const RowsOfWorker& rows, Label label);
-  // input and output [N * n]: block r of the input goes to worker r, and block s of the output came
-  // from worker s. They must not overlap.
-  Pending begin_all_to_all(const at::Tensor& output, const at::Tensor& input, Label label);
-  // input [sum of send, ...], output [sum of receive, ...]. REQUIRES: receive[s] here is
-  // send[rank()] on worker s, as exchange_rows() gives it.
-  Pending begin_all_to_all_uneven(const at::Tensor& output, const at::Tensor& input,
-                                  const RowsOfWorker& send, const RowsOfWorker& receive,
-                                  Label label);
-  // In place: the values of worker `root` become everyone's.
-  Pending begin_broadcast(const at::Tensor& values, int root, Label label);
-  Pending begin_barrier(Label label);
-
-  // The same, and waited for.
-  void all_reduce(const at::Tensor& values, Reduction reduction, Label label);
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, Reduction reduction,
                       Label label);
+  // input [n], output [N * n]: the inputs in the order of workers. The input may be this worker's
+  // block of the output.
   void all_gather(const at::Tensor& output, const at::Tensor& input, Label label);
+  // input [rows[rank()], ...], output [sum of rows, ...].
   void all_gather_uneven(const at::Tensor& output, const at::Tensor& input,
                          const RowsOfWorker& rows, Label label);
+  // input and output [N * n]: block r of the input goes to worker r, and block s of the output came
+  // from worker s. They must not overlap.
   void all_to_all(const at::Tensor& output, const at::Tensor& input, Label label);
+  // input [sum of send, ...], output [sum of receive, ...]. REQUIRES: receive[s] here is
+  // send[rank()] on worker s.
   void all_to_all_uneven(const at::Tensor& output, const at::Tensor& input,
                          const RowsOfWorker& send, const RowsOfWorker& receive, Label label);
+  // In place: the values of worker `root` become everyone's.
   void broadcast(const at::Tensor& values, int root, Label label);
   void barrier(Label label);
+
+  // The same, not waited for.
+  Pending begin_all_reduce(const at::Tensor& values, Reduction reduction, Label label);
+  Pending begin_all_to_all(const at::Tensor& output, const at::Tensor& input, Label label);
 
   // From now on `engine` moves tensors on GPUs, here and in what is split off; by World alone.
   void use_gpu_engine(std::unique_ptr<GpuEngine> engine);
@@ -98,9 +88,6 @@ class Communicator : protected Engine {
   // since the last call: waiting for others included, under NCCL the host's time alone, of calls
   // within a graph nothing.
   double take_all_to_all_seconds(int layer);
-
-  // What each worker will send to this one, where this one sends send[r] rows to worker r.
-  RowsOfWorker exchange_rows(const RowsOfWorker& send, Label label);
 
  protected:
   Communicator(int rank, std::vector<int> members, std::string name);

@@ -20,8 +20,6 @@ constexpr std::array kRouters = {
 
 }  // namespace
 
-std::span<const RouterTraits> all_routers() { return kRouters; }
-
 std::vector<std::string> router_names() {
   std::vector<std::string> names;
   for (const RouterTraits& traits : kRouters) names.emplace_back(traits.name);

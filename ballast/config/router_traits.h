@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +22,6 @@ struct RouterTraits {
   double capacity = 1;  // in training, as a factor of the fair share, by its paper
 };
 
-std::span<const RouterTraits> all_routers();
 std::vector<std::string> router_names();
 // REQUIRES: there is such a router.
 const RouterTraits& traits_of_router(std::string_view name);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ballast/config/config.h"
-#include "ballast/experiments/experiment_file.h"
+#include "ballast/report/experiment_file.h"
 
 namespace ballast {
 

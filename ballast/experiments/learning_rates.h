@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "ballast/experiments/experiment_file.h"
+#include "ballast/report/experiment_file.h"
 
 namespace ballast {
 

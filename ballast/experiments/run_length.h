@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "ballast/experiments/experiment_file.h"
+#include "ballast/report/experiment_file.h"
 
 namespace ballast {
 

@@ -3,54 +3,46 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <span>
-#include <sstream>
 #include <string>
 
 #include "ballast/system/file.h"
-#include "ballast/system/json.h"
 
 namespace ballast {
 namespace {
 
-using nlohmann::json;
-
 constexpr size_t kFewestMeasured = 4;
 
-double busiest_of(const json& record) {
-  double most = 0;
-  for (const json& layer : record.value("experts", json::array()))
-    most = std::max(most, layer.value("busiest_share", 0.0));
-  return most;
+double or_zero(double value) { return std::isfinite(value) ? value : 0; }
+
+std::optional<RunOutcome::Routed> routed(const RoutingUse& use) {
+  if (!std::isfinite(use.loss)) return std::nullopt;
+  double busiest = 0;
+  for (const LayerUse& layer : use.layers)
+    busiest = std::max(busiest, or_zero(layer.busiest_share));
+  return RunOutcome::Routed{use.loss, busiest, {}};
 }
 
-// Numbers that were not finite are null.
-std::optional<RunOutcome::Routed> routed(const json& record, const char* loss) {
-  if (!record.contains(loss) || !record.at(loss).is_number()) return std::nullopt;
-  return RunOutcome::Routed{record.at(loss).get<double>(), busiest_of(record), {}};
-}
-
-void add_step(RunOutcome& outcome, const json& record) {
-  outcome.step = record.at("step");
-  outcome.seconds = record.value("seconds", 0.0);
-  const int64_t tokens = record.value("tokens", int64_t{0});
-  const double rate = record.value("tokens_per_second", 0.0);
-  if (rate > 0) outcome.step_seconds.push_back(static_cast<double>(tokens - outcome.tokens) / rate);
-  if (record.contains("parts")) outcome.step_parts.push_back(record.at("parts"));
+void add_step(RunOutcome& outcome, const StepRecord& step) {
+  outcome.step = step.step;
+  outcome.seconds = or_zero(step.seconds);
+  const auto tokens = static_cast<int64_t>(or_zero(step.tokens));
+  if (step.tokens_per_second > 0)
+    outcome.step_seconds.push_back(static_cast<double>(tokens - outcome.tokens) /
+                                   step.tokens_per_second);
+  if (!step.parts.empty()) outcome.step_parts.push_back(step.parts);
   outcome.tokens = tokens;
-  outcome.was_skipped = record.contains("skip_reason");
+  outcome.was_skipped = step.skipped;
 }
 
-void add_validation(RunOutcome& outcome, const json& record) {
-  outcome.greedy = routed(record, "valid_loss");
-  outcome.priced.reset();
-  if (outcome.greedy) outcome.validations.push_back({outcome.tokens, outcome.greedy->loss});
-  const json other = record.value("other_routing", json::object());
-  if (other.empty()) return;
-  const bool is_priced = other.value("routing", "") == "priced";
-  (is_priced ? outcome.priced : outcome.greedy) = routed(other, "loss");
-  if (!is_priced) outcome.priced = routed(record, "valid_loss");
+void add_validation(RunOutcome& outcome, const std::vector<RoutingUse>& routings) {
+  const RoutingUse& main = routings.front();
+  outcome.greedy = routed(main);
+  if (routings.size() < 2) return;
+  const RoutingUse& other = routings[1];
+  const bool is_priced = other.routing == "priced";
+  outcome.greedy = routed(is_priced ? main : other);
+  outcome.priced = routed(is_priced ? other : main);
   if (outcome.greedy) outcome.greedy->routing = "greedy";
   if (outcome.priced) outcome.priced->routing = "priced";
 }
@@ -60,19 +52,6 @@ void add_validation(RunOutcome& outcome, const json& record) {
 std::optional<RunOutcome::Routed> RunOutcome::best() const {
   if (!greedy || !priced) return greedy ? greedy : priced;
   return priced->loss < greedy->loss ? priced : greedy;
-}
-
-std::optional<double> RunOutcome::loss_at(int64_t at) const {
-  const auto after =
-      std::ranges::find_if(validations, [&](const Point& point) { return point.tokens >= at; });
-  if (after == validations.end()) return std::nullopt;
-  if (after->tokens == at) return after->loss;
-  if (after == validations.begin()) return std::nullopt;
-  const Point& before = *(after - 1);
-  // Losses fall about evenly with the logarithm of tokens.
-  const auto log = [](int64_t tokens) { return std::log(static_cast<double>(tokens)); };
-  const double share = (log(at) - log(before.tokens)) / (log(after->tokens) - log(before.tokens));
-  return before.loss + share * (after->loss - before.loss);
 }
 
 std::map<std::string, double> RunOutcome::usual_step_parts() const {
@@ -96,16 +75,11 @@ std::optional<double> RunOutcome::usual_step_seconds() const {
 RunOutcome read_outcome(const std::filesystem::path& run) {
   RunOutcome outcome;
   if (!fs::exists(run / "metrics.jsonl")) return outcome;
-  std::istringstream lines(read_text(run / "metrics.jsonl"));
-  for (std::string line; std::getline(lines, line);) {
-    const json record = parse_json_or_discard(line);
-    if (!record.is_object() || !record.value("step", json()).is_number_integer()) continue;
-    if (record.contains("valid_loss")) {
-      add_validation(outcome, record);
-    } else if (record.contains("loss")) {
-      add_step(outcome, record);
-    }
-  }
+  const Metrics metrics = read_metrics(run / "metrics.jsonl");
+  for (const StepRecord& step : metrics.steps) add_step(outcome, step);
+  std::ranges::copy_if(metrics.validations, std::back_inserter(outcome.validations),
+                       [](const ValidationPoint& point) { return std::isfinite(point.loss); });
+  if (metrics.last_validation) add_validation(outcome, metrics.last_validation->routings);
   return outcome;
 }
 

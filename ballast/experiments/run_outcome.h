@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "ballast/report/metrics_file.h"
+
 namespace ballast {
 
 // What experiments need of a run, read from its metrics.jsonl; a torn last line is passed over.
@@ -17,10 +19,6 @@ struct RunOutcome {
     double busiest = 0;        // most tokens of an expert, in fair shares; 0: there are no experts
     std::string routing = {};  // greedy or priced, where both were validated; else empty
   };
-  struct Point {
-    int64_t tokens = 0;
-    double loss = 0;
-  };
 
   int64_t step = 0;  // the last one
   double seconds = 0;
@@ -29,14 +27,11 @@ struct RunOutcome {
   std::vector<double> step_seconds;  // of each step
   // Of steps that told them: seconds by part.
   std::vector<std::map<std::string, double>> step_parts;
-  std::vector<Point> validations;        // finite ones, in their order
-  std::optional<Routed> greedy, priced;  // of the last validation; a dense model's is `greedy`
+  std::vector<ValidationPoint> validations;  // whose losses are finite, in their order
+  std::optional<Routed> greedy, priced;      // of the last validation; a dense model's is `greedy`
 
   // The better of the two.
   std::optional<Routed> best() const;
-  // Between the validations around it, linear in the logarithm of tokens; none: they do not reach
-  // so far.
-  std::optional<double> loss_at(int64_t tokens) const;
   // A step's time once it runs as it will: the median, without the first steps. None: too few.
   std::optional<double> usual_step_seconds() const;
   // Seconds of its parts: means, without the first steps that told them. Empty: none did.

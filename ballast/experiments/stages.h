@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "ballast/experiments/experiment_file.h"
 #include "ballast/experiments/run_length.h"
+#include "ballast/report/experiment_file.h"
 
 namespace ballast {
 

@@ -57,14 +57,19 @@ Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing, const 
   const Tensor read = pass_into(StepPart::kAssignment, ahead ? earlier : mixed, watch);
   const Dispatch dispatch = route(read, ahead ? mix : std::nullopt, routing);
   const Tensor entering = pass_into(StepPart::kExperts, ahead ? mixed : read, watch);  // [T, D]
-
-  const RoutedRows routed = to_experts(workers_, entering, dispatch, label("to experts"), watch);
-  const Tensor gated = router_->at_experts(routed, experts_, routing);
-  const Tensor back = from_experts(workers_, gated, dispatch, label("from experts"), watch);
-  const Tensor out = router_->at_tokens(entering, back, dispatch);  // [T, D]
+  const Tensor out = forward_routed(entering, dispatch, routing);                      // [T, D]
 
   const Tensor home = mix ? exchange_back(workers_, out, *mix, label("shuffle back"), watch) : out;
   return shared_ ? home + shared_->forward(tokens) : home;
+}
+
+Tensor ExpertLayer::forward_routed(const Tensor& tokens, const Dispatch& dispatch,
+                                   const Routing& routing) const {
+  StepWatch* const watch = routing.watch;
+  const RoutedRows routed = to_experts(workers_, tokens, dispatch, label("to experts"), watch);
+  const Tensor gated = router_->at_experts(routed, experts_, routing);
+  const Tensor back = from_experts(workers_, gated, dispatch, label("from experts"), watch);
+  return router_->at_tokens(tokens, back, dispatch);
 }
 
 Dispatch ExpertLayer::route(const Tensor& read, const std::optional<RowExchange>& mix,

@@ -33,6 +33,10 @@ class ExpertLayer {
   // tokens. routing.watch: REQUIRES that it is in the part kExperts, and leaves it there.
   at::Tensor forward(const at::Tensor& tokens, const Routing& routing,
                      const at::Tensor& earlier = {});
+  // What forward() does once the router has decided: tokens [T, D] after the shuffle -> [T, D],
+  // without the shared expert.
+  at::Tensor forward_routed(const at::Tensor& tokens, const Dispatch& dispatch,
+                            const Routing& routing) const;
 
   int64_t place() const { return place_; }
   const std::string& name() const { return name_; }  // "layer.6"

@@ -92,10 +92,6 @@ double Range::part(double value) const {
   return std::log(value / low) / std::log(high / low);
 }
 
-double Range::value(double part) const {
-  return scale == Scale::kLinear ? low + part * (high - low) : low * std::pow(high / low, part);
-}
-
 Range range_of(const std::vector<double>& values, Scale scale) {
   const bool is_log = scale == Scale::kLog;
   double low = std::numeric_limits<double>::infinity(), high = -low;

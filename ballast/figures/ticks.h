@@ -20,7 +20,6 @@ struct Range {
 
   // Where a value lies: 0 at low, 1 at high; not finite for values that have no place.
   double part(double value) const;
-  double value(double part) const;  // the inverse
 };
 
 // The range that holds all values, with round ends. Values that are not finite, and on a

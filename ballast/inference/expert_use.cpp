@@ -154,14 +154,6 @@ void ExpertUse::add(std::span<const int64_t> tokens, std::span<const int32_t> do
   }
 }
 
-void ExpertUse::merge(const ExpertUse& other) {
-  if (other.experts_ != experts_ || other.vocabulary_ != vocabulary_ ||
-      other.domains_ != domains_) {
-    throw std::invalid_argument("ExpertUse: merged with that of other experts, tokens or domains");
-  }
-  std::ranges::transform(counts_, other.counts_, counts_.begin(), std::plus<>());
-}
-
 int64_t ExpertUse::total() const {
   const auto loads = expert_loads();
   return whole(std::reduce(loads.begin(), loads.end()));

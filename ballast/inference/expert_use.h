@@ -27,7 +27,6 @@ class ExpertUse {
   // Only those with counted[i] != 0 are looked at; an empty span: all. Throws before it counts any.
   void add(std::span<const int64_t> tokens, std::span<const int32_t> domains,
            std::span<const int32_t> expert_of_token, std::span<const uint8_t> counted);
-  void merge(const ExpertUse& other);  // REQUIRES: the same experts, vocabulary and domains
   // Everything that was counted, as [experts] loads, [experts, vocabulary] and [experts, domains]
   // one after another: summed element by element over workers, it is what all of them counted.
   std::span<double> counts() { return counts_; }

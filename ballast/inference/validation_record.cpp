@@ -3,124 +3,92 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 
 #include "ballast/config/system_words.h"
-#include "ballast/system/file.h"
-#include "ballast/system/json.h"
 #include "ballast/tokenizer/token_text.h"
 
 namespace ballast {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-template <typename Value>
-Json or_null(const std::optional<Value>& value) {
-  return value ? Json(*value) : Json();
+std::vector<double> numbers(const std::vector<int64_t>& counts) {
+  return {counts.begin(), counts.end()};
 }
 
 // The tokens that an expert got most often.
-Json top_tokens_json(const ExpertUse& use, int64_t expert, const Tokenizer* tokenizer) {
-  Json list = Json::array();
-  for (const auto& top : use.top_tokens(expert, ValidationRecord::kTokensOfExpert)) {
+std::vector<TokenUse> top_tokens(const ExpertUse& use, int64_t expert, const Tokenizer* tokenizer) {
+  std::vector<TokenUse> list;
+  for (const auto& top : use.top_tokens(expert, EvaluatedModel::kTokensOfExpert)) {
     list.push_back(
-        {{"id", top.token},
-         {"text", token_text(tokenizer, top.token).value_or(fmt::format("#{}", top.token))},
-         {"count", top.count},
-         {"lift", top.lift}});
+        {.text = token_text(tokenizer, top.token).value_or(fmt::format("#{}", top.token)),
+         .count = static_cast<double>(top.count),
+         .lift = top.lift,
+         .id = top.token});
   }
-  return list;
-}
-
-Json domain_loads_json(const ExpertUse& use) {
-  Json list = Json::array();
-  for (int64_t expert = 0; expert < use.experts() && !use.domains().empty(); ++expert)
-    list.push_back(use.domain_loads(expert));
   return list;
 }
 
 // What a layer's experts got, beyond how much.
-void add_uses(const Evaluation& evaluation, size_t place, const Tokenizer* tokenizer, Json& layer) {
+void add_uses(const Evaluation& evaluation, size_t place, const Tokenizer* tokenizer,
+              LayerUse& layer) {
   const ExpertUse &use = evaluation.experts[place],
                   &previous = evaluation.previous_tokens.at(place);
-  layer["domain_loads"] = domain_loads_json(use);
-  layer["domain_bits"] = use.domains().empty() ? nlohmann::ordered_json()
-                                               : nlohmann::ordered_json(use.domain_information());
-  layer["token_bits"] = use.token_information();
-  layer["previous_bits"] = previous.token_information();
-  layer["experts"] = Json::array();
+  if (!use.domains().empty()) layer.domain_bits = use.domain_information();
+  layer.token_bits = use.token_information();
+  layer.previous_bits = previous.token_information();
   for (int64_t expert = 0; expert < use.experts(); ++expert) {
-    layer["experts"].push_back({{"expert", expert},
-                                {"tokens", top_tokens_json(use, expert, tokenizer)},
-                                {"previous", top_tokens_json(previous, expert, tokenizer)}});
+    if (!use.domains().empty()) layer.domain_loads.push_back(numbers(use.domain_loads(expert)));
+    layer.experts.push_back({.expert = expert,
+                             .tokens = top_tokens(use, expert, tokenizer),
+                             .previous = top_tokens(previous, expert, tokenizer)});
   }
 }
 
-Json layers_json(const RoutedEvaluation& routed, const ValidationRecord& record) {
+RoutingUse routing_use(const RoutedEvaluation& routed, const EvaluatedModel& model) {
   const Evaluation& evaluation = routed.evaluation;
-  const std::vector<int64_t> places = record.config.experts.places(record.config.model.layers);
-  const std::vector<std::string> names = layers_in_words(record.config);
-  Json layers = Json::array();
+  RoutingUse use{
+      .routing = evaluation.experts.empty() ? "" : std::string(routing_name(routed.routing)),
+      .loss = evaluation.loss,
+      .perplexity = evaluation.perplexity,
+      .bits_per_byte = evaluation.bits_per_byte.value_or(kUnknown),
+      .domains = domain_results(evaluation.domains)};
+  const std::vector<int64_t> places = model.config.experts.places(model.config.model.layers);
+  const std::vector<std::string> names = layers_in_words(model.config);
   for (size_t i = 0; i < evaluation.experts.size(); ++i) {
-    Json layer = {
-        {"layer", places[i]}, {"name", names[i]}, {"loads", evaluation.experts[i].loads()}};
+    LayerUse& layer = use.layers.emplace_back();
+    layer.layer = places[i];
+    layer.name = names[i];
+    layer.loads = numbers(evaluation.experts[i].loads());
     if (!evaluation.second_experts.empty())
-      layer["second_loads"] = evaluation.second_experts[i].loads();
-    if (routed.routing != RoutingMode::kBalanced) add_uses(evaluation, i, record.tokenizer, layer);
-    layers.push_back(std::move(layer));
+      layer.second_loads = numbers(evaluation.second_experts[i].loads());
+    if (routed.routing != RoutingMode::kBalanced) add_uses(evaluation, i, model.tokenizer, layer);
   }
-  return layers;
-}
-
-Json routing_json(const RoutedEvaluation& routed, const ValidationRecord& record) {
-  const Evaluation& evaluation = routed.evaluation;
-  const bool is_dense = evaluation.experts.empty();
-  Json routing = {{"routing", is_dense ? Json() : Json(routing_name(routed.routing))},
-                  {"loss", evaluation.loss},
-                  {"perplexity", evaluation.perplexity}};
-  if (routed.routing != RoutingMode::kBalanced) {
-    routing["bits_per_byte"] = or_null(evaluation.bits_per_byte);
-    routing["domains"] = domains_json(evaluation.domains);
-  }
-  routing["layers"] = layers_json(routed, record);
-  return routing;
+  return use;
 }
 
 }  // namespace
 
-void write_validation(const std::filesystem::path& path, const ValidationRecord& record) {
-  const uint64_t tokens = record.routings.front().evaluation.tokens;
-  Json out = {{"format", "ballast-validation"},
-              {"version", 1},
-              {"step", record.step},
-              {"tokens", tokens},
-              {"whole_split", tokens == record.windows.predictions()},
-              {"system", system_in_words(record.config)},
-              {"floor_per_token", or_null(record.windows.source().floor_per_token())},
-              {"routings", Json::array()}};
-  for (const RoutedEvaluation& routed : record.routings)
-    out["routings"].push_back(routing_json(routed, record));
-  // Names of domains are those of files, which may not be UTF-8.
-  write_text_atomically(path, out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+LastValidation last_validation(const EvaluatedModel& model) {
+  const uint64_t tokens = model.routings.front().evaluation.tokens;
+  LastValidation validation{.step = model.step,
+                            .tokens = static_cast<double>(tokens),
+                            .floor = model.windows.source().floor_per_token().value_or(kUnknown),
+                            .whole_split = tokens == model.windows.predictions(),
+                            .system = system_in_words(model.config),
+                            .routings = {}};
+  for (const RoutedEvaluation& routed : model.routings)
+    validation.routings.push_back(routing_use(routed, model));
+  return validation;
 }
 
-bool is_validation_file(const std::filesystem::path& path) {
-  if (!std::filesystem::is_regular_file(path)) return false;
-  const nlohmann::json read = parse_json_or_discard(read_text(path));
-  return read.is_object() && read.value("format", nlohmann::json()) == "ballast-validation";
-}
-
-Json domains_json(const std::vector<DomainLoss>& domains) {
-  Json list = Json::array();
+std::vector<DomainResult> domain_results(const std::vector<DomainLoss>& domains) {
+  std::vector<DomainResult> results;
   for (const DomainLoss& domain : domains) {
-    list.push_back({{"name", domain.name},
-                    {"tokens", domain.tokens},
-                    {"loss", domain.tokens > 0 ? Json(domain.loss) : Json()}});
+    results.push_back({.name = domain.name,
+                       .tokens = static_cast<double>(domain.tokens),
+                       .loss = domain.tokens > 0 ? domain.loss : kUnknown});
   }
-  return list;
+  return results;
 }
 
 }  // namespace ballast

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
 #include "ballast/config/config.h"
 #include "ballast/inference/evaluate.h"
+#include "ballast/report/validation_file.h"
 #include "ballast/tokenizer/tokenizer.h"
 
 namespace ballast {
@@ -18,9 +17,8 @@ struct RoutedEvaluation {
   const Evaluation& evaluation;
 };
 
-// What validation.json holds of a model (docs/file_formats.md): its losses by domain and what its
-// experts got, for reports.
-struct ValidationRecord {
+// A model that was evaluated.
+struct EvaluatedModel {
   static constexpr size_t kTokensOfExpert = 10;  // that are named
 
   const Config& config;
@@ -28,17 +26,14 @@ struct ValidationRecord {
   const EvalWindows& windows;
   const Tokenizer* tokenizer = nullptr;  // null: tokens are numbers
   // REQUIRES: at least one; all of the same windows. They counted previous tokens, but balanced
-  // ones need not: of those little is kept, since they see the future.
+  // ones need not.
   std::vector<RoutedEvaluation> routings;
 };
 
-// Replaces the file as a whole. UserError where it cannot be written.
-void write_validation(const std::filesystem::path& path, const ValidationRecord& record);
-// Whether that is a file written by it.
-bool is_validation_file(const std::filesystem::path& path);
+// What validation.json holds of it.
+LastValidation last_validation(const EvaluatedModel& model);
 
-// [{"name", "tokens", "loss"}], as there and in metrics.jsonl; a domain without tokens has the loss
-// null.
-nlohmann::ordered_json domains_json(const std::vector<DomainLoss>& domains);
+// A domain without tokens has no loss.
+std::vector<DomainResult> domain_results(const std::vector<DomainLoss>& domains);
 
 }  // namespace ballast

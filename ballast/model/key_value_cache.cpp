@@ -17,8 +17,6 @@ KeyValueCache::KeyValueCache(const ModelConfig& config, int64_t rows,
 
 void KeyValueCache::advance(int64_t tokens) { cached_.add_(tokens); }
 
-void KeyValueCache::clear() { cached_.zero_(); }
-
 void KeyValueCache::take_row(int64_t row, const KeyValueCache& other) {
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     layers_[layer].keys[row].copy_(other.layers_[layer].keys[0]);

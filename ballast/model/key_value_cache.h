@@ -26,7 +26,6 @@ class KeyValueCache {
   std::vector<LayerCache>& layers() { return layers_; }
   const at::Tensor& cached() const { return cached_; }  // [B] int64
   void advance(int64_t tokens);  // after all layers took `tokens` new ones a row
-  void clear();
   // Copies the single row of `other` into row `row` of this cache.
   void take_row(int64_t row, const KeyValueCache& other);
 

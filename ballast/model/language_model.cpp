@@ -120,7 +120,12 @@ Tensor LanguageModel::read_ahead(int64_t block, ResidualStream& x) const {
   const auto reads = [&](const auto& layer) {
     return layer->place() == block + 1 && layer->looks_ahead();
   };
-  return std::ranges::any_of(expert_layers_, reads) ? x.value() : Tensor();
+  if (std::ranges::none_of(expert_layers_, reads)) return {};
+  const Tensor earlier = x.value();
+  // The block's gradients by it are summed before the router's is added: the same bits, whether
+  // the block is computed once or again.
+  x.pass([](const Tensor& given) { return given.view_as(given); });
+  return earlier;
 }
 
 void LanguageModel::expert_layers_after(int64_t blocks, ResidualStream& x, const Tensor& earlier,

@@ -10,7 +10,6 @@
 #include <set>
 
 #include "ballast/config/system_words.h"
-#include "ballast/pages/json_fields.h"
 #include "ballast/report/run_directory.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
@@ -19,18 +18,6 @@
 
 namespace ballast {
 namespace {
-
-using nlohmann::json;
-
-json read_experiment_file(const fs::path& path) {
-  json file = parse_json_or_discard(read_text(path));
-  if (text_in(file, "format") != "ballast-experiment")
-    fail("{} is damaged or no record of an experiment", path.string());
-  if (count_in(file, "version") > 2)
-    fail("{} is of version {}, written by a later program; this one reads up to 2", path.string(),
-         count_in(file, "version"));
-  return file;
-}
 
 std::string title_of(const Config& config) {
   const std::string words = system_in_words(config);
@@ -78,38 +65,25 @@ System system_of_run(const fs::path& folder, const CountModel& count_model) {
       system.flops_per_token = counts.flops_per_token;
     }
   }
-  system.status = run.steps.empty() ? "planned" : "trained";
+  system.status = run.steps.empty() ? Progression::kPlanned : Progression::kTrained;
   system.runs.push_back(std::move(run));
   return system;
 }
 
-PlannedRates planned_rates(const json& plan) {
-  if (!plan.is_object()) return {};
-  return {fmt::format("{} x {}, {}", count_in(plan, "workers"), text_in(plan, "device"),
-                      text_in(plan, "network")),
-          named_numbers_in(plan, "tokens_per_second")};
-}
-
-System system_of_record(const json& record) {
+System system_of_record(const SystemRecord& record) {
   System system;
-  system.id = text_in(record, "id");
-  system.title = text_in(record, "title");
-  system.words = text_in(record, "words");
-  if (system.title.empty()) system.title = system.words.empty() ? system.id : system.words;
-  system.kind = text_in(record, "kind");
-  system.experts = count_in(record, "experts");
-  system.parameters = number_in(record, "parameters");
-  system.active = number_in(record, "active");
-  system.flops_per_token = number_in(record, "flops_per_token");
-  system.learning_rate = number_in(record, "learning_rate");
-  system.status = text_in(record, "status");
-  for (const json& point : list_in(record, "sweep"))
-    system.sweep.push_back(
-        {number_in(point, "learning_rate"), number_in(point, "steps"), number_in(point, "loss")});
-  if (const json& knobs = field_in(record, "knobs"); knobs.is_object()) {
-    for (const auto& [name, value] : knobs.items())
-      system.knobs.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
-  }
+  system.id = record.id;
+  system.title = record.title.empty() ? record.words : record.title;
+  if (system.title.empty()) system.title = record.id;
+  system.words = record.words;
+  system.kind = record.kind;
+  system.experts = record.experts.value_or(0);
+  system.parameters = static_cast<double>(record.parameters);
+  system.active = static_cast<double>(record.active);
+  system.flops_per_token = record.flops_per_token;
+  system.learning_rate = record.learning_rate.value_or(kUnknown);
+  system.status = record.status;
+  system.sweep = record.sweep;
   return system;
 }
 
@@ -130,55 +104,35 @@ void retime(RunRecord& run, const StepAlone& alone) {
 }
 
 // The runs that are there: of an experiment that goes on, later ones are not.
-void add_runs(System& system, const json& record, const fs::path& folder) {
-  for (const json& one : list_in(record, "runs")) {
-    const fs::path path = folder / text_in(one, "run");
+void add_runs(System& system, const SystemRecord& record, const fs::path& folder) {
+  for (const TrainedRun& one : record.runs) {
+    const fs::path path = folder / one.run;
     if (RunDirectory::is_run(path)) system.runs.push_back(read_run(path));
   }
 }
 
-void add_facts(Comparison& comparison, const json& file) {
+void add_facts(Comparison& comparison, const Experiment& experiment) {
   const auto fact = [&](const char* name, const std::string& value) {
     if (!value.empty()) comparison.facts.push_back(fmt::format("{}: {}", name, value));
   };
-  if (const double budget = number_in(file, "budget_seconds"); budget > 0)
-    fact("training time of each system", format_duration(budget));
-  if (const int64_t workers = count_in(file, "workers"); workers > 0)
-    fact("workers", fmt::format("{}", workers));
-  if (const int64_t at_once = count_in(file, "at_once"); at_once > 1)
+  if (experiment.budget_seconds > 0)
+    fact("training time of each system", format_duration(experiment.budget_seconds));
+  if (experiment.workers > 0) fact("workers", fmt::format("{}", experiment.workers));
+  if (experiment.at_once > 1)
     fact("trained side by side", fmt::format("{}; times are steps times the time of a step, "
                                              "measured alone before",
-                                             at_once));
-  fact("data", text_in(file, "data"));
-  fact("machine", machine_in_words(field_in(file, "hardware")));
-  fact("program", text_in(file, "program_version"));
+                                             experiment.at_once));
+  fact("data", experiment.data);
+  fact("machine", machine_in_words(parse_json(experiment.hardware)));
+  fact("program", experiment.program_version);
 }
 
-void add_experiment(Comparison& comparison, const fs::path& folder) {
-  const json file = read_experiment_file(folder / "experiment.json");
-  std::map<std::string, size_t> places;
-  for (const json& record : list_in(file, "systems")) {
-    System system = system_of_record(record);
-    add_runs(system, record, folder);
-    const double step_seconds = number_in(record, "step_seconds");
-    if (count_in(file, "at_once") > 1 && step_seconds > 0) {
-      system.alone = {step_seconds, named_numbers_in(record, "step_parts")};
-      for (RunRecord& run : system.runs) retime(run, *system.alone);
-    }
-    if (!system.is_trained())
-      comparison.notes.push_back(fmt::format("{}: {} so far, not trained", system.id,
-                                             system.status.empty() ? "planned" : system.status));
-
-    places[system.id] = comparison.systems.size();
-    comparison.systems.push_back(std::move(system));
-  }
+void add_panels(Comparison& comparison, const Experiment& experiment,
+                const std::map<std::string, size_t>& places) {
   std::set<size_t> shown;
-  for (const json& record : list_in(file, "panels")) {
-    Panel panel = {text_in(record, "title"), {}, planned_rates(field_in(record, "plan"))};
-    for (const json& id : list_in(record, "systems")) {
-      const auto place = places.find(id.is_string() ? id.get<std::string>() : "");
-      if (place != places.end()) panel.systems.push_back(place->second);
-    }
+  for (const PanelRecord& record : experiment.panels) {
+    Panel panel = {record.title, {}, record.plan.value_or(ClusterEstimate())};
+    for (const std::string& id : record.systems) panel.systems.push_back(places.at(id));
     shown.insert(panel.systems.begin(), panel.systems.end());
     if (!panel.systems.empty()) comparison.panels.push_back(std::move(panel));
   }
@@ -187,9 +141,28 @@ void add_experiment(Comparison& comparison, const fs::path& folder) {
     if (!shown.contains(place)) others.systems.push_back(place);
   }
   if (!others.systems.empty()) comparison.panels.push_back(std::move(others));
-  const std::string title = text_in(file, "title");
-  comparison.title = title.empty() ? "Experiment " + text_in(file, "name") : title;
-  add_facts(comparison, file);
+}
+
+void add_experiment(Comparison& comparison, const fs::path& folder) {
+  const Experiment experiment = load_experiment(folder / kExperimentFile);
+  std::map<std::string, size_t> places;
+  for (const SystemRecord& record : experiment.systems) {
+    System system = system_of_record(record);
+    add_runs(system, record, folder);
+    if (experiment.at_once > 1 && record.step_seconds.value_or(0) > 0) {
+      system.alone = {*record.step_seconds, record.step_parts};
+      for (RunRecord& run : system.runs) retime(run, *system.alone);
+    }
+    if (!system.is_trained())
+      comparison.notes.push_back(
+          fmt::format("{}: {} so far, not trained", system.id, progression_name(system.status)));
+
+    places[system.id] = comparison.systems.size();
+    comparison.systems.push_back(std::move(system));
+  }
+  add_panels(comparison, experiment, places);
+  comparison.title = experiment.title.empty() ? "Experiment " + experiment.name : experiment.title;
+  add_facts(comparison, experiment);
 }
 
 // Lines of a chart are called as briefly as tells them apart.
@@ -247,11 +220,16 @@ double Panel::planned_rate(const System& system) const {
   return rate == planned.tokens_per_second.end() ? kUnknown : rate->second;
 }
 
+std::string Panel::planned_cluster() const {
+  if (planned.workers == 0) return "";
+  return fmt::format("{} x {}, {}", planned.workers, planned.device, planned.network);
+}
+
 Comparison read_comparison(const std::vector<fs::path>& paths, const CountModel& count_model) {
   Comparison comparison;
   std::vector<size_t> runs;
   for (const fs::path& path : paths) {
-    if (fs::exists(path / "experiment.json")) {
+    if (fs::exists(path / kExperimentFile)) {
       add_experiment(comparison, path);
     } else if (RunDirectory::is_run(path)) {
       runs.push_back(comparison.systems.size());

@@ -11,19 +11,9 @@
 #include <vector>
 
 #include "ballast/pages/run_record.h"
+#include "ballast/report/experiment_file.h"
 
 namespace ballast {
-
-struct SweepPoint {
-  double learning_rate = kUnknown, steps = kUnknown;
-  double loss = kUnknown;  // NaN: diverged
-};
-
-// What the cost model says of a panel's systems, all on one cluster.
-struct PlannedRates {
-  std::string cluster = {};                              // "128 x v100, infiniband"; empty: none
-  std::map<std::string, double> tokens_per_second = {};  // by id
-};
 
 // A step measured while nothing else ran, of systems whose runs shared their hardware.
 struct StepAlone {
@@ -39,10 +29,9 @@ struct System {
   int64_t experts = 0;           // 0: dense
   double parameters = kUnknown, active = kUnknown, flops_per_token = kUnknown;
   double learning_rate = kUnknown;
-  std::vector<SweepPoint> sweep = {};
-  std::vector<std::pair<std::string, std::string>> knobs = {};
+  std::vector<SweptRate> sweep = {};
   std::optional<StepAlone> alone = {};  // there: times of its runs are steps times this
-  std::string status = {};
+  Progression status = Progression::kPlanned;
   std::vector<RunRecord> runs = {};
   size_t style = 0;  // of its lines; systems of one title have the same
 
@@ -52,9 +41,10 @@ struct System {
 struct Panel {
   std::string title;  // may be empty
   std::vector<size_t> systems;
-  PlannedRates planned = {};
+  ClusterEstimate planned = {};  // of no workers: none
 
   double planned_rate(const System& system) const;  // NaN: none
+  std::string planned_cluster() const;              // "128 x v100, infiniband"; empty: none
 };
 
 // What a report is about: an experiment, a run, or several of them side by side.

@@ -65,7 +65,7 @@ void add_run(Page& page, const RunRecord& run) {
 void add_sweep(Page& page, const Comparison& comparison) {
   std::set<double> rates;
   for (const System& system : comparison.systems) {
-    for (const SweepPoint& point : system.sweep) rates.insert(point.learning_rate);
+    for (const SweptRate& point : system.sweep) rates.insert(point.learning_rate);
   }
   if (rates.empty()) return;
   page.section("learning-rates", "Learning rates", "Learning rates: the sweep of each system");
@@ -78,10 +78,9 @@ void add_sweep(Page& page, const Comparison& comparison) {
     std::vector<std::string> row = {markup_text(system.name)};
     for (const double rate : rates) {
       std::string cell;
-      for (const SweepPoint& point : system.sweep) {
+      for (const SweptRate& point : system.sweep) {
         if (point.learning_rate != rate) continue;
-        cell = std::isfinite(point.loss) ? fmt::format("{:.4f}", point.loss)
-                                         : "<small>diverged</small>";
+        cell = point.loss ? fmt::format("{:.4f}", *point.loss) : "<small>diverged</small>";
         if (rate == system.learning_rate) cell = "<b>" + cell + "</b>";
       }
       row.push_back(cell);

@@ -35,15 +35,6 @@ double tokens_per_second_of(const RunRecord& run) {
   return median_of(rates);
 }
 
-// Validations whose place and loss are known.
-std::vector<ValidationPoint> known_points(const RunRecord& run) {
-  std::vector<ValidationPoint> known;
-  for (const ValidationPoint& point : run.validations) {
-    if (point.tokens > 0 && std::isfinite(point.loss)) known.push_back(point);
-  }
-  return known;
-}
-
 }  // namespace
 
 Spread spread_of(const std::vector<double>& values) {
@@ -144,22 +135,11 @@ std::vector<const StepRecord*> settled_steps(const RunRecord& run) {
   return settled;
 }
 
-double loss_at(const RunRecord& run, double tokens) {
-  const std::vector<ValidationPoint> points = known_points(run);
-  const auto after = std::ranges::lower_bound(points, tokens, {}, &ValidationPoint::tokens);
-  if (after == points.end()) return kUnknown;
-  if (after->tokens == tokens) return after->loss;
-  if (after == points.begin()) return kUnknown;
-  const ValidationPoint& before = *(after - 1);
-  const double part = std::log(tokens / before.tokens) / std::log(after->tokens / before.tokens);
-  return before.loss + part * (after->loss - before.loss);
-}
-
 double tokens_of_all(const Comparison& comparison, const Panel& panel) {
   double most = kUnknown;
   for (const size_t i : panel.systems) {
     for (const RunRecord& run : comparison.systems[i].runs) {
-      const std::vector<ValidationPoint> points = known_points(run);
+      const std::vector<ValidationPoint> points = known_points(run.validations);
       if (points.empty()) continue;
       most = std::isnan(most) ? points.back().tokens : std::min(most, points.back().tokens);
     }
@@ -168,7 +148,9 @@ double tokens_of_all(const Comparison& comparison, const Panel& panel) {
 }
 
 double perplexity_at(const System& system, double tokens) {
-  return over_seeds(system, [&](const RunRecord& run) { return std::exp(loss_at(run, tokens)); })
+  return over_seeds(
+             system,
+             [&](const RunRecord& run) { return std::exp(loss_at(run.validations, tokens)); })
       .mean;
 }
 
@@ -179,7 +161,7 @@ Series perplexity_series(const System& system, Against against, double unit) {
   std::map<int64_t, AtStep> steps;
   size_t runs = 0;
   for (const RunRecord& run : system.runs) {
-    const std::vector<ValidationPoint> points = known_points(run);
+    const std::vector<ValidationPoint> points = known_points(run.validations);
     if (!points.empty()) ++runs;
     for (const ValidationPoint& point : points) {
       steps[point.step].places.push_back(against == Against::kSeconds ? point.seconds

@@ -48,10 +48,6 @@ const System* lowest_of(const Comparison& comparison, const Panel& panel,
 // Steps but the first of a start, in which memory is allocated and files are read.
 std::vector<const StepRecord*> settled_steps(const RunRecord& run);
 
-// Validation loss after so many tokens: linear in the logarithm of tokens between validations.
-// NaN where that is beyond the first or the last validation.
-double loss_at(const RunRecord& run, double tokens);
-
 // The most tokens after which all trained systems of a panel have a validation loss; NaN if none.
 double tokens_of_all(const Comparison& comparison, const Panel& panel);
 // Perplexity of a system after so many tokens, mean over its seeds.

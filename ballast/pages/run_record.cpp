@@ -10,7 +10,8 @@
 #include <string_view>
 #include <utility>
 
-#include "ballast/pages/json_fields.h"
+#include "ballast/report/append_file.h"
+#include "ballast/report/json_fields.h"
 #include "ballast/report/run_directory.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
@@ -21,13 +22,6 @@ namespace ballast {
 namespace {
 
 using nlohmann::json;
-
-// Calls use(line) for each line of the text that has an end.
-template <typename Use>
-void for_each_whole_line(std::string_view text, Use use) {
-  for (size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1))
-    use(text.substr(0, end));
-}
 
 std::string text_or_nothing(const fs::path& path) {
   return fs::exists(path) ? read_text(path) : "";
@@ -71,69 +65,30 @@ void rename_bounds(RunRecord& run) {
   }
 }
 
-StepRecord step_of(const json& record) {
-  StepRecord step;
-  step.step = count_in(record, "step");
-  step.loss = number_in(record, "loss");
-  step.learning_rate = number_in(record, "learning_rate");
-  step.tokens = number_in(record, "tokens");
-  step.seconds = number_in(record, "seconds");
-  step.tokens_per_second = number_in(record, "tokens_per_second");
-  for (const json& layer : list_in(record, "layers"))
-    step.layers.push_back({.layer = count_in(layer, "layer"),
-                           .assign_seconds = number_in(layer, "assign_seconds"),
-                           .exchange_seconds = number_in(layer, "exchange_seconds"),
-                           .greedy_share = number_in(layer, "greedy_share"),
-                           .relative_gap = number_in(layer, "relative_gap"),
-                           .shortfall_bound = number_in(layer, "shortfall_bound"),
-                           .dropped_share = number_in(layer, "dropped_share"),
-                           .passed_share = number_in(layer, "passed_share"),
-                           .balance_loss = number_in(layer, "balance_loss")});
-  step.parts = named_numbers_in(record, "parts");
-  return step;
-}
-
 // The routing of `valid_loss` in metrics.jsonl.
-std::string routing_of(const RunRecord& run, const json& record) {
-  if (list_in(record, "experts").empty()) return "";
+std::string routing_of(const RunRecord& run, const RoutingUse& main) {
+  if (main.layers.empty()) return "";
   return run.config && run.config->experts.traits().balanced ? run.config->experts.tested_routing()
                                                              : "greedy";
 }
 
-void read_metrics(RunRecord& run) {
+void read_steps(RunRecord& run) {
   const fs::path path = run.path / "metrics.jsonl";
   if (!fs::exists(path)) {
     run.notes.emplace_back("metrics.jsonl is missing: no step was recorded");
     return;
   }
-  size_t damaged = 0;
-  json last_validation;
-  for_each_whole_line(read_text(path), [&](std::string_view line) {
-    const json record = parse_json_or_discard(line);
-    if (!record.is_object() || !record.contains("step")) {
-      ++damaged;
-    } else if (record.contains("valid_loss")) {
-      run.validations.push_back(
-          {.step = count_in(record, "step"), .loss = number_in(record, "valid_loss")});
-      if (count_in(record, "step") >= count_in(last_validation, "step")) last_validation = record;
-    } else if (record.contains("loss")) {
-      run.steps.push_back(step_of(record));
-    }
-  });
-  if (damaged > 0)
-    run.notes.push_back(fmt::format("metrics.jsonl: {} damaged line{} passed over", damaged,
-                                    damaged > 1 ? "s" : ""));
+  Metrics metrics = read_metrics(path);
+  if (metrics.damaged > 0)
+    run.notes.push_back(fmt::format("metrics.jsonl: {} damaged line{} passed over", metrics.damaged,
+                                    metrics.damaged > 1 ? "s" : ""));
+  run.steps = std::move(metrics.steps);
+  run.validations = std::move(metrics.validations);
+  run.validation = std::move(metrics.last_validation);
   rename_bounds(run);
-  std::ranges::stable_sort(run.steps, {}, &StepRecord::step);
-  std::ranges::stable_sort(run.validations, {}, &ValidationPoint::step);
-  for (ValidationPoint& point : run.validations) {
-    const auto step = std::ranges::lower_bound(run.steps, point.step, {}, &StepRecord::step);
-    if (step == run.steps.end() || step->step != point.step) continue;
-    point.tokens = step->tokens;
-    point.seconds = step->seconds;
-  }
-  if (!last_validation.is_null())
-    run.validation = validation_of_metrics(last_validation, routing_of(run, last_validation));
+  if (!run.validation) return;
+  RoutingUse& main = run.validation->routings.front();
+  main.routing = routing_of(run, main);
 }
 
 void read_last_validation(RunRecord& run) {
@@ -164,7 +119,8 @@ void read_last_validation(RunRecord& run) {
 
 // The last sample, without the two spaces before each of its lines.
 void read_sample(RunRecord& run) {
-  for_each_whole_line(text_or_nothing(run.path / "samples.txt"), [&](std::string_view line) {
+  const std::string text = text_or_nothing(run.path / "samples.txt");
+  for (const std::string_view line : whole_lines(text)) {
     constexpr std::string_view kHead = "== step ";
     if (line.starts_with(kHead)) {
       run.sample_step = std::atoll(std::string(line.substr(kHead.size())).c_str());
@@ -172,7 +128,7 @@ void read_sample(RunRecord& run) {
     } else {
       run.sample += std::string(line.starts_with("  ") ? line.substr(2) : line) + "\n";
     }
-  });
+  }
   while (run.sample.ends_with("\n")) run.sample.pop_back();
 }
 
@@ -197,7 +153,7 @@ RunRecord read_run(const fs::path& folder) {
   run.path = folder;
   read_config(run);
   read_starts(run);
-  read_metrics(run);
+  read_steps(run);
   read_last_validation(run);
   read_sample(run);
   note_progress(run);

@@ -9,36 +9,12 @@
 #include <vector>
 
 #include "ballast/config/config.h"
-#include "ballast/pages/last_validation.h"
+#include "ballast/report/metrics_file.h"
 
 namespace ballast {
 
 // A run read back from its folder. Nothing in it is locked or changed: a run that goes on can be
 // read as well. Numbers that are not there are NaN.
-
-struct LayerStep {
-  int64_t layer = 0;
-  double assign_seconds = kUnknown, exchange_seconds = kUnknown;
-  double greedy_share = kUnknown;     // BASE
-  double relative_gap = kUnknown;     // of the exact solver: certified
-  double shortfall_bound = kUnknown;  // of others: what may be missing, by their own prices
-  double dropped_share = kUnknown, passed_share = kUnknown, balance_loss = kUnknown;  // gates
-};
-
-struct StepRecord {
-  int64_t step = 0;
-  double loss = kUnknown, learning_rate = kUnknown;
-  double tokens = kUnknown, seconds = kUnknown;  // since the run began
-  double tokens_per_second = kUnknown;           // of this step
-  std::vector<LayerStep> layers = {};
-  std::map<std::string, double> parts = {};  // seconds of this step by part
-};
-
-struct ValidationPoint {
-  int64_t step = 0;
-  double tokens = kUnknown, seconds = kUnknown;  // trained until then
-  double loss = kUnknown;
-};
 
 struct RunStartRecord {
   int64_t step = 0;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ballast/pages/last_validation.h"
+#include "ballast/report/validation_file.h"
 
 namespace ballast {
 

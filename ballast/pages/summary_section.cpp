@@ -106,7 +106,7 @@ void add_panel(Page& page, const Comparison& comparison, const Panel& panel) {
     page.html(fmt::format(
         "<p class=\"facts\">Planned: what the cost model expects of {}, of every row; each worker "
         "has the whole batch of the experiment.</p>\n",
-        markup_text(panel.planned.cluster)));
+        markup_text(panel.planned_cluster())));
 }
 
 // What a panel shows, such as "BASE x1 has the lowest perplexity, 23.41, 4.9 % below dense

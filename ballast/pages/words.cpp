@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 
 #include "ballast/system/progress.h"
@@ -60,19 +59,6 @@ TimeUnit time_unit(double longest_seconds) {
   if (longest_seconds > 3 * 3600) return {3600, "hours"};
   if (longest_seconds > 180) return {60, "minutes"};
   return {1, "seconds"};
-}
-
-std::string file_words(const std::string& text) {
-  std::string name;
-  for (const char letter : text) {
-    const auto byte = static_cast<unsigned char>(letter);
-    if (byte < 128 && std::isalnum(byte))
-      name += static_cast<char>(std::tolower(byte));
-    else if (!name.empty() && name.back() != '_')
-      name += '_';
-  }
-  while (name.ends_with("_")) name.pop_back();
-  return name;
 }
 
 }  // namespace ballast

@@ -28,7 +28,4 @@ struct TimeUnit {
 };
 TimeUnit time_unit(double longest_seconds);
 
-// Letters, digits and underscores, for names of files: "8 experts" is 8_experts.
-std::string file_words(const std::string& text);
-
 }  // namespace ballast

@@ -37,20 +37,27 @@ void AppendFile::sync() {
   if (::fsync(fd_) != 0) fail_with_errno("write", path_);
 }
 
+std::vector<std::string_view> whole_lines(std::string_view text) {
+  std::vector<std::string_view> lines;
+  for (size_t end; (end = text.find('\n')) != text.npos; text.remove_prefix(end + 1))
+    lines.push_back(text.substr(0, end));
+  return lines;
+}
+
 void keep_lines(const fs::path& path, const std::function<bool(std::string_view)>& keep) {
   std::error_code code;
   if (!fs::exists(path, code)) return;
   const MappedFile file(path);
   std::vector<std::string_view> kept;  // runs of whole lines, their ends included
   size_t kept_bytes = 0;
-  std::string_view rest = file.text();
-  for (size_t end; (end = rest.find('\n')) != rest.npos; rest.remove_prefix(end + 1)) {
-    if (!keep(rest.substr(0, end))) continue;
-    kept_bytes += end + 1;
-    if (!kept.empty() && kept.back().end() == rest.begin()) {
-      kept.back() = {kept.back().data(), kept.back().size() + end + 1};
+  for (const std::string_view line : whole_lines(file.text())) {
+    if (!keep(line)) continue;
+    const std::string_view whole(line.data(), line.size() + 1);
+    kept_bytes += whole.size();
+    if (!kept.empty() && kept.back().end() == whole.begin()) {
+      kept.back() = {kept.back().data(), kept.back().size() + whole.size()};
     } else {
-      kept.push_back(rest.substr(0, end + 1));
+      kept.push_back(whole);
     }
   }
   if (kept_bytes == file.text().size()) return;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <string_view>
+#include <vector>
 
 #include "ballast/system/file.h"
 
@@ -26,6 +27,9 @@ class AppendFile {
   fs::path path_;
   int fd_ = -1;
 };
+
+// The lines of such a file, without their ends; not a last one that has none.
+std::vector<std::string_view> whole_lines(std::string_view text);
 
 // Removes, atomically, the lines (given without their end) for which `keep` is false, and a last
 // line without an end, which a crash has torn. A missing file stays missing.

@@ -161,7 +161,7 @@ void RunReporter::validation(int64_t step, const Validation& validation,
                            {"valid_loss", result.loss},
                            {"valid_perplexity", result.perplexity},
                            {"valid_tokens", result.tokens}};
-  if (!result.domains.empty()) record["domains"] = domains_json(result.domains);
+  if (!result.domains.empty()) record["domains"] = domains_json(domain_results(result.domains));
   std::string floor;
   if (floor_per_token) {
     record["valid_floor"] = *floor_per_token;

@@ -96,11 +96,12 @@ void TrainingRun::validate() {
 void TrainingRun::keep_validation(const EvalWindows& windows) {
   const auto write = [&] {
     if (directory_ == nullptr) return;
-    write_validation(directory_->validation(), {.config = config_,
-                                                .step = trainer_.state().step,
-                                                .windows = windows,
-                                                .tokenizer = data_.tokenizer.get(),
-                                                .routings = validation_->by_routing()});
+    write_validation(directory_->validation(),
+                     last_validation({.config = config_,
+                                      .step = trainer_.state().step,
+                                      .windows = windows,
+                                      .tokenizer = data_.tokenizer.get(),
+                                      .routings = validation_->by_routing()}));
   };
   all_or_none(workers_, write, {"validation.json"});
   validation_->result.previous_tokens.clear();  // large, and in the file

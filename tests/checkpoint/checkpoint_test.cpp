@@ -96,7 +96,7 @@ TEST(Checkpoint, HoldsVeryManyTensors) {
   for (int i = 0; i < 200'000; ++i) tensors.push_back({std::to_string(i), Dtype::kF32, {1}, data});
   CheckpointWriter writer(run / "checkpoints", 1);
   Manifest manifest = test::sample_manifest(1);
-  manifest.tensors = writer.write_file("all.safetensors", tensors);
+  manifest.tensors = write_checkpoint_file({writer.folder(), 1}, "all.safetensors", tensors);
   EXPECT_TRUE(Checkpoint(writer.commit(manifest)).has("199999"));
 }
 
@@ -114,7 +114,8 @@ TEST(Checkpoint, AnAbandonedWriterLeavesNothing) {
   const test::TemporaryFolder run;
   {
     CheckpointWriter writer(run / "checkpoints", 5);
-    writer.write_file("a.safetensors", test::SampleTensors(5, "a", 1, 10).views());
+    write_checkpoint_file({writer.folder(), 5}, "a.safetensors",
+                          test::SampleTensors(5, "a", 1, 10).views());
     EXPECT_TRUE(fs::exists(writer.folder() / "a.safetensors"));
   }
   EXPECT_TRUE(fs::is_empty(run / "checkpoints"));
@@ -125,8 +126,9 @@ TEST(Checkpoint, CommitRefusesTwoTensorsOfOneName) {
   CheckpointWriter writer(run / "checkpoints", 5);
   Manifest manifest = test::sample_manifest(5);
   const test::SampleTensors tensors(5, "a", 1, 10);
-  manifest.tensors = writer.write_file("a.safetensors", tensors.views());
-  manifest.tensors.push_back(writer.write_file("b.safetensors", tensors.views())[0]);
+  manifest.tensors = write_checkpoint_file({writer.folder(), 5}, "a.safetensors", tensors.views());
+  manifest.tensors.push_back(
+      write_checkpoint_file({writer.folder(), 5}, "b.safetensors", tensors.views())[0]);
   EXPECT_THROW(writer.commit(manifest), std::invalid_argument);
 }
 

@@ -53,7 +53,8 @@ inline fs::path save_sample(const fs::path& checkpoints, uint64_t step, size_t e
   const SampleTensors experts(step, "layer.6.expert", 4, elements);
   CheckpointWriter writer(checkpoints, step);
   Manifest manifest = sample_manifest(step);
-  manifest.tensors = writer.write_file("shared.safetensors", shared.views());
+  manifest.tensors =
+      write_checkpoint_file({writer.folder(), step}, "shared.safetensors", shared.views());
   for (const TensorEntry& entry :
        write_checkpoint_file({writer.folder(), 1}, "experts.safetensors", experts.views())) {
     manifest.tensors.push_back(entry);

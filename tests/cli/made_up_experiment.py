@@ -129,7 +129,7 @@ def make_experiment(folder, counts=(8, 32, 128), seconds=33):
                 make_run(folder / run["run"], kind, count, layers, loss - better, rate, int(rate * seconds / 4096) // 10 * 10, run["seed"])
             systems.append({"id": name, "title": title, "words": title if kind == "dense" else f"{title}, {count} experts", "kind": kind,
                             "experts": None if kind == "dense" else count, "knobs": {"model.width": "64"}, "parameters": 5_000_000 * (1 if kind == "dense" else count),
-                            "active": 5_000_000, "flops_per_token": 3e7, "step_seconds": 4096 / rate, "learning_rate": 2e-3,
+                            "active": 5_000_000, "flops_per_token": 3e7, "step_seconds": 4096 / rate, "step_parts": {}, "steps": 50, "learning_rate": 2e-3,
                             "sweep": [{"learning_rate": 1e-3, "steps": 50, "loss": 4.5}, {"learning_rate": 2e-3, "steps": 50, "loss": 4.4},
                                       {"learning_rate": 4e-3, "steps": 50, "loss": None}],
                             "runs": runs, "status": "swept" if last else "trained"})
@@ -137,6 +137,7 @@ def make_experiment(folder, counts=(8, 32, 128), seconds=33):
         panels.append({"title": f"{count} experts", "systems": ids,
                        "plan": {"workers": count, "device": "v100", "network": "infiniband", "tokens_per_second": rates}})
     write(folder / "experiment.json", {"format": "ballast-experiment", "version": 2, "name": "all", "title": "All systems at equal time", "budget_seconds": seconds,
+                                       "training_seconds": seconds, "max_epochs": 4, "middle_learning_rate": 2e-3, "rates": 3, "seeds": 3, "tokens_per_step": 4096,
                                        "workers": 1, "data": "data/corpus", "program_version": "0.0.0", "hardware": {"cpu": "a processor", "cores": 2},
                                        "at_once": 1, "panels": panels, "systems": systems})
 

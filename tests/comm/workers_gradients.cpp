@@ -63,15 +63,18 @@ void expect_gradient_over_workers(Tensor x, Exchange exchange) {
 TEST(WorkersGradient, OfEqualBlocks) {
   const int n = everyone().size();
   expect_gradient_over_workers(random_of(everyone().rank(), {n * 2, 2}), [](const Tensor& x) {
-    return all_to_all(everyone(), x, {"test", 1});
+    const RowsOfWorker rows(everyone().size(), 2);
+    return all_to_all(everyone(), x, rows, rows, {"test", 1});
   });
 }
 
 TEST(WorkersGradient, OfUnevenRowsAndOfNone) {
   const int n = everyone().size(), rank = everyone().rank();
-  RowsOfWorker send;
-  for (int to = 0; to < n; ++to) send.push_back((rank * 2 + to * 3) % 4);  // zeros among them
-  const RowsOfWorker receive = everyone().exchange_rows(send, {"test"});
+  RowsOfWorker send, receive;
+  for (int other = 0; other < n; ++other) {
+    send.push_back((rank * 2 + other * 3) % 4);  // zeros among them
+    receive.push_back((other * 2 + rank * 3) % 4);
+  }
   int64_t rows = 0;
   for (const int64_t count : send) rows += count;
   expect_gradient_over_workers(random_of(10 + rank, {rows, 2}), [&](const Tensor& x) {
@@ -82,8 +85,8 @@ TEST(WorkersGradient, OfUnevenRowsAndOfNone) {
 TEST(WorkersGradient, ThereAndBackIsTheIdentityAndSoIsItsGradient) {
   const int n = everyone().size(), rank = everyone().rank();
   RowsOfWorker send;
-  for (int to = 0; to < n; ++to) send.push_back((rank + to) % 3);
-  const RowsOfWorker receive = everyone().exchange_rows(send, {"test"});
+  for (int other = 0; other < n; ++other) send.push_back((rank + other) % 3);
+  const RowsOfWorker& receive = send;  // as many there as back
   int64_t rows = 0;
   for (const int64_t count : send) rows += count;
   Tensor x = random_of(20 + rank, {rows, 4}).set_requires_grad(true);
@@ -98,21 +101,16 @@ TEST(WorkersGradient, ThereAndBackIsTheIdentityAndSoIsItsGradient) {
 TEST(WorkersGradient, AGradientThatIsNotContiguousIsFine) {
   const int n = everyone().size();
   Tensor x = random_of(everyone().rank(), {n, 3}).set_requires_grad(true);
-  const Tensor y = all_to_all(everyone(), x, {"test"});
+  const RowsOfWorker rows(n, 1);
+  const Tensor y = all_to_all(everyone(), x, rows, rows, {"test"});
   y.t().contiguous().sum().backward();  // an expanded gradient
   EXPECT_TRUE(at::equal(x.grad(), at::ones_like(x)));
 }
 
-TEST(WorkersGradient, RowsThatCannotBeCutAreRefused) {
-  const int n = everyone().size();
-  EXPECT_NE(error_of([] { all_to_all(everyone(), at::zeros({}), {"test"}); }).find("float32 []"),
-            std::string::npos);
-  if (n > 1) {
-    EXPECT_NE(error_of([&] {
-                all_to_all(everyone(), at::zeros({n + 1, 2}), {"test"});
-              }).find("equal blocks"),
-              std::string::npos);
-  }
+TEST(WorkersGradient, ATensorWithoutRowsIsRefused) {
+  const RowsOfWorker rows(everyone().size(), 1);
+  const auto exchange = [&] { all_to_all(everyone(), at::zeros({}), rows, rows, {"test"}); };
+  EXPECT_NE(error_of(exchange).find("float32 []"), std::string::npos);
 }
 
 }  // namespace

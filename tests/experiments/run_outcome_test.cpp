@@ -90,14 +90,5 @@ TEST_F(Outcome, LossesThatAreNotFiniteAreNone) {
   EXPECT_TRUE(outcome.validations.empty());
 }
 
-TEST_F(Outcome, LossesBetweenValidationsAreInterpolated) {
-  RunOutcome outcome;
-  outcome.validations = {{100, 4.0}, {400, 3.0}};
-  EXPECT_DOUBLE_EQ(outcome.loss_at(200).value(), 3.5);
-  EXPECT_EQ(outcome.loss_at(400), 3.0);
-  EXPECT_EQ(outcome.loss_at(50), std::nullopt);
-  EXPECT_EQ(outcome.loss_at(450), std::nullopt);
-}
-
 }  // namespace
 }  // namespace ballast

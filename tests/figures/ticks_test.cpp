@@ -62,12 +62,10 @@ TEST(Ticks, NeverLieOutside) {
   }
 }
 
-TEST(Range, PlacesValuesAndFindsThemAgain) {
+TEST(Range, PlacesValues) {
   const Range linear = {10, 20}, logarithmic = {1, 100, Scale::kLog};
   EXPECT_DOUBLE_EQ(linear.part(15), 0.5);
   EXPECT_DOUBLE_EQ(logarithmic.part(10), 0.5);
-  EXPECT_DOUBLE_EQ(linear.value(linear.part(17.5)), 17.5);
-  EXPECT_NEAR(logarithmic.value(logarithmic.part(42)), 42, 1e-12);
 }
 
 TEST(Range, OnALogarithmicScaleZeroHasNoPlace) {

@@ -142,9 +142,6 @@ TEST(ExpertUse, RefusesWhatDoesNotFitAndCountsNoneOfIt) {
   EXPECT_EQ(use.total(), 0);
   EXPECT_THROW(ExpertUse(0, 4, {}), std::invalid_argument);
   EXPECT_THROW(ExpertUse(4, 0, {}), std::invalid_argument);
-  EXPECT_THROW(use.merge(ExpertUse(2, 4, {"code"})), std::invalid_argument);
-  EXPECT_THROW(use.merge(ExpertUse(2, 5, {"wiki"})), std::invalid_argument);
-  EXPECT_THROW(use.merge(ExpertUse(3, 4, {"wiki"})), std::invalid_argument);
   EXPECT_THROW(use.top_tokens(2, 1), std::invalid_argument);
   EXPECT_THROW(use.domain_loads(-1), std::invalid_argument);
 }
@@ -159,12 +156,12 @@ TEST(ExpertUse, WithoutTokensSaysNothing) {
   EXPECT_THAT(use.top_tokens(3, 5), IsEmpty());
 }
 
-TEST(ExpertUse, WorkersAddUpHoweverTheyAreJoined) {
+TEST(ExpertUse, WorkersAddUp) {
   const Routes routes = zipf_routes(1, 3000, 40, 5, 0.5);
   std::vector<int32_t> domains(routes.tokens.size());
   for (size_t i = 0; i < domains.size(); ++i) domains[i] = static_cast<int32_t>(i * i % 4) - 1;
   const std::vector<std::string> names{"a", "b", "c"};
-  ExpertUse all(5, 40, names), merged(5, 40, names), summed(5, 40, names);
+  ExpertUse all(5, 40, names), summed(5, 40, names);
   all.add(routes.tokens, domains, routes.experts, {});
   const size_t cuts[] = {0, 1000, 1000, 1001, 3000};  // one worker has nothing
   for (size_t worker = 0; worker < 4; ++worker) {
@@ -173,15 +170,12 @@ TEST(ExpertUse, WorkersAddUpHoweverTheyAreJoined) {
     part.add(std::span(routes.tokens).subspan(begin, count),
              std::span(domains).subspan(begin, count),
              std::span(routes.experts).subspan(begin, count), {});
-    merged.merge(part);
     for (size_t i = 0; i < summed.counts().size(); ++i) summed.counts()[i] += part.counts()[i];
   }
-  for (const ExpertUse& use : {merged, summed}) {
-    EXPECT_TRUE(std::ranges::equal(use.counts(), all.counts()));
-    EXPECT_EQ(use.loads(), all.loads());
-    EXPECT_EQ(use.token_information(), all.token_information());
-    EXPECT_EQ(use.domain_information(), all.domain_information());
-  }
+  EXPECT_TRUE(std::ranges::equal(summed.counts(), all.counts()));
+  EXPECT_EQ(summed.loads(), all.loads());
+  EXPECT_EQ(summed.token_information(), all.token_information());
+  EXPECT_EQ(summed.domain_information(), all.domain_information());
   EXPECT_GT(all.domain_information() + all.token_information(), 0);
 }
 

@@ -35,7 +35,7 @@ void save(const SparseModel& m, const fs::path& run, const std::string& without,
   Manifest manifest;
   manifest.step = 7;
   manifest.config = to_toml(config);
-  manifest.tensors = writer.write_file("model.safetensors", views);
+  manifest.tensors = write_checkpoint_file({writer.folder(), 7}, "model.safetensors", views);
   writer.commit(manifest);
 }
 

@@ -35,15 +35,15 @@ struct Written {
                    {.routing = mode, .previous_tokens = mode != RoutingMode::kBalanced}));
     }
     const auto tokenizer = load_tokenizer("bytes");
-    ValidationRecord record{.config = model.config,
-                            .step = 7,
-                            .windows = windows,
-                            .tokenizer = tokenizer.get(),
-                            .routings = {}};
+    EvaluatedModel record{.config = model.config,
+                          .step = 7,
+                          .windows = windows,
+                          .tokenizer = tokenizer.get(),
+                          .routings = {}};
     for (size_t i = 0; i < modes.size(); ++i) record.routings.push_back({modes[i], results[i]});
     const test::TemporaryFolder folder;
     write_text_atomically(folder / "validation.json", "what was there before");
-    write_validation(folder / "validation.json", record);
+    write_validation(folder / "validation.json", last_validation(record));
     read = json::parse(read_text(folder / "validation.json"));
   }
 
@@ -176,7 +176,8 @@ TEST(ValidationRecord, WithoutATokenizerTokensAreNumbers) {
   const test::TemporaryFolder folder;
   write_validation(
       folder / "out.json",
-      {.config = m.config, .windows = windows, .routings = {{RoutingMode::kGreedy, result}}});
+      last_validation(
+          {.config = m.config, .windows = windows, .routings = {{RoutingMode::kGreedy, result}}}));
   const json read = json::parse(read_text(folder / "out.json"));
   EXPECT_EQ(read.at("whole_split"), false);
   const json& layer = read["routings"][0]["layers"][0];

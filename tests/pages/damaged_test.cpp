@@ -37,13 +37,16 @@ constexpr const char* kMetric = R"({"step": 2, "valid_loss": 3.25, "valid_tokens
   "other_routing": {"routing": "priced", "loss": 3.0, "experts": [{"layer": 2, "loads": [4, 5]}]}})";
 
 constexpr const char* kExperiment = R"({"format": "ballast-experiment", "version": 2, "name": "all",
-  "title": "All", "budget_seconds": 60, "workers": 1, "data": "builtin", "program_version": "1",
+  "title": "All", "budget_seconds": 60, "training_seconds": null, "max_epochs": 4,
+  "middle_learning_rate": 0.002, "workers": 1, "rates": 1, "seeds": 1, "at_once": 1,
+  "tokens_per_step": 100, "data": "builtin", "program_version": "1",
   "hardware": {"cpu": "a", "cores": 2, "memory_bytes": 1e9, "os": "b"},
   "panels": [{"title": "2 experts", "systems": ["base"], "plan": {"workers": 2, "device": "v100",
     "network": "x", "tokens_per_second": {"base": 5}}}],
   "systems": [{"id": "base", "title": "BASE x1", "words": "BASE x1, 2 experts", "kind": "base",
     "experts": 2, "knobs": {"model.width": "64"}, "parameters": 5, "active": 4,
-    "flops_per_token": 3, "learning_rate": 0.002, "status": "trained",
+    "flops_per_token": 3, "step_seconds": null, "step_parts": {}, "steps": 2,
+    "learning_rate": 0.002, "status": "trained",
     "sweep": [{"learning_rate": 0.001, "steps": 5, "loss": 3.5}],
     "runs": [{"seed": 1, "run": "run"}]}]})";
 

@@ -107,21 +107,31 @@ TEST(Report, ThePageNamesNoAddressOfANetwork) {
   EXPECT_THAT(page, Not(HasSubstr("url(")));
 }
 
+// A system with one run, trained; BASE ones have 8 experts.
+SystemRecord system_record(const std::string& id, const std::string& title,
+                           const std::string& run) {
+  SystemRecord system;
+  system.id = system.kind = id;
+  system.title = system.words = title;
+  if (id == "base") system.experts = 8;
+  system.runs = {{1, run}};
+  system.status = Progression::kTrained;
+  return system;
+}
+
 TEST(Report, AnExperimentThatGoesOnShowsWhatIsThere) {
   const TemporaryFolder folder;
   write_short_run(folder / "runs/dense-s1", 2);
-  write_text_atomically(folder / "experiment.json",
-                        R"({"format": "ballast-experiment", "version": 1,
-    "name": "dense", "title": "Dense and BASE", "budget_seconds": 60, "workers": 1,
-    "panels": [{"title": "8 experts", "systems": ["dense", "base", "unknown"]}],
-    "systems": [
-      {"id": "dense", "title": "dense", "words": "dense", "kind": "dense", "experts": null,
-       "runs": [{"seed": 1, "run": "runs/dense-s1"}], "status": "trained", "plan": null,
-       "learning_rate": 0.002,
-       "sweep": [{"learning_rate": 0.001, "loss": 3.5}, {"learning_rate": 0.002, "loss": 3.25},
-                 {"learning_rate": 0.004, "loss": null}]},
-      {"id": "base", "title": "BASE x1", "words": "BASE x1, 8 experts", "kind": "base", "experts": 8,
-       "runs": [{"seed": 1, "run": "runs/base-s1"}], "status": "measured"}]})");
+  SystemRecord dense = system_record("dense", "dense", "runs/dense-s1");
+  dense.learning_rate = 0.002;
+  dense.sweep = {{0.001, 5, 3.5}, {0.002, 5, 3.25}, {0.004, 5, std::nullopt}};
+  SystemRecord base = system_record("base", "BASE x1", "runs/base-s1");
+  base.status = Progression::kMeasured;
+  Experiment experiment;
+  experiment.title = "Dense and BASE";
+  experiment.panels = {{"8 experts", {"dense", "base"}}};
+  experiment.systems = {dense, base};
+  save_experiment(folder / kExperimentFile, experiment);
   const Comparison comparison = read_comparison({folder.path()}, no_counts);
   EXPECT_EQ(comparison.title, "Dense and BASE");
   ASSERT_EQ(comparison.panels.size(), 1);
@@ -138,12 +148,14 @@ TEST(Report, SystemsTrainedSideBySideHaveTheTimesMeasuredAlone) {
   const TemporaryFolder folder;
   write_short_run(folder / "runs/dense-s1", 2);
   const auto read = [&](int at_once) {
-    write_text_atomically(folder / "experiment.json",
-                          fmt::format(R"({{"format": "ballast-experiment", "version": 1,
-      "at_once": {}, "panels": [{{"title": "", "systems": ["dense"]}}],
-      "systems": [{{"id": "dense", "step_seconds": 0.25, "step_parts": {{"attention": 0.125}},
-                   "runs": [{{"seed": 1, "run": "runs/dense-s1"}}], "status": "trained"}}]}})",
-                                      at_once));
+    SystemRecord dense = system_record("dense", "dense", "runs/dense-s1");
+    dense.step_seconds = 0.25;
+    dense.step_parts = {{"attention", 0.125}};
+    Experiment experiment;
+    experiment.at_once = at_once;
+    experiment.panels = {{"", {"dense"}}};
+    experiment.systems = {dense};
+    save_experiment(folder / kExperimentFile, experiment);
     return read_comparison({folder.path()}, no_counts);
   };
   const Comparison alone = read(1), shared = read(3);
@@ -158,7 +170,7 @@ TEST(Report, SystemsTrainedSideBySideHaveTheTimesMeasuredAlone) {
 }
 
 // An experiment of two systems, trained side by side; one came to step 4 of 9.
-void write_shared_experiment(const fs::path& folder, const char* parts) {
+void write_shared_experiment(const fs::path& folder, const std::map<std::string, double>& parts) {
   write_short_run(folder / "runs/dense", 2);
   write_run(folder / "runs/base",
             "[model]\nvocabulary = 300\n[training]\nsteps = 9\n[experts]\nlayers = 1\n");
@@ -170,23 +182,24 @@ void write_shared_experiment(const fs::path& folder, const char* parts) {
         "\n",
         step);
   write_text_atomically(folder / "runs/base/metrics.jsonl", lines + validation_line(4, 1));
-  write_text_atomically(folder / "experiment.json",
-                        fmt::format(R"({{"format": "ballast-experiment", "version": 2, "at_once": 2,
-    "panels": [
-      {{"title": "8 experts", "systems": ["dense", "base"], "plan": {{"workers": 8,
-        "device": "v100", "network": "n", "tokens_per_second": {{"dense": 51, "base": 62}}}}}},
-      {{"title": "others", "systems": ["dense"], "plan": {{"workers": 128, "device": "v100",
-        "network": "n", "tokens_per_second": {{"dense": 73}}}}}}], "systems": [
-      {{"id": "dense", "title": "Dense", "kind": "dense", "step_seconds": 0.25, {0}
-        "runs": [{{"run": "runs/dense"}}]}},
-      {{"id": "base", "title": "BASE x1", "kind": "base", "experts": 8, "step_seconds": 0.25, {0}
-        "runs": [{{"run": "runs/base"}}]}}]}})",
-                                    parts));
+  Experiment experiment;
+  experiment.at_once = 2;
+  experiment.panels = {{"8 experts",
+                        {"dense", "base"},
+                        ClusterEstimate{8, "v100", "n", {{"dense", 51}, {"base", 62}}}},
+                       {"others", {"dense"}, ClusterEstimate{128, "v100", "n", {{"dense", 73}}}}};
+  experiment.systems = {system_record("dense", "Dense", "runs/dense"),
+                        system_record("base", "BASE x1", "runs/base")};
+  for (SystemRecord& system : experiment.systems) {
+    system.step_seconds = 0.25;
+    system.step_parts = parts;
+  }
+  save_experiment(folder / kExperimentFile, experiment);
 }
 
 TEST(Report, WhatWasNotMeasuredAloneIsLeftOut) {
   const TemporaryFolder folder;
-  write_shared_experiment(folder.path(), "");
+  write_shared_experiment(folder.path(), {});
   const std::string page = page_of(folder, {folder.path()});
   EXPECT_THAT(page, HasSubstr("trained side by side: times of parts were not measured alone."));
   EXPECT_THAT(page, HasSubstr("Dense 400 (measured alone) and BASE x1 400 (measured alone)."));
@@ -197,7 +210,7 @@ TEST(Report, WhatWasNotMeasuredAloneIsLeftOut) {
 
 TEST(Report, PartsThatWereMeasuredAloneAreTold) {
   const TemporaryFolder folder;
-  write_shared_experiment(folder.path(), R"("step_parts": {"assignment": 0.05},)");
+  write_shared_experiment(folder.path(), {{"assignment", 0.05}});
   const std::string page = page_of(folder, {folder.path()});
   EXPECT_THAT(page, HasSubstr("they take 20 % of training time"));
   EXPECT_THAT(page, HasSubstr("Where the time goes</title>"));
@@ -205,7 +218,7 @@ TEST(Report, PartsThatWereMeasuredAloneAreTold) {
 
 TEST(Report, HalfTrainedSystemsSaySoAndAreNotCompared) {
   const TemporaryFolder folder;
-  write_shared_experiment(folder.path(), "");
+  write_shared_experiment(folder.path(), {});
   const std::string page = page_of(folder, {folder.path()});
   EXPECT_THAT(page, HasSubstr("BASE x1 <small>at step 4 of 9</small>"));
   EXPECT_THAT(page, HasSubstr("<p>8 experts: Dense has the lowest perplexity, 9.49. others: "));
@@ -213,7 +226,7 @@ TEST(Report, HalfTrainedSystemsSaySoAndAreNotCompared) {
 
 TEST(Report, PlansOfAPanelAreOfOneClusterWhichIsNamed) {
   const TemporaryFolder folder;
-  write_shared_experiment(folder.path(), "");
+  write_shared_experiment(folder.path(), {});
   const Comparison comparison = read_comparison({folder.path()}, no_counts);
   ASSERT_EQ(comparison.panels.size(), 2);
   const System &dense = comparison.systems[0], &base = comparison.systems[1];

@@ -34,28 +34,6 @@ System system_of(const std::string& title, std::vector<RunRecord> runs) {
   return system;
 }
 
-TEST(EqualTokens, LossIsLinearInTheLogarithmOfTokens) {
-  const RunRecord run = run_with({{1, 100, 1, 4.0}, {2, 10000, 2, 2.0}});
-  EXPECT_DOUBLE_EQ(loss_at(run, 100), 4.0);
-  EXPECT_DOUBLE_EQ(loss_at(run, 10000), 2.0);
-  EXPECT_DOUBLE_EQ(loss_at(run, 1000), 3.0);
-  EXPECT_NEAR(loss_at(run, 100 * std::pow(10, 0.5)), 3.5, 1e-12);
-}
-
-TEST(EqualTokens, BeyondTheValidationsNothingIsKnown) {
-  const RunRecord run = run_with({{1, 100, 1, 4.0}, {2, 10000, 2, 2.0}});
-  EXPECT_TRUE(std::isnan(loss_at(run, 99)));
-  EXPECT_TRUE(std::isnan(loss_at(run, 10001)));
-  EXPECT_TRUE(std::isnan(loss_at(RunRecord(), 100)));
-  EXPECT_TRUE(std::isnan(loss_at(run, kUnknown)));
-}
-
-TEST(EqualTokens, ValidationsWithoutALossOrAPlaceArePassedOver) {
-  const RunRecord run = run_with(
-      {{1, 100, 1, 4.0}, {2, 1000, 2, kUnknown}, {3, kUnknown, 3, 9.0}, {4, 10000, 4, 2.0}});
-  EXPECT_DOUBLE_EQ(loss_at(run, 1000), 3.0);
-}
-
 TEST(EqualTokens, AreTheMostThatAllSystemsOfAPanelReached) {
   Comparison comparison;
   comparison.systems = {

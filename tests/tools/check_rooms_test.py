@@ -2,6 +2,7 @@
 """tools/check_rooms.py finds each kind of fault, and none in this checkout."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,8 @@ class CheckRooms(unittest.TestCase):
         self.write("ballast/CMakeLists.txt", TABLE)
         self.write("ballast/system/file.h", SPDX)
         self.write("ballast/kernels/gemm.cpp", SPDX + "#include <vector>\n")
-        self.write("ballast/model/model.cpp", SPDX + '#include "ballast/system/file.h"\n')
+        self.write("ballast/kernels/gemm.h", SPDX)
+        self.write("ballast/model/model.cpp", SPDX + '#include "ballast/system/file.h"\n#include "ballast/kernels/gemm.h"\n')
         self.write("tests/model/model_test.cpp", SPDX)
 
     def tearDown(self):
@@ -74,7 +76,12 @@ class CheckRooms(unittest.TestCase):
 
     def test_an_arrow_to_a_later_room_is_found(self):
         self.write("ballast/CMakeLists.txt", TABLE.replace("LINK fmt::fmt)", "DEPENDS model)", 1))
+        self.write("ballast/system/file.cpp", SPDX + '#include "ballast/model/model.h"\n')
         self.assert_one_fault("system DEPENDS on model")
+
+    def test_an_arrow_that_no_include_uses_is_found(self):
+        self.write("ballast/model/model.cpp", SPDX + '#include "ballast/system/file.h"\n')
+        self.assert_one_fault("model DEPENDS on kernels, and includes nothing of it")
 
     def test_a_folder_that_is_no_room_is_found(self):
         self.write("ballast/attic/a.txt", "")
@@ -130,6 +137,33 @@ class CheckRooms(unittest.TestCase):
     def test_a_missing_licence_line_is_found(self):
         self.write("ballast/model/model.h", "#pragma once\n")
         self.assert_one_fault("model.h", "SPDX")
+
+    def test_what_only_tests_use_is_found(self):
+        self.write("ballast/system/disk.cpp", SPDX + "int64_t free_bytes(int disk) { return disk; }\nDisk::Disk() {}\n")
+        for header in ("int64_t free_bytes(int disk);", "class Disk {\n public:\n  Disk();\n};", "constexpr int kDisks = 2;",
+                       "struct {\n  double seconds = 0;\n} watch;", "using Disks = std::vector<int>;"):
+            name = re.search(r"free_bytes|Disks?|kDisks|seconds", header).group()
+            self.write("ballast/system/disk.h", f"{SPDX}// {name} is in words.\n{header}\n")
+            self.write("tests/system/disk_test.cpp", f"{SPDX}{name} used({name}(1), {name});\n")
+            users = [SPDX + f'log("of {name}");  // {name}\n', SPDX + f"return {name}(1), watch;\n"]
+            self.write("cli/main.cpp", users[0] + "watch;\n")
+            self.assert_one_fault("ballast/system/disk.h", f"uses {name};")
+            self.write("cli/main.cpp", users[1])
+            self.assertEqual(list(check_rooms.check(self.root)), [], header)
+
+    def test_an_override_is_no_use(self):
+        self.write("ballast/system/disk.h", SPDX + "  virtual void fill(int bytes) = 0;\n")
+        self.write("ballast/system/tape.h", SPDX + "  void fill(int bytes) override;\n")
+        self.write("ballast/system/tape.cpp", SPDX + "void Tape::fill(int bytes) {}\n")
+        faults = list(check_rooms.check(self.root))
+        self.assertEqual(len(faults), 2, faults)
+        self.write("cli/main.cpp", SPDX + "  disk->fill(3);\n")
+        self.assertEqual(list(check_rooms.check(self.root)), [])
+
+    def test_what_is_used_in_its_own_source_or_looked_up_by_name_is_used(self):
+        self.write("ballast/system/disk.h", SPDX + "int spin();\nstruct Drive {\n};\nDrive drive();\n")
+        self.write("ballast/system/disk_cuda.cpp", SPDX + 'int spin() { return 1; }\nint twice = 2 * spin();\nfind("drive");\n')
+        self.assertEqual(list(check_rooms.check(self.root)), [])
 
     def test_a_name_that_says_nothing_is_found(self):
         self.write("ballast/model/utils.h", SPDX)

@@ -29,8 +29,7 @@ inline std::vector<std::pair<std::string, std::function<void(ExpertsConfig&)>>> 
              e.shared = 0.5;
            }},
           {"Switch with look-ahead", [](ExpertsConfig& e) { e.router = "switch"; }},
-          {"Sparsely Gated, cosine scores",
-           [](ExpertsConfig& e) { e.router = "sparsely_gated"; }}};
+          {"Sparsely Gated, cosine scores", [](ExpertsConfig& e) { e.router = "sparsely_gated"; }}};
 }
 
 }  // namespace ballast::test

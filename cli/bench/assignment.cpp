@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ballast/assignment/solver.h"
+#include "ballast/system/error.h"
+#include "ballast/system/progress.h"
+#include "ballast/system/stop_signal.h"
+#include "cli/assignment_run.h"
+#include "cli/at_least.h"
+#include "cli/bench/assignment_cases.h"
+#include "cli/bench/benchmarks.h"
+#include "cli/bench/median.h"
+#include "cli/bench/options.h"
+#include "cli/bench/scipy_peer.h"
+#include "cli/place_options.h"
+
+namespace ballast::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFooter = R"(
+Solvers take turns on the same scores, so that a busy machine meets all alike; times are medians of
+solving alone. The exact solver starts
+  cold     from nothing
+  warm     from the prices of like scores: another batch of the kind, or of a file the even rows
+           (then the odd rows are solved)
+  noisy    from these with 10 % noise
+  random   from prices that mean nothing: never much slower than cold
+Short: how far a result is below the best bound that any solver here has proved, in percent of the sum
+over tokens of the largest |score|. Where exact takes part that is the optimum, up to 1e-7 %; else
+(bound_by) it is at most so far from it. Where scores are tied the auction takes seconds at the two largest sizes: it is left out there
+unless --solvers names it. scipy's linear_sum_assignment takes part up to 2048 tokens, once.
+
+Examples
+  ballast bench assignment
+  ballast bench assignment --kinds gauss cluster --sizes 2048,128 16384,128 --repeats 21
+  ballast bench assignment --scores scores/*.npy --solvers exact --cold
+  ballast bench assignment --device cuda --json
+
+JSON keys (--json): device, threads, repeats, scipy (version, null: none), cases, a list of {scores,
+  part (all, or "odd rows"), tokens, experts, auction_over_exact, scipy_over_exact (times, null: not
+  measured), bound_by (the solver that proved the lowest bound), results, a list of {solver, start,
+  milliseconds, fastest_ms, slowest_ms, runs, gap (that bound less its sum of scores; null where shares
+  are not kept), relative_gap, valid}}.
+)";
+
+constexpr int64_t kMostForAuction = int64_t{1} << 22;  // scores; beyond, ties take it seconds
+constexpr int64_t kMostForScipy = 2048;                // tokens
+constexpr double kEnough = 4000;  // milliseconds: a solver that used them up repeats no more
+
+struct Options {
+  std::vector<std::string> scores, kinds, solvers;
+  std::vector<std::string> sizes = {"2048,8",    "2048,128",  "8192,128",
+                                    "16384,128", "32768,256", "65536,512"};
+  std::string python;
+  uint64_t seed = 1;
+  bool cold = false, no_scipy = false;
+  BenchOptions bench = {.device = "cpu", .threads = 1, .rounds = 7};
+
+  size_t threads() const { return usable_threads(static_cast<size_t>(bench.threads)); }
+};
+
+// One solver from one start.
+struct Measured {
+  std::string solver, start;
+  std::vector<double> milliseconds = {};
+  // The least sum of scores of all runs, and the last bound by its prices.
+  double primal = std::numeric_limits<double>::infinity(), dual = 0;
+  bool valid = true;
+
+  double median() const { return cli::median(milliseconds); }
+};
+
+std::vector<SolverKind> solvers_for(const Options& options, const AssignmentCase& made) {
+  std::vector<SolverKind> kinds;
+  for (const std::string& name : options.solvers) kinds.push_back(parse_solver_kind(name));
+  if (!kinds.empty()) return kinds;
+  const int64_t scores = made.problem.scores.tokens * made.problem.scores.experts;
+  kinds = {SolverKind::kExact};
+  if (scores <= kMostForAuction) kinds.push_back(SolverKind::kAuction);
+  if (options.bench.device == "cpu")
+    kinds.push_back(SolverKind::kSinkhorn);  // it runs nowhere else
+  kinds.push_back(SolverKind::kGreedy);
+  return kinds;
+}
+
+// A solver with all it is measured from.
+struct Contender {
+  std::unique_ptr<AssignmentRun> run;
+  std::vector<PriceStart> starts = {};
+  std::vector<Measured> measured = {};
+  double spent = 0;
+
+  // A first turn warms up: the second takes its place.
+  void take_turn(int64_t round) {
+    Assignment result;
+    for (size_t i = 0; i < starts.size(); ++i) {
+      const double milliseconds = run->solve(starts[i].prices, result);
+      Measured& found = measured[i];
+      if (round == 1) found.milliseconds.clear();
+      found.milliseconds.push_back(milliseconds);
+      found.primal = std::min(found.primal, result.certificate.primal);
+      found.dual = result.certificate.dual;
+      found.valid = found.valid && result.certificate.valid;
+      spent += milliseconds;
+    }
+  }
+};
+
+std::vector<Measured> measure(const Options& options, const AssignmentCase& made,
+                              const StopSignal& stop) {
+  const std::vector<PriceStart> starts =
+      options.cold ? std::vector<PriceStart>{{.name = "cold", .prices = {}}} : price_starts(made);
+  std::vector<Contender> contenders;
+  for (const SolverKind kind : solvers_for(options, made)) {
+    Contender contender{.run = make_assignment_run(kind, options.bench.device, options.threads())};
+    contender.run->load(made.problem);
+    contender.starts = starts;
+    if (kind != SolverKind::kExact) contender.starts.resize(1);  // the others start cold
+    for (const PriceStart& start : contender.starts)
+      contender.measured.push_back({.solver = std::string(solver_name(kind)), .start = start.name});
+    contenders.push_back(std::move(contender));
+  }
+  for (int64_t round = 0; round <= options.bench.rounds; ++round) {
+    for (Contender& contender : contenders) {
+      if (stop.requested()) fail("stopped before the end");
+      if (contender.spent <= kEnough) contender.take_turn(round);
+    }
+  }
+  std::vector<Measured> all;
+  for (Contender& contender : contenders)
+    std::ranges::move(contender.measured, std::back_inserter(all));
+  return all;
+}
+
+// It proves no bound.
+Measured measure_scipy(ScipyPeer& scipy, const AssignmentCase& made) {
+  const ScipyPeer::Answer answer = scipy.solve(made.problem);
+  return {.solver = "scipy",
+          .start = "cold",
+          .milliseconds = {answer.milliseconds},
+          .primal = answer.primal,
+          .dual = std::numeric_limits<double>::infinity()};
+}
+
+// The lowest bound on what any valid assignment is worth: all are measured by it, so that a rough
+// bound of an inexact solver's own prices is not taken for what it lacks.
+const Measured& best_bound(const std::vector<Measured>& results) {
+  return *std::ranges::min_element(results, {}, &Measured::dual);
+}
+
+double relative_gap(const AssignmentCase& made, double gap) {
+  const double magnitude = magnitude_of(made.problem);
+  return magnitude > 0 ? gap / magnitude : 0;
+}
+
+const Measured* find(const std::vector<Measured>& results, const std::string& solver) {
+  const auto found = std::ranges::find(results, solver, &Measured::solver);  // its cold start
+  return found == results.end() ? nullptr : &*found;
+}
+
+Json ratio_to_exact(const std::vector<Measured>& results, const std::string& solver) {
+  const Measured *exact = find(results, "exact"), *other = find(results, solver);
+  return exact && other ? Json(other->median() / exact->median()) : Json();
+}
+
+Json to_json(const AssignmentCase& made, const std::vector<Measured>& results) {
+  Json rows = Json::array();
+  const Measured& bound = best_bound(results);
+  for (const Measured& found : results) {
+    const double gap = bound.dual - found.primal;
+    rows.push_back({{"solver", found.solver},
+                    {"start", found.start},
+                    {"milliseconds", found.median()},
+                    {"fastest_ms", std::ranges::min(found.milliseconds)},
+                    {"slowest_ms", std::ranges::max(found.milliseconds)},
+                    {"runs", found.milliseconds.size()},
+                    {"gap", found.valid ? Json(gap) : Json()},
+                    {"relative_gap", found.valid ? Json(relative_gap(made, gap)) : Json()},
+                    {"valid", found.valid}});
+  }
+  return {{"scores", made.scores},
+          {"part", made.part},
+          {"tokens", made.problem.scores.tokens},
+          {"experts", made.problem.scores.experts},
+          {"auction_over_exact", ratio_to_exact(results, "auction")},
+          {"scipy_over_exact", ratio_to_exact(results, "scipy")},
+          {"bound_by", bound.solver},
+          {"results", rows}};
+}
+
+// "1.234", with the digits that matter.
+std::string short_number(double value) {
+  return value >= 100 ? fmt::format("{:.0f}", value)
+         : value >= 1 ? fmt::format("{:.2f}", value)
+                      : fmt::format("{:.3f}", value);
+}
+
+std::string heading() {
+  return fmt::format("{:36}{:>8}{:>5}  {:9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>7}{:>10}", "scores",
+                     "tokens", "exp.", "solver", "cold ms", "warm", "noisy", "random", "short %",
+                     "valid", "vs exact");
+}
+
+std::string table(const AssignmentCase& made, const std::vector<Measured>& results) {
+  const std::string name = fs::path(made.scores).stem().string();
+  const std::string shown = made.part == "all" ? name : name + ", " + made.part;
+  std::string text;
+  const double bound = best_bound(results).dual;
+  for (size_t i = 0; i < results.size();) {
+    const Measured& cold = results[i];
+    std::string times;
+    double gap = 0;
+    bool valid = true;
+    size_t columns = 0;
+    for (; i < results.size() && results[i].solver == cold.solver; ++i, ++columns) {
+      times += fmt::format("{:>9}", short_number(results[i].median()));
+      gap = std::max(gap, relative_gap(made, bound - results[i].primal));
+      valid = valid && results[i].valid;
+    }
+    const Json ratio = ratio_to_exact(results, cold.solver);
+    text += fmt::format("{:36}{:>8}{:>5}  {:9}{:36}{:>10}{:>7}{:>10}\n", i == columns ? shown : "",
+                        made.problem.scores.tokens, made.problem.scores.experts, cold.solver, times,
+                        valid ? fmt::format("{:.3g}", 100 * gap) : "-", valid ? "yes" : "no",
+                        ratio.is_null() ? "" : short_number(ratio.get<double>()) + "x");
+  }
+  return text;
+}
+
+std::vector<CaseMaker> cases_of(const Options& options) {
+  std::vector<CaseMaker> makers;
+  std::vector<ScoreKind> kinds;
+  for (const std::string& name : options.kinds) kinds.push_back(parse_score_kind(name));
+  if (options.kinds.empty() && options.scores.empty())
+    kinds.assign(all_score_kinds().begin(), all_score_kinds().end());
+  for (const std::string& size : options.sizes) {
+    int64_t tokens = 0, experts = 0;
+    char rest = 0;
+    if (std::sscanf(size.c_str(), "%ld,%ld%c", &tokens, &experts, &rest) != 2 || tokens < 1 ||
+        experts < 1)
+      fail("--sizes: want TOKENS,EXPERTS, such as 2048,128; got \"{}\"", size);
+    for (const ScoreKind kind : kinds)
+      makers.push_back(generated_case(kind, tokens, experts, options.seed));
+  }
+  for (const std::string& path : options.scores)
+    std::ranges::move(file_cases(path), std::back_inserter(makers));
+  return makers;
+}
+
+int run(const Options& options) {
+  for (const std::string& name : options.solvers) {
+    parse_solver_kind(name);
+    if (std::ranges::count(options.solvers, name) > 1) fail("--solvers names {} twice", name);
+  }
+  const StopSignal stop;
+  const std::vector<CaseMaker> makers = cases_of(options);
+  const auto scipy = options.no_scipy ? nullptr : ScipyPeer::find(options.python);
+  Json cases = Json::array();
+  print_row(options.bench, heading());
+  Progress progress("bench assignment", makers.size(), "cases", OffTerminal::kSilent);
+  for (const CaseMaker& make : makers) {
+    const AssignmentCase made = make();
+    progress.note(fmt::format("{} {},{}", made.scores, made.problem.scores.tokens,
+                              made.problem.scores.experts));
+    std::vector<Measured> results = measure(options, made, stop);
+    if (scipy && made.problem.scores.tokens <= kMostForScipy)
+      results.push_back(measure_scipy(*scipy, made));
+    cases.push_back(to_json(made, results));
+    std::string lines = table(made, results);
+    lines.pop_back();
+    print_row(options.bench, lines);
+    progress.advance(1);
+  }
+  if (options.bench.json) {
+    const Json out = {{"device", options.bench.device},
+                      {"threads", options.threads()},
+                      {"repeats", options.bench.rounds},
+                      {"scipy", scipy ? Json(scipy->version()) : Json()},
+                      {"cases", cases}};
+    fmt::print("{}\n", out.dump(2));
+    std::fflush(stdout);  // as a whole, while a signal can wait
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_assignment(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("assignment", "Balanced assignment: every solver, kind and size");
+  command->footer(kFooter);
+  command->add_option("--scores", options->scores, "score files, as `assign` reads them")
+      ->type_name("FILE");
+  command
+      ->add_option("--kinds", options->kinds,
+                   "kinds of generated scores; default: all, or none with --scores")
+      ->type_name("NAME");
+  command
+      ->add_option("--sizes", options->sizes, "of generated scores; default: six, up to 65536,512")
+      ->type_name("T,E");
+  command
+      ->add_option("--solvers", options->solvers, "exact, auction, sinkhorn, greedy; default: all")
+      ->type_name("NAME");
+  add_device_option(*command, options->bench.device, {"cpu", "cuda"});
+  add_bench_options(*command, options->bench);
+  command->add_option("--seed", options->seed, "of the generated scores")
+      ->check(at_least(0))
+      ->capture_default_str()
+      ->type_name("S");
+  command->add_flag("--cold", options->cold, "measure cold starts alone");
+  command->add_option("--python", options->python, "a Python with scipy")->type_name("PATH");
+  command->add_flag("--no-scipy", options->no_scipy, "measure ours alone");
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench/options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "ballast/system/log.h"
+#include "ballast/system/parallel.h"
+#include "cli/place_options.h"
+
+namespace ballast::cli {
+
+size_t BenchOptions::num_threads() const {
+  return threads > 0 ? static_cast<size_t>(threads) : num_cores();
+}
+
+ComputePlace BenchOptions::choose_place() const {
+  return ballast::choose_place({.device = device, .threads = threads});
+}
+
+void add_bench_options(CLI::App& command, BenchOptions& options) {
+  add_threads_option(command, options.threads);
+  command.add_option("--rounds,--repeats", options.rounds, "turns each takes; times are medians")
+      ->check(at_least(1))
+      ->capture_default_str()
+      ->type_name("N");
+  command.add_flag("--json", options.json, "print the result as one JSON object on stdout");
+}
+
+void print_row(const BenchOptions& options, const std::string& line) {
+  options.json ? log_line(line) : fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "ballast/comm/agreement.h"
+#include "ballast/comm/world.h"
+#include "ballast/experiments/systems.h"
+#include "ballast/model/model_size.h"
+#include "ballast/system/error.h"
+#include "ballast/system/progress.h"
+#include "cli/at_least.h"
+#include "cli/bench/benchmarks.h"
+#include "cli/bench/median.h"
+#include "cli/bench/number_list.h"
+#include "cli/bench/options.h"
+#include "cli/bench/step_twin.h"
+#include "cli/bench/systems.h"
+#include "cli/bench/trainer.h"
+#include "cli/bench/twin_process.h"
+#include "cli/place_options.h"
+#include "cli/workers.h"
+
+namespace ballast::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kExamples = R"(
+The same model and step (forward, backward, clipping, AdamW) as the plain PyTorch twin in
+benchmarks/twin, in turns: a few steps here, a few there, so that noise meets both alike.
+With --experts a BASE model instead, its layer in the middle, beside its twin and a dense one, in
+turns. The dense one has the same blocks, with feed-forwards wider by what an expert computes: the two
+do the same operations a token but for the affinities; one worker holds, and updates, all experts.
+The twin is the same BASE model (one routing group; experts divide the tokens), its tokens assigned by
+the paper's auction written in PyTorch. On a GPU it computes in bf16 under autocast, with cuDNN's
+attention.
+With --systems those that the paper compares, of the same blocks, in turns, by any number of workers:
+  dense            data parallel
+  model_parallel   the same dense model, each layer divided among all workers (the paper's is also
+                   larger); where there are several
+  base, base_x2,   BASE layers: one, two, three; --experts: experts, sublayers of all layers
+  base_x3          together, of which each has floor(sublayers / layers); default 8,6
+  sparsely_gated   gates to two experts, and
+  switch           to one, in place of every other feed-forward, with the paper's capacities
+
+Examples
+  ballast bench step                              both standard sizes, beside PyTorch if it is found
+  ballast bench step --size 512,256,6,8,256,8     vocabulary, width, layers, heads, context, batch
+  ballast bench step --experts 8,2                experts, sublayers of each[, routing groups]
+  ballast bench step --systems all --workers 2
+  ballast bench step --systems dense,base,switch --experts 16,6 --json
+  ballast bench step --python /path/to/python --mode compile --json
+The twin needs a Python with torch: `make twin` makes one, and it is found by itself. Without one ours
+is measured alone, with a warning; with --python or --mode that is an error.
+
+JSON keys (--json): device, threads, twin (PyTorch version, null: none), mode, sizes, a list of
+  {vocabulary, width, layers, heads, context, batch, parameters, step_ms, tokens_per_second,
+  gflops_per_second, twin_step_ms, twin_tokens_per_second, speedup (null: no twin of this size)}; times
+  are medians. With
+  --experts also {twin_assign_ms (of twin_step_ms, in its auction), experts, sublayers, groups,
+  flops_per_token, fastest_ms, optimizer_ms, dense {hidden, parameters, flops_per_token, step_ms,
+  fastest_ms, optimizer_ms}, ratio (step / dense step), ratio_per_flop, of_dense_but_optimizer (tokens/s
+  by those of dense, without the time that the optimizer takes more than there), assign_share,
+  exchange_share (of the step, in the assignment and in messages to other workers)}. With --systems:
+  device, threads (0: each its share), workers, sizes, a list of {vocabulary, width, layers, heads,
+  context, batch, experts, systems, a list of {system, words, shards (workers that hold one model
+  together), sublayers (of all BASE layers; null: of others), parameters, parameters_of_worker (that
+  worker 0 holds), active (those a token meets), flops_per_token, step_ms, fastest_ms, tokens_per_second (of all workers), of_dense (tokens/s by
+  those of dense; null: it was not measured)}}.
+)";
+
+struct Size {
+  int64_t vocabulary, width, layers, heads, context, batch;
+};
+
+struct Options {
+  std::vector<std::string> sizes = {"256,128,4,4,128,16", "4096,256,6,4,256,8"};
+  std::vector<std::string> experts = {};  // none: dense models
+  std::string systems;
+  int64_t steps = 5;
+  bool plain = false;
+  BenchOptions bench = {.rounds = 7};
+  TwinOptions twin = {};
+  WorkerOptions workers = {};
+};
+
+Size parse_size(const std::string& text) {
+  const auto n = parse_numbers({"--size", "vocabulary,width,layers,heads,context,batch"}, text);
+  if (n[0] < 1) fail("--size: want a vocabulary of at least 1, got \"{}\"", text);
+  return {n[0], n[1], n[2], n[3], n[4], n[5]};
+}
+
+Config config_of(const Options& options, const Size& size) {
+  Config config;
+  for (const auto& [key, value] : {std::pair("model.vocabulary", size.vocabulary),
+                                   {"model.width", size.width},
+                                   {"model.layers", size.layers},
+                                   {"model.heads", size.heads},
+                                   {"model.context", size.context},
+                                   {"training.batch", size.batch}}) {
+    set_knob(config, key, std::to_string(value));
+  }
+  config.optimizer.weight_decay = 0.01;
+  config.training.graph = !options.plain;
+  config.training.steps =
+      warm_up_steps(options.steps) + options.bench.rounds * options.steps + kClockedSteps;
+  check_config(config);
+  return config;
+}
+
+Config with_experts(Config config, const std::string& text) {
+  auto numbers = parse_numbers({"--experts", "experts,sublayers,groups", 2}, text);
+  if (numbers[1] < 1) fail("--experts: want at least 1 sublayer, got \"{}\"", text);
+  numbers.resize(3, 1);
+  set_knob(config, "experts.layers", "1");
+  set_knob(config, "experts.count", std::to_string(numbers[0]));
+  set_knob(config, "experts.sublayers", std::to_string(numbers[1]));
+  set_knob(config, "experts.groups", std::to_string(std::max<int64_t>(numbers[2], 1)));
+  check_config(config);
+  check_workers(config, 1);
+  return config;
+}
+
+// The dense model whose blocks do what an expert does, too. Odd widths would be slower.
+Config dense_peer(Config config) {
+  constexpr int64_t kWhole = 16;
+  const ModelConfig& m = config.model;
+  const auto more = static_cast<double>(config.experts.sublayers * m.feed_forward_width());
+  config.model.hidden =
+      m.feed_forward_width() +
+      kWhole * std::llround(more / static_cast<double>(m.layers) / static_cast<double>(kWhole));
+  config.experts.layers = 0;
+  return config;
+}
+
+Json row_of(const Config& config, const std::vector<double>& seconds) {
+  const auto tokens = static_cast<double>(config.training.batch * config.model.context);
+  const ModelSize counted = model_size(config);
+  const double step = median(seconds);
+  return {{"vocabulary", config.model.vocabulary},
+          {"width", config.model.width},
+          {"layers", config.model.layers},
+          {"heads", config.model.heads},
+          {"context", config.model.context},
+          {"batch", config.training.batch},
+          {"parameters", counted.total},
+          {"step_ms", 1e3 * step},
+          {"tokens_per_second", tokens / step},
+          {"gflops_per_second", tokens * counted.flops_per_token / step / 1e9}};
+}
+
+// Steps of each round; what the first takes is not kept: it warms up.
+int64_t steps_of(const Options& options, int64_t round) {
+  return round == 0 ? warm_up_steps(options.steps) : options.steps;
+}
+void take_turn(const Options& options, Trainer& trainer, int64_t round,
+               std::vector<StepStats>& taken) {
+  for (int64_t i = 0; i < steps_of(options, round); ++i) {
+    StepStats stats = trainer.step();
+    if (round > 0) taken.push_back(std::move(stats));
+  }
+}
+
+std::vector<double> of_each(const std::vector<StepStats>& steps,
+                            const std::function<double(const StepStats&)>& number) {
+  std::vector<double> numbers(steps.size());
+  std::ranges::transform(steps, numbers.begin(), number);
+  return numbers;
+}
+
+double seconds_of(const StepStats& stats) { return stats.seconds; }
+
+Json measure(const Options& options, const Config& config, const ComputePlace& place,
+             std::string& twin_version) {
+  const auto world = open_world({.kind = WorldKind::kSingle});
+  Trainer trainer = make_bench_trainer(config, place, world->everyone());
+  StepTwin twin(config, place, options.bench, options.twin);
+  if (!twin.version().empty()) twin_version = twin.version();
+  std::vector<StepStats> steps;
+  for (int64_t round = 0; round <= options.bench.rounds; ++round) {
+    take_turn(options, trainer, round, steps);
+    twin.take_turn(steps_of(options, round));
+  }
+  const std::vector<double> seconds = of_each(steps, seconds_of);
+  Json row = row_of(config, seconds);
+  twin.add_to(row, median(seconds));
+  return row;
+}
+
+Json measure_experts(const Options& options, const Config& config, const ComputePlace& place,
+                     std::string& twin_version) {
+  const auto world = open_world({.kind = WorldKind::kSingle});
+  Trainer sparse = make_bench_trainer(config, place, world->everyone());
+  Trainer dense = make_bench_trainer(dense_peer(config), place, world->everyone());
+  StepTwin twin(config, place, options.bench, options.twin);
+  if (!twin.version().empty()) twin_version = twin.version();
+  std::vector<StepStats> steps, dense_steps;
+  for (int64_t round = 0; round <= options.bench.rounds; ++round) {
+    take_turn(options, sparse, round, steps);
+    take_turn(options, dense, round, dense_steps);
+    twin.take_turn(steps_of(options, round));
+  }
+  const auto ours = of_each(steps, seconds_of), others = of_each(dense_steps, seconds_of);
+  const ModelSize size = model_size(config), peer = model_size(dense.config());
+  const double ratio = median(ours) / median(others);
+  const double optimizer = optimizer_seconds(sparse), optimizer_of_dense = optimizer_seconds(dense);
+  Json row = row_of(config, ours);
+  twin.add_to(row, median(ours));
+  row["experts"] = config.experts.count;
+  row["sublayers"] = config.experts.sublayers;
+  row["groups"] = config.experts.groups;
+  row["flops_per_token"] = size.flops_per_token;
+  row["fastest_ms"] = 1e3 * std::ranges::min(ours);
+  row["dense"] = {
+      {"hidden", dense.config().model.hidden},        {"parameters", peer.total},
+      {"flops_per_token", peer.flops_per_token},      {"step_ms", 1e3 * median(others)},
+      {"fastest_ms", 1e3 * std::ranges::min(others)}, {"optimizer_ms", 1e3 * optimizer_of_dense}};
+  row["ratio"] = ratio;
+  row["ratio_per_flop"] = ratio * peer.flops_per_token / size.flops_per_token;
+  row["optimizer_ms"] = 1e3 * optimizer;
+  row["of_dense_but_optimizer"] =
+      median(others) / (median(ours) - (optimizer - optimizer_of_dense));
+  row["assign_share"] = median(of_each(
+      steps, [](const StepStats& s) { return s.layers.front().assign_seconds / s.seconds; }));
+  row["exchange_share"] = median(of_each(
+      steps, [](const StepStats& s) { return s.layers.front().exchange_seconds / s.seconds; }));
+  return row;
+}
+
+std::string line_of(const Options& options, const Json& row, const std::string& twin_version) {
+  const auto number = [](const Json& value) { return value.get<double>(); };
+  const auto whole = [&](const char* key) { return row[key].get<int64_t>(); };
+  std::string beside;
+  if (row.contains("experts")) {
+    const Json& dense = row["dense"];
+    beside = fmt::format(
+        " | E={} sublayers={} groups={}, {} FLOP a token | dense of hidden {}, {} FLOP a token: "
+        "{:.2f} ms | {:.3f}x, a FLOP {:.3f}x | optimizer {:.2f} and {:.2f} ms; {:.3f} of dense's "
+        "tok/s "
+        "without what it takes more | assignment {:.1f} %, messages {:.1f} %",
+        whole("experts"), whole("sublayers"), whole("groups"),
+        format_count(number(row["flops_per_token"])), dense["hidden"].get<int64_t>(),
+        format_count(number(dense["flops_per_token"])), number(dense["step_ms"]),
+        number(row["ratio"]), number(row["ratio_per_flop"]), number(row["optimizer_ms"]),
+        number(dense["optimizer_ms"]), number(row["of_dense_but_optimizer"]),
+        100 * number(row["assign_share"]), 100 * number(row["exchange_share"]));
+  }
+  if (!row["speedup"].is_null()) {
+    beside += fmt::format(" | PyTorch {} {} {:.2f} ms | {:.2f}x", options.twin.mode(), twin_version,
+                          number(row["twin_step_ms"]), number(row["speedup"]));
+    if (row.contains("twin_assign_ms"))
+      beside += fmt::format(", its assignment {:.2f} ms", number(row["twin_assign_ms"]));
+  }
+  return fmt::format(
+      "V={} D={} L={} H={} S={} B={} | {:.2f} ms a step | {:.0f} tok/s | {:.0f} GFLOP/s{}",
+      whole("vocabulary"), whole("width"), whole("layers"), whole("heads"), whole("context"),
+      whole("batch"), number(row["step_ms"]), number(row["tokens_per_second"]),
+      number(row["gflops_per_second"]), beside);
+}
+
+SystemExperts experts_of_systems(const Options& options) {
+  if (options.experts.empty()) return {};
+  if (options.experts.size() > 1) fail("--experts: want it once with --systems");
+  auto n = parse_numbers({"--experts", "experts,sublayers,groups", 2}, options.experts.front());
+  if (n[1] < 1) fail("--experts: want at least 1 sublayer, got \"{}\"", options.experts.front());
+  n.resize(3, 0);
+  return {n[0], n[1], n[2]};
+}
+
+int run_systems(const Options& options, World& world) {
+  Communicator& workers = world.everyone();
+  const SystemExperts experts = experts_of_systems(options);
+  const auto names = parse_systems(options.systems, workers.size());
+  std::vector<std::vector<Config>> configs;  // of each size; all is checked first
+  for (const std::string& text : options.sizes) {
+    const Config dense = config_of(options, parse_size(text));
+    configs.emplace_back();
+    for (const std::string& name : names)
+      configs.back().push_back(config_of_system(name, dense, experts, workers.size()));
+  }
+  ComputePlace place;
+  const PlaceRequest request{.device = options.bench.device,
+                             .threads = options.bench.threads,
+                             .on_machine = world.place()};
+  all_or_none(workers, [&] { place = choose_place(request); }, {"device"});
+  world.compute_on(place.device);
+  Json rows = Json::array();
+  for (const auto& of_size : configs) {
+    const ModelConfig& m = of_size.front().model;
+    rows.push_back(
+        {{"vocabulary", m.vocabulary},
+         {"width", m.width},
+         {"layers", m.layers},
+         {"heads", m.heads},
+         {"context", m.context},
+         {"batch", of_size.front().training.batch},
+         {"experts", experts.count},
+         {"systems",
+          measure_systems(names, of_size, {options.bench.rounds, options.steps}, place, workers)}});
+    if (workers.rank() != 0) continue;
+    for (const Json& system : rows.back()["systems"]) {
+      const std::string line = line_of_system(rows.back(), system);
+      print_row(options.bench, line);
+    }
+  }
+  if (workers.rank() != 0 || !options.bench.json) return 0;
+  const Json out = {{"device", place.device.str()},
+                    {"threads", options.bench.threads},
+                    {"workers", workers.size()},
+                    {"sizes", rows}};
+  fmt::print("{}\n", out.dump(2));
+  return 0;
+}
+
+int run(const Options& options) {
+  std::string twin_version;
+  std::vector<std::function<Json(const ComputePlace&)>> measurements;  // all is checked first
+  for (const std::string& text : options.sizes) {
+    const Config config = config_of(options, parse_size(text));
+    if (options.experts.empty()) {
+      measurements.emplace_back([&options, &twin_version, config](const ComputePlace& place) {
+        return measure(options, config, place, twin_version);
+      });
+    }
+    for (const std::string& experts : options.experts) {
+      measurements.emplace_back([&options, &twin_version, sparse = with_experts(config, experts)](
+                                    const ComputePlace& place) {
+        return measure_experts(options, sparse, place, twin_version);
+      });
+    }
+  }
+  const ComputePlace place = options.bench.choose_place();
+  Json rows = Json::array();
+  for (const auto& measurement : measurements) {
+    rows.push_back(measurement(place));
+    print_row(options.bench, line_of(options, rows.back(), twin_version));
+  }
+  if (options.bench.json) {
+    const Json out = {{"device", place.device.str()},
+                      {"threads", options.bench.num_threads()},
+                      {"twin", twin_version.empty() ? Json() : Json(twin_version)},
+                      {"mode", options.twin.mode()},
+                      {"sizes", rows}};
+    fmt::print("{}\n", out.dump(2));
+  }
+  return 0;
+}
+
+int run_or_launch(const Options& options) {
+  if (options.systems.empty()) {
+    if (options.workers.workers > 0) fail("--workers: want --systems with it");
+    return run(options);
+  }
+  if (options.twin.is_asked_for()) fail("--python, --mode: there is no twin of --systems");
+  if (must_launch(options.workers)) return launch_workers(options.workers, {}, {});
+  return run_as_worker(options.workers, [&](World& world) { return run_systems(options, world); });
+}
+
+}  // namespace
+
+void add_bench_step(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("step", "Training steps, beside the same model in PyTorch");
+  command->footer(kExamples);
+  command->add_option("--size", options->sizes, "vocabulary,width,layers,heads,context,batch")
+      ->type_name("V,D,L,H,S,B")
+      ->capture_default_str();
+  command
+      ->add_option("--experts", options->experts,
+                   "experts,sublayers[,groups]: a BASE model, beside a dense one that computes as "
+                   "much")
+      ->type_name("E,N[,G]");
+  add_device_option(*command, options->bench.device);
+  add_bench_options(*command, options->bench);
+  command->add_option("--steps", options->steps, "steps a turn")
+      ->check(at_least(1))
+      ->capture_default_str()
+      ->type_name("N");
+  command
+      ->add_option("--systems", options->systems,
+                   "all, or names with commas between: dense, model_parallel, base, base_x2, "
+                   "base_x3, sparsely_gated, switch")
+      ->type_name("NAMES");
+  add_worker_options(*command, options->workers);
+  add_twin_options(*command, options->twin);
+  command->add_flag("--plain", options->plain,
+                    "on a GPU, compute steps plainly instead of as a recorded graph");
+  command->callback([options, &chosen] { chosen = [options] { return run_or_launch(*options); }; });
+}
+
+}  // namespace ballast::cli
