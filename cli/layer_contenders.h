@@ -39,8 +39,8 @@ class WholeLayer {
   ExpertLayer layer_;
 };
 
-// All tokens through the residual sublayers of one expert, of the blocks' kernels; as often as a
-// token has experts.
+// All tokens through the residual sublayers of one expert, by the kernels of dense blocks; as often
+// as a token has experts.
 class DenseStack {
  public:
   DenseStack(const Config& config, const ComputePlace& place);
@@ -58,16 +58,16 @@ class DenseStack {
 // The steps of ExpertLayer::forward one by one, each with its backward, to see what they take.
 class LayerInParts {
  public:
-  // shuffle: drawing it; assign: affinities, assignment and where tokens go, of a gate also its
-  // gradient; exchange: moving rows, for the shuffle, and of gates to the experts; experts: of BASE
-  // with the way there and back and the gate; gate: weights times outputs, of gates.
+  // shuffle: drawing it. assign: affinities, assignment and where tokens go; for a gate also its
+  // gradient. exchange: moving rows, for the shuffle, and with gates to the experts. experts: for
+  // BASE with the way there and back and the gate. gate: for gates, weights times outputs.
   static const std::vector<std::string>& parts();
 
   LayerInParts(const Config& config, const ComputePlace& place, Communicator& workers);
 
   struct Times {
     std::map<std::string, double> seconds = {};  // of each part
-    double busiest = 1;  // rows of the expert that has most, by the mean of all
+    double busiest = 1;                          // rows of the busiest expert over the mean of all
   };
   Times run(const LayerPass& pass);
   // All but shuffle and assign, for a known assignment, as one; seconds.

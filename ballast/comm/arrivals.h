@@ -26,10 +26,9 @@ struct WorkerState {
   int worker = 0;
   Answer answer = Answer::kSilent;
   // Only where it answered:
-  bool arrived = false;  // has begun the call that was asked for
-  bool waiting = false;  // waits in some call now
-  std::string
-      call;  // what the call of that number is for this worker, if it is one of its last calls
+  bool arrived = false;      // has begun the call that was asked for
+  bool waiting = false;      // waits in some call now
+  std::string call;          // what the call of that number is here, if it is a recent one
   std::string last_call;     // what it began last, in any group; empty: nothing yet
   double last_call_age = 0;  // seconds
 };

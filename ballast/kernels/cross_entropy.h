@@ -6,8 +6,8 @@
 namespace ballast {
 
 struct LossAndGradient {
-  at::Tensor
-      losses;  // [T], -log p(target) of each token in fp32 (fp64 for fp64 input); 0 where ignored
+  // [T], -log p(target) of each token, in fp32 (fp64 for fp64 input); 0 where ignored
+  at::Tensor losses;
   at::Tensor gradient;  // [T, D], of scale * sum(losses) by hidden
 };
 

@@ -34,14 +34,14 @@ struct StepAlone {
 // One system with its runs, which differ in their seeds.
 struct System {
   std::string id, title, words;  // title: what its lines are called within a panel; words: in full
-  std::string name = {};         // told apart from all others: the title, or with its experts or id
-  std::string kind;              // base, dense, switch, sparsely_gated
-  int64_t experts = 0;           // 0: dense
+  std::string name = {};  // unique in the report: the title, where needed with its experts or id
+  std::string kind;       // base, dense, switch, sparsely_gated
+  int64_t experts = 0;    // 0: dense
   double parameters = kUnknown, active = kUnknown, flops_per_token = kUnknown;
   double learning_rate = kUnknown;
   std::vector<SweepPoint> sweep = {};
   std::vector<std::pair<std::string, std::string>> knobs = {};
-  std::optional<StepAlone> alone = {};  // there: times of its runs are steps times this
+  std::optional<StepAlone> alone = {};  // if set, times of its runs are steps times this
   std::string status = {};
   std::vector<RunRecord> runs = {};
   size_t style = 0;  // of its lines; systems of one title have the same
@@ -74,8 +74,8 @@ struct ModelCounts {
 };
 using CountModel = std::function<ModelCounts(const Config&)>;
 
-// Reads runs and experiments. Throws UserError if a path is neither. Runs whose systems have one
-// name are told apart by their folders.
+// Reads runs and experiments. Throws UserError if a path is neither. Runs whose systems have the
+// same name are told apart by their folders.
 Comparison read_comparison(const std::vector<std::filesystem::path>& paths,
                            const CountModel& count_model);
 
