@@ -14,8 +14,8 @@
 
 namespace ballast {
 
-// The paper's router. In training a balanced assignment decides; no gradient flows through it. The
-// gate sigmoid(h . w_e) is applied where the expert is.
+// The paper's: in training a balanced assignment, which no gradient flows through; the output of a
+// token's expert is mixed in by sigmoid(h . w_e), where the expert is.
 class BaseRouter : public Router {
  public:
   // Declares layer.LAYER.expert_embeddings. REQUIRES: the workers divide the experts, and outlive
@@ -47,8 +47,7 @@ class BaseRouter : public Router {
   const ExpertPlaces places_;
   const Parameter& expert_embeddings_;  // [E, D]
   Communicator& workers_;
-  // Recorded steps refer to the memory of assigner_. Another number of tokens would move it, so
-  // passes outside of training have one of their own.
+  // Recorded steps know the memory of the first, which tokens of another number would move.
   Assigner assigner_, evaluating_;
   std::unique_ptr<PriceAverage> prices_;
 };

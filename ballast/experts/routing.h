@@ -42,7 +42,7 @@ struct SeenRoute {
   at::Tensor expert_of_token;  // [T] int64
   at::Tensor scores;  // [T, E] fp32, what was compared: affinities, less prices if priced; logits
   at::Tensor second_of_token = {};  // [T] int64; undefined: tokens go to one expert
-  int64_t first_token = 0;  // where the first of these stands among the tokens of the replica
+  int64_t first_token = 0;          // of these, among the tokens of the worker's replica
 };
 
 // Keeps assignments and repeats them. So two runs can be compared number by number, although
