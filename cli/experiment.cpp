@@ -77,7 +77,7 @@ int show_plan(const Options& options) {
   return 0;
 }
 
-// What was there is gone on with, if it is what is asked for.
+// Goes on with the experiment that is there, if it is the one that is asked for.
 void go_on_with(Experiment& experiment, const fs::path& file) {
   Experiment stored = load_experiment(file);
   const std::vector<std::string> changes = differences(stored, experiment);

@@ -103,7 +103,7 @@ int run(int argc, char** argv) {
 }
 
 // Where a standard stream is closed, the next file that is opened would take its place, and be
-// written into. What stands there instead refuses to be read (stdin) or written (stdout).
+// written to. So something stands there that refuses to be read (stdin) or written (stdout).
 void fill_closed_streams() {
   constexpr std::array kModes = {O_WRONLY, O_RDONLY, O_WRONLY};
   for (int stream = 0; stream < std::ssize(kModes); ++stream) {
