@@ -203,7 +203,7 @@ InitializedFrom initialize_from(const Checkpoint& checkpoint, const ExpertsConfi
   for (const Segment& segment : table.segments()) here.insert(part_of_model(segment.name));
   for (const TensorEntry& entry : checkpoint.manifest().tensors) {
     const std::string part = part_of_model(entry.name);
-    // Parts of the same name are different things here. The mark keeps them apart.
+    // What has the same name is another thing: marked, it is in neither's parts.
     there.insert(same_experts || !part.starts_with("layer.") ? part : "their " + part);
   }
   for (const Segment& segment : table.segments()) {
