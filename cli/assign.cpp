@@ -47,8 +47,8 @@ Solvers
 
 Time
   Of solving alone, without reading and writing files. The first call on the CPU also gets memory
-  from the system, often several times as long as the solving: --repeat 9 solves nine times more
-  and tells their median, which is what a program that keeps its solver waits for.
+  from the system, which often takes several times as long as the solving. --repeat 9 solves nine
+  times more and tells their median: what a program that keeps its solver waits for.
 
 Examples
   ballast assign --scores scores.npy --out experts.npy
@@ -56,13 +56,13 @@ Examples
   ballast assign --kind cluster --tokens 16384 --experts 128 --solver auction
   ballast assign --scores monday.npy --prices-out prices.npy
   ballast assign --scores tuesday.npy --start-prices prices.npy
-      like scores have like prices: a faster start, the same optimum
+      similar scores have similar prices: a faster start, the same optimum
 
 JSON keys (--json): tokens, experts, solver, device, valid (shares kept, nothing forbidden used),
   primal (sum of the chosen scores), dual (no valid assignment exceeds it, by the solver's prices),
-  gap (dual - primal: at most this much is missing. Of exact it is 0 up to rounding, the proof; of
-  the others, whose prices are rough, a bound that may be far above what is missing), relative_gap
-  (of the sum over tokens of the largest |score|), proved_optimal (relative_gap is at most 1e-9),
+  gap (dual - primal: at most this much is missing; with exact it is 0 up to rounding, which is the
+  proof; the others have rough prices, so it may be far above what is missing), relative_gap (gap
+  over the sum over tokens of the largest |score|), proved_optimal (relative_gap is at most 1e-9),
   milliseconds (solving alone; see Time), smallest_load, largest_load, replaced_scores, repeats.)";
 
 struct Options {
@@ -189,7 +189,7 @@ double checked_magnitude(const Options& options, const AssignmentProblem& proble
          problem.non_finite == NonFinite::kLowest
              ? ""
              : "; --non-finite lowest takes NaN and inf as the lowest score, --non-finite forbid "
-               "-inf alone, as a pair that must not be");
+               "takes -inf as a forbidden pair");
   }
 }
 
@@ -331,7 +331,8 @@ void add_solver_options(CLI::App& command, Options& o) {
       ->check(at_least(0))
       ->capture_default_str()
       ->type_name("N");
-  command.add_option("--start-prices", o.start_prices, "prices of like scores, for a faster start")
+  command
+      .add_option("--start-prices", o.start_prices, "prices of similar scores, for a faster start")
       ->type_name("FILE");
   command.add_option("--out", o.out, "write each token's expert, as .npy (int32) or .csv")
       ->type_name("FILE");

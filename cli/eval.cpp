@@ -51,33 +51,34 @@ Examples
   By four workers of which each two hold one model together:
     ballast eval runs/mine --workers 4 --model-parallel 2
 
-Routing (default: the run's experts.test_routing); Sparsely Gated and Switch layers know greedy alone
+Routing (default: the run's experts.test_routing). Sparsely Gated and Switch layers only know
+greedy.
   greedy     each token goes to its best expert
   priced     to its best expert less the prices that balanced training has settled on
   balanced   as in training: every expert gets its share of a batch. The tokens of a batch compete,
-             so that a token's expert depends on later tokens: its perplexity is not that of a
-             language model, and it depends on --batch (and --model-parallel: each worker balances
-             the tokens it has)
+             so a token's expert depends on later tokens: the perplexity is not that of a language
+             model. It also depends on --batch and --model-parallel, since each worker balances the
+             tokens it has
   all        the three side by side
 
-The audit (--audit) runs up to 64 windows, spread over the data, as they are and with all tokens after
-  a cut replaced by others, at four cuts each. Of the tokens before the cut every expert must stay the
-  same, but where two experts tie within rounding, and every logit within rounding of 16 sqrt(2 layers)
-  (u + sqrt(width) v) of the largest (u: the precision's unit roundoff; v: that of its sums; in doubt
-  --precision fp64 tells rounding from more). Exit code 3: the model looks ahead, as with balanced
-  routing.
+The audit (--audit) runs up to 64 windows, spread over the data, with four cuts each: once as they
+  are, and once with all tokens after the cut replaced by others. The tokens before the cut must
+  keep their experts, unless two experts tie within rounding. Their logits must stay the same within
+  16 sqrt(2 layers) (u + sqrt(width) v) of the largest logit, where u is the precision's unit
+  roundoff and v that of its sums. In doubt, --precision fp64 tells rounding from a real change.
+  Exit code 3: the model looks ahead, as it does with balanced routing.
 
-JSON keys (--json): model, step, data, loss (nats a token), perplexity, bits_per_byte (null where the
-  text's size is unknown), tokens, stride, floor_per_token (nats; null where the law is unknown),
-  domains (a list of {name, tokens, loss}; empty where they are not known),
-  routing (that the keys before are of; null for a dense model), routings, a list of {routing, loss,
-  perplexity, bits_per_byte, domains, layers: [{layer (the last block before it, or whose
-  feed-forward it stands for), busiest_share (1: balance), experts_in_use, dead_experts,
-  domain_information_bits (null: domains are not known), loads; of Sparsely Gated layers, whose
-  first experts these are, also second_experts: {busiest_share, experts_in_use, loads}}]}.
-  --experts adds to each layer token_information_bits, previous_information_bits and experts: [{expert,
-  load, domains (shares), top_tokens: [{token, text, count, lift}], previous_tokens (those that stood
-  before its tokens, the same)}].
+JSON keys (--json): model, step, data, loss (nats a token), perplexity, bits_per_byte (null where
+  the text's size is unknown), tokens, stride, floor_per_token (nats; null where the law is
+  unknown), domains (a list of {name, tokens, loss}; empty where they are not known), routing (of
+  the keys before; null for a dense model), routings, a list of {routing, loss, perplexity,
+  bits_per_byte, domains, layers: [{layer (the last block before it, or the one whose feed-forward
+  it stands for), busiest_share (1: balance), experts_in_use, dead_experts, domain_information_bits
+  (null: domains are not known), loads; for Sparsely Gated layers these are of first experts, and
+  there is second_experts: {busiest_share, experts_in_use, loads}}]}.
+  --experts adds to each layer token_information_bits, previous_information_bits and experts:
+  [{expert, load, domains (shares), top_tokens: [{token, text, count, lift}], previous_tokens (those
+  that stood before its tokens, the same)}].
   With --audit: model, step, data, passed, audits: [{routing, passed, windows, cuts, routes, ties,
   changed_routes, logits (positions), changed_logits, left_out, logit_difference, logit_bound,
   score_bound (shares of the largest), first_leak}].

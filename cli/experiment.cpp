@@ -33,13 +33,13 @@ Every system of a comparison trains for the same time on the same data in the sa
   expert-size  BASE x1 with small, standard and large experts
   placement    BASE Top, x1, x3, x5
   routing      BASE, Sparsely Gated MoE, Switch: one layer of deep experts each
-  overview     dense, dense of equal FLOPs, BASE x1, x3 and in place of feed-forwards, Sparsely Gated
-               MoE, Switch
+  overview     dense, dense of equal FLOPs, BASE x1, x3 and in place of feed-forwards,
+               Sparsely Gated MoE, Switch
   all          all of these, each model once
-First the steps of each are measured, alone; that fixes how many make the budget. Then learning rates are
-tried, each for a part of the steps, and each system trains with its best. docs/experiments.md tells more.
-Stopped by Ctrl-C or killed, the same command goes on. A system that fails does not hold up the others;
-the same command tries it again.
+First a step of each system is measured, alone: that fixes how many steps make the budget. Then
+learning rates are tried, each for a part of the steps. Then each system trains with its best rate.
+docs/experiments.md tells more. After Ctrl-C or a kill the same command goes on. A system that fails
+does not hold up the others; the same command tries it again.
 
 Examples
   ballast experiment overview --experts 8 --budget 2m           on two cores: half an hour
@@ -49,16 +49,17 @@ Examples
   ballast experiment routing --config configs/paper_base_44b.toml --scale laptop --rates 1
   ballast experiment overview --systems dense,base-x1,switch --experts 8,32 --out experiments/mine
 
-JSON keys (--json): folder, finished, failed (ids), report (null: not written), equal_tokens (those that all
-  have seen), systems [{id, title, experts, words, parameters, active, flops_per_token, learning_rate, steps,
-  tokens, tokens_per_second (measured alone), seconds (trained; null with --at-once), perplexity (of BASE
-  the better of greedy and priced routing), routing (which of them; null: there is one way),
-  greedy_perplexity (also that of dense models), priced_perplexity, perplexity_at_equal_tokens (of the
-  first seed), routing_at_equal_tokens, busiest (x its share, greedy), seeds [{seed, greedy_perplexity,
-  priced_perplexity, busiest, seconds}], of which the others are means}], panels [{title, systems (ids),
-  plan {workers, device, network, tokens_per_second {ID: what the cost model expects of that cluster}}}];
-  null where there is none. With --dry-run: panels, and what experiment.json would hold of systems [{id,
-  title, experts, parameters, active, flops_per_token}], and seconds.
+JSON keys (--json): folder, finished, failed (ids), report (null: not written), equal_tokens (those
+  that all have seen), systems [{id, title, experts, words, parameters, active, flops_per_token,
+  learning_rate, steps, tokens, tokens_per_second (measured alone), seconds (trained; null with
+  --at-once), perplexity (for BASE the better of greedy and priced routing), routing (which of them;
+  null: there is one way), greedy_perplexity (also that of dense models), priced_perplexity,
+  perplexity_at_equal_tokens (of the first seed), routing_at_equal_tokens, busiest (x its share,
+  greedy), seeds [{seed, greedy_perplexity, priced_perplexity, busiest, seconds}], whose means the
+  other keys are}], panels [{title, systems (ids), plan {workers, device, network, tokens_per_second
+  {ID: what the cost model expects of that cluster}}}]; null where there is none. With --dry-run:
+  panels, seconds, and what experiment.json would hold of systems [{id, title, experts, parameters,
+  active, flops_per_token}].
 )";
 
 struct Options {
@@ -76,7 +77,7 @@ int show_plan(const Options& options) {
   return 0;
 }
 
-// What was there is gone on with, if it is what is asked for.
+// Goes on with the experiment that is there, if it is the one that is asked for.
 void go_on_with(Experiment& experiment, const fs::path& file) {
   Experiment stored = load_experiment(file);
   const std::vector<std::string> changes = differences(stored, experiment);
@@ -133,7 +134,8 @@ void print_end(const Options& options, const ExperimentEnd& end, const Experimen
 
 int run(const Options& options) {
   const ExperimentRequest& request = options.request;
-  if (request.rates % 2 == 0) fail("--rates: want an odd number, the middle one is the default's");
+  if (request.rates % 2 == 0)
+    fail("--rates: want an odd number; the middle one is the default learning rate");
   if (options.dry_run) return show_plan(options);
   const fs::path folder = experiment_folder(request);
   check_folder(folder);
@@ -178,8 +180,9 @@ void add_numbers(CLI::App& command, ExperimentRequest& request) {
       ->check(at_least(1))
       ->type_name("N");
   command
-      .add_option("--max-epochs", request.max_epochs,
-                  "most times a system may see its data; more would shorten the budget of all")
+      .add_option(
+          "--max-epochs", request.max_epochs,
+          "how often a system may see its data at most; the budget of all is shortened to that")
       ->check(above_zero())
       ->capture_default_str()
       ->type_name("X");

@@ -159,7 +159,8 @@ class Conductor {
     warn_of_drift(stage, outcome);
   }
 
-  // The budget is equal by the times that were measured; where they did not hold, that is told.
+  // The budget is equal by the measured times. Where a run's steps took another time, the user is
+  // told.
   void warn_of_drift(const Stage& stage, const RunOutcome& outcome) {
     constexpr double kMuch = 1.25;
     const double expected =
@@ -191,8 +192,9 @@ class Conductor {
              format_count(static_cast<double>(experiment_.tokens_per_step) / seconds));
   }
 
-  // Once more, without a limit of time. Where steps turn out to be fast, it was the start that took
-  // so long, as on a GPU, and the first few steps are not like the others: then many more.
+  // Measures once more, without a limit of time. If steps turn out to be fast, the start took so
+  // long, as on a GPU, and the first few steps are not like the others: then it takes many more
+  // steps.
   void measure_few(const Stage& stage) {
     RunOutcome outcome;
     for (const int64_t steps : {kStepsToMeasure, kStepsAfterASlowStart}) {

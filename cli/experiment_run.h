@@ -24,7 +24,7 @@ struct ExperimentEnd {
 };
 
 // Makes every run that is left, one after another or several at once, each a child process, and
-// keeps experiment.json up to date. Says on stderr what it does, and what of a child that fails.
+// keeps experiment.json up to date. Says on stderr what it does, and which child fails.
 ExperimentEnd run_experiment(Experiment& experiment, const ExperimentPlace& place);
 
 // The systems with the lowest validation loss, the best first, two at most.

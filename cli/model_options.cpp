@@ -38,7 +38,7 @@ std::unique_ptr<LoadedModel> load(const ModelOptions& options, World& world) {
 RoutingMode choose_routing(const LoadedModel& loaded, const std::string& wish) {
   if (wish.empty()) return parse_routing_mode(loaded.config.experts.tested_routing());
   if (loaded.model->expert_layers().empty()) {
-    fail("--routing {}: {} is a dense model, without experts to route to; leave the option away",
+    fail("--routing {}: {} is a dense model, without experts to route to; leave the option out",
          wish, loaded.path.string());
   }
   const RoutingMode mode = parse_routing_mode(wish);

@@ -20,8 +20,8 @@ struct ModelOptions {
 };
 void add_model_options(CLI::App& command, ModelOptions& options);
 std::unique_ptr<LoadedModel> load(const ModelOptions& options, World& world);
-// How the model's BASE layers route: as wished ("greedy"), or if that is empty as its config says
-// for tests. Throws UserError where a dense model is asked to.
+// How the model's BASE layers route: as wished ("greedy"), or, if that is empty, by
+// experts.test_routing of its config. Throws UserError where the model cannot route that way.
 RoutingMode choose_routing(const LoadedModel& loaded, const std::string& wish);
 // Throws UserError where the model came without a tokenizer.
 const Tokenizer& require_tokenizer(const LoadedModel& loaded);

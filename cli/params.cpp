@@ -35,17 +35,17 @@ Examples
   ballast params configs/first_run.toml --experts.count 64
   ballast params --model.vocabulary 50304 --model.width 1024 --model.layers 24 --json
 
-JSON keys (--json): system (in words), shared (parameters of all but the experts), per_expert (of one
-  expert, in all layers of experts), total, active (those a token meets), flops_per_token (of a
-  training step in which no token is dropped), vocabulary, layers (blocks), experts (of each layer of
-  experts; 0: a dense model), experts_of_token, router and placement (null: a dense model),
-  base_layers (of each layer of experts, whichever its router, the block before it, or with placement
-  replace the block whose feed-forward it stands for), sublayers (of each expert of a layer), workers,
-  model_parallel (workers that share a replica of the model), replicas, experts_per_worker,
-  parameters_per_worker (the most one holds), memory_per_worker {PRECISION: {weights, gradients, adam,
-  total}}, in bytes, without activations; one precision, or the two that training.precision auto may
-  choose from. Of a folder: presets, a list of {name, system, total, shared, per_expert, active,
-  flops_per_token}.
+JSON keys (--json): system (in words), shared (parameters of all but the experts), per_expert (of
+  one expert, in all layers of experts), total, active (those a token meets), flops_per_token (of a
+  training step in which no token is dropped), vocabulary, layers (blocks), experts (of each layer
+  of experts; 0: a dense model), experts_of_token, router and placement (null: a dense model),
+  base_layers (for each layer of experts, whatever its router: the block before it, or with
+  placement replace the block whose feed-forward it stands for), sublayers (of each expert of a
+  layer), workers, model_parallel (workers that share a replica of the model), replicas,
+  experts_per_worker, parameters_per_worker (the most one holds), memory_per_worker {PRECISION:
+  {weights, gradients, adam, total}}, in bytes, without activations; one precision, or the two that
+  training.precision auto may choose from. Of a folder: presets, a list of {name, system, total,
+  shared, per_expert, active, flops_per_token}.
 )";
 
 struct Options {

@@ -33,11 +33,12 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFooter = R"(
 An estimate from the configuration and a few rates: nothing is trained, no data opened. docs/plan.md
 has the formulas, where the rates come from, and how far off predictions were: at most 7 % of the
-paper's tokens per second on 128 V100, 8 % of our own steps on an H200.
-A worker is one GPU, or with --device cpu one of those that share this machine: its rates are measured
-(or --flops and --bandwidth, of the whole machine), and other programs should rest meanwhile; workers of
-one machine share them and its memory. Network infiniband is the paper's: machines of 8 GPUs with an adapter
-of their own; ethernet the same with a slower one; nvlink has no machines, all workers are near.
+paper's tokens per second on 128 V100, 17 % of our own steps on an H200.
+A worker is one GPU. With --device cpu it is one of those that share this machine, its rates and its
+memory. The machine's rates are measured, so other programs should rest meanwhile; --flops and
+--bandwidth give them instead. Networks: infiniband is the paper's, machines of 8 GPUs with an
+adapter of their own; ethernet is the same with a slower adapter; nvlink joins all workers as in one
+machine.
 
 Examples
   ballast plan configs/paper_base_44b.toml --workers 128 --device v100
@@ -47,15 +48,16 @@ Examples
   ballast plan configs/first_run.toml --device cpu
   ballast plan configs/first_run.toml --device cpu --flops 2e11 --bandwidth 2e10
 
-JSON keys (--json): system (in words), parameters, workers, device (what one worker has) {name, flops
-  (operations a second that matrix products reach), bandwidth (bytes a second), launch (seconds to start an operation),
-  memory (bytes, null: not known)}, network {name, workers_per_machine (0: all), bandwidth (of a
-  machine), latency}, tokens_per_step, layouts, the config's own first, a list of {layout (in words),
-  model_parallel, replicas, experts_per_worker (of each layer), micro_steps, tokens_per_micro_step (of
-  a replica), memory {weights, gradients, optimizer, activations, buffers, total} in bytes, fits,
-  step {attention, feed_forward, experts, assignment, vocabulary, optimizer, communication
-  {gradients, all_to_all, shards, total}, total} in seconds, tokens_per_second}, refused, a list of
-  {model_parallel, reason}, advice (what would fit, where the config's own layout does not).
+JSON keys (--json): system (in words), parameters, workers, device (what one worker has) {name,
+  flops (operations a second that matrix products reach), bandwidth (bytes a second), launch
+  (seconds to start an operation), memory (bytes, null: not known)}, network {name,
+  workers_per_machine (0: all), bandwidth (of a machine), latency}, tokens_per_step, layouts, the
+  config's own first, a list of {layout (in words), model_parallel, replicas, experts_per_worker (of
+  each layer), micro_steps, tokens_per_micro_step (of a replica), memory {weights, gradients,
+  optimizer, activations, buffers, total} in bytes, fits, step {attention, feed_forward, experts,
+  assignment, vocabulary, optimizer, communication {gradients, all_to_all, shards, total}, total} in
+  seconds, tokens_per_second}, refused, a list of {model_parallel, reason}, advice (what would fit,
+  where the config's own layout does not).
 )";
 
 struct Options {

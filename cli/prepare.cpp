@@ -236,7 +236,8 @@ void add_options(CLI::App& command, Options& o) {
       ->capture_default_str()
       ->type_name("N");
   command
-      .add_option("--verify", o.verify, "make nothing: read the data set there whole and check it")
+      .add_option("--verify", o.verify,
+                  "make nothing: read all of the data set in this folder and check it")
       ->type_name("FOLDER");
   command.add_flag("--json", o.json, "print one JSON object, and nothing else, on stdout");
 }

@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFooter = R"(
 The page holds all it needs: it opens without a network, on a phone and in print. Beside it, in
 figures/, the same figures lie as SVG, and as PNG where the program rsvg-convert is installed
-(Debian: librsvg2-bin). A run that goes on can be reported as well: what is missing is said.
+(Debian: librsvg2-bin). A run that goes on can be reported as well; the page says what is missing.
 
 Examples
   ballast report runs/first_run                          writes runs/first_run/report/index.html

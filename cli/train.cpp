@@ -257,7 +257,7 @@ void add_train(CLI::App& app, Action& chosen) {
       ->type_name("TIME");
   command->add_flag(
       "--report", options->report,
-      "at the end, also of a part, write a page with figures, as `ballast report` does");
+      "at the end, also when stopped before, write a page with figures, as `ballast report` does");
   command
       ->add_option("--profile", options->profile,
                    "write a trace of N steps, after three others, to profile.json in the run "

@@ -57,8 +57,8 @@ bool is_unexplained(const LaunchResult& result) {
   return result.code != 0 && result.code != kUserMistake && !told && result.stops == 0;
 }
 
-// What went wrong here may have gone wrong on all workers: the first says it and ends the job, and
-// the others leave it the time for that.
+// What went wrong here may have gone wrong on all workers. The one with the lowest number says it
+// and ends the job; the others leave it the time for that.
 void let_the_first_speak(int rank) {
   constexpr int kLongestMilliseconds = 4000, kMilliseconds = 500;
   std::this_thread::sleep_for(
@@ -184,7 +184,7 @@ int run_as_worker(const WorkerOptions& options, const std::function<int(World&)>
   const std::unique_ptr<World> world = open_world(world_options);
   int code = 0;
   try {
-    // Before another worker's trouble at the end takes it away.
+    // Written now: another worker's trouble at the end might end this one first.
     code = with_output_written(body(*world));
     if (code != 0) tell_launcher(Note::kReturned, world->everyone().rank(), code);
     world->close();

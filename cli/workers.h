@@ -14,8 +14,8 @@ class App;
 
 namespace ballast::cli {
 
-// How a command runs with workers: with --workers N this process starts N of itself (mpirun) and
-// waits; without, it is a worker, alone or one of those that mpirun or srun started.
+// How a command runs with workers. With --workers N this process starts N of itself (mpirun) and
+// waits. Without, it is a worker: alone, or one of those that mpirun or srun started.
 struct WorkerOptions {
   int64_t workers = 0;       // 0: as mpirun or srun started us
   int64_t max_restarts = 0;  // only with `workers`

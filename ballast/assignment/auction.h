@@ -10,8 +10,9 @@
 
 namespace ballast {
 
-// The BASE paper's auction (the same without ties where E divides T): experts bid for tokens, a
-// hundred rounds at most, and the rest is given away greedily. Not optimal, always valid.
+// The BASE paper's auction: experts bid for tokens, a hundred rounds at most, and the rest is given
+// away greedily. Not optimal, always valid. Where E divides T and there are no ties, it is exactly
+// the paper's.
 class AuctionSolver : public AssignmentSolver {
  public:
   static constexpr int kMostRounds = 100;

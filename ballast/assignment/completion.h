@@ -9,7 +9,7 @@
 
 namespace ballast {
 
-// Makes a part of an assignment a whole and valid one, greedily. Keeps its memory between calls.
+// Completes a partial assignment to a valid one, greedily. Keeps its memory between calls.
 class Completion {
  public:
   // Places rows without an expert (-1) by score - price, then moves rows until lower bounds hold.

@@ -48,7 +48,8 @@ struct Core {
 // REQUIRES: prices have not moved apart from whole.prices by more than whole.reach - reach.
 void take_part(const Core& whole, const std::vector<Units>& prices, Units reach, Core& part);
 
-// Enters what `part` holds into the core that it is of; groups that it settled are held by nobody.
+// Enters what `part` holds into the core it was taken from. Nobody holds the groups that it
+// settled.
 void give_back(const Core& part, Core& root);
 
 // Whether at `prices` every token is with one of its best candidates. Groups that nobody holds are

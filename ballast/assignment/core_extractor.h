@@ -20,8 +20,8 @@ struct RowSample {
 // Reads rows as integers and finds what is open in them at given prices.
 class CoreExtractor {
  public:
-  // Chooses the units. `wide`: 60 bits instead of 29, in slower arithmetic, for scores whose range
-  // is too large for the narrow ones; forbidden pairs need it.
+  // Chooses the units. `wide`: wide_units instead of narrow_units (fixed_point.h), in slower
+  // arithmetic, for scores whose range is too large for the narrow ones; forbidden pairs need it.
   void begin(const ActiveProblem& problem, bool wide, size_t threads);
 
   void reserve(int64_t pairs);  // room for cores of that many

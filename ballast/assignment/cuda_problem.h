@@ -24,7 +24,7 @@ struct CudaProblems {
   NonFinite non_finite = NonFinite::kReject;
 };
 
-// A limit on the exact solver's work (ExactCudaOptions::max_work) that odd scores alone come to.
+// A limit on the exact solver's work (ExactCudaOptions::max_work) that only odd scores reach.
 inline constexpr int64_t kBoundedCudaWork = int64_t{1} << 25;
 
 // What became of one problem, written on the device and read by the host when it likes.

@@ -18,7 +18,7 @@ struct FreeTokens {
 
 // The exact finish: experts with too many tokens hand them on, along the cheapest chains of
 // exchanges, to experts with too few. Shortest paths from all of the former raise prices until such
-// chains cost nothing, a maximum flow moves tokens along them, and again. Throughout, each token is
+// chains cost nothing; a maximum flow moves tokens along them; and so on. Throughout, each token is
 // with one of its best experts, so that balanced loads are an optimum of the core.
 class Exchange {
  public:

@@ -30,8 +30,8 @@ struct ExactWork {
 int64_t most_usual_pairs(const ActiveProblem& problem);
 
 // Finds prices at which nearly every expert gets its load: from a small sample of tokens, then from
-// larger ones, up to all. A sample's prices are as far off as its loads are by chance, so more than
-// that is not asked of it.
+// larger ones, up to all. A sample's loads are off by chance, and so are its prices: no more
+// precision is asked of it.
 class PriceDescent {
  public:
   struct Setup {

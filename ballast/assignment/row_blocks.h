@@ -12,7 +12,7 @@ namespace ballast {
 // Rows are worked on in blocks of a fixed size, so that sums do not depend on the thread count.
 constexpr int64_t kRowsPerBlock = 1024;
 
-// Scores for which a thread is worth starting: that costs as much as reading a hundred thousand.
+// So many scores are worth a thread. Starting one costs as much as reading a hundred thousand.
 constexpr int64_t kWorthAThread = int64_t{1} << 20;
 
 inline int64_t num_row_blocks(const ActiveProblem& problem) {

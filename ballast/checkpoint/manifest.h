@@ -41,9 +41,8 @@ struct Manifest {
   uint64_t data_position = 0;  // batches consumed: the next one to train on
   std::string config;          // the resolved config, as text
   std::string program_version;
-  std::string state = "{}";  // a JSON object, the trainer's own: counters, tokens, seconds
-  std::vector<DataEntry>
-      data;  // several of a role in their order; none: written before it was kept
+  std::string state = "{}";     // a JSON object, the trainer's own: counters, tokens, seconds
+  std::vector<DataEntry> data;  // those of a role in order; empty: an older program wrote it
   std::vector<TensorEntry> tensors;
 
   bool operator==(const Manifest&) const = default;

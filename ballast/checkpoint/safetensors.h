@@ -69,9 +69,8 @@ class SafetensorsFile {
   explicit SafetensorsFile(const fs::path& path);
 
   const fs::path& path() const { return path_; }
-  const std::vector<TensorView>& tensors() const {
-    return tensors_;
-  }                                                     // in the order of their bytes
+  // In the order of their bytes.
+  const std::vector<TensorView>& tensors() const { return tensors_; }
   const TensorView* find(std::string_view name) const;  // nullptr: not in this file
   const SafetensorsMetadata& metadata() const { return metadata_; }
 

@@ -26,14 +26,15 @@ struct Fact {
   std::string value;
 };
 
-// Messages number workers as among all workers, whatever the group.
+// Messages number workers as in the whole world, whatever the group.
 
 // Collective. SharedError: the workers' facts differ; names each fact, its values, and who has
 // them.
 void check_agreement(Communicator& group, std::span<const Fact> facts, Label label);
 
-// Collective. The folder, which is there on worker 0, is the same one for all: each sees a file
-// that worker 0 writes there for a moment. SharedError: who does not; worker 0 cannot write.
+// Collective. Checks that the folder, which is there on worker 0, is the same one for all: each
+// must see a file that worker 0 writes there for a moment. SharedError: names who does not see it;
+// or worker 0 cannot write.
 void check_same_folder(Communicator& group, const std::filesystem::path& folder, Label label);
 
 struct NamedTensor {
@@ -42,8 +43,9 @@ struct NamedTensor {
 };
 
 // Collective. Compares tensors that should be equal to the bit on all workers (shared parameters),
-// by a hash of each. SharedError: names, types or shapes differ; or the group, the first tensor
-// that differs, who has another one than most, in how many elements and by how much.
+// by a hash of each. SharedError: names, types or shapes differ; or a tensor does. It names the
+// group, the first such tensor, who has another one than most, in how many elements and by how
+// much.
 void check_equal(Communicator& group, std::span<const NamedTensor> tensors, Label label);
 
 // Collective. Does `work` on every worker; where it throws a UserError, all throw a SharedError

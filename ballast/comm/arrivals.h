@@ -28,7 +28,7 @@ struct WorkerState {
   // Only where it answered:
   bool arrived = false;      // has begun the call that was asked for
   bool waiting = false;      // waits in some call now
-  std::string call;          // what that call is there, if it is one of its last calls
+  std::string call;          // what the call of that number is here, if it is a recent one
   std::string last_call;     // what it began last, in any group; empty: nothing yet
   double last_call_age = 0;  // seconds
 };
@@ -37,10 +37,10 @@ struct WorkerState {
 enum class Reach { kThisMachine, kNetwork };
 
 // Where a worker stands, for others to ask. A collective cannot know who is missing, and a worker
-// that computes or hangs cannot be asked over MPI: so each has a thread of its own that answers UDP
-// datagrams with what the worker wrote down last. Nothing is sent unless somebody asks; no
-// connections, no central process; a process that is stopped does not answer, one that ended has
-// its port closed. Only datagrams with the job's secret are answered. Thread-safe.
+// that computes or hangs cannot be asked over MPI. So each worker has a thread that answers UDP
+// datagrams with what the worker wrote down last. Nothing is sent unless somebody asks; there are
+// no connections and no central process. A process that is stopped does not answer; one that ended
+// has its port closed. Only datagrams with the job's secret are answered. Thread-safe.
 class Arrivals {
  public:
   // Opens a port and starts the thread. UserError: the system gives none.
@@ -54,7 +54,7 @@ class Arrivals {
   // Tells the addresses of all workers, in their order.
   void meet(std::span<const std::string> addresses);
 
-  // Writes down that a call has begun, and that the worker waits (now, in its last call) or not.
+  // Writes down that a call has begun; and whether the worker now waits in its last call.
   void began(CallNumber call, std::string text);
   void waits(bool waiting);
 

@@ -15,9 +15,9 @@ namespace ballast {
 at::Tensor all_to_all(Communicator& group, const at::Tensor& x, const RowsOfWorker& send,
                       const RowsOfWorker& receive, Label label);
 
-// Between what all workers of a group hold alike and what is divided among them. "Alike" is meant
-// of the loss too: each worker has the whole of it and of its gradient by such a tensor. For a
-// group of one they are all the identity, and free.
+// What follows goes between tensors that all workers of a group hold alike and tensors that are
+// divided among them. The loss is alike too: each worker has all of it, and all of its gradient by
+// a tensor that is alike. For a group of one they are all the identity, and cost nothing.
 
 // Parts -> their sum, alike.
 at::Tensor sum_over_shards(Communicator& shards, const at::Tensor& x, Label label);

@@ -68,7 +68,7 @@ class Communicator : protected Engine {
   Pending begin_all_reduce(const at::Tensor& values, Reduction reduction, Label label);
   Pending begin_all_to_all(const at::Tensor& output, const at::Tensor& input, Label label);
 
-  // From now on `engine` moves tensors on GPUs, here and in what is split off; by World alone.
+  // From now on `engine` moves tensors on GPUs, here and in what is split off. For World only.
   void use_gpu_engine(std::unique_ptr<GpuEngine> engine);
   GpuEngine* gpu_engine() const { return gpu_engine_.get(); }  // null: none
 
@@ -77,16 +77,16 @@ class Communicator : protected Engine {
   bool can_record() const { return gpu_engine_ != nullptr || leaves_out_the_host(); }
   // Does `work`, which records a graph with calls of this group and of what was split off from it.
   // None of them runs, and each is waited for before the recording ends. Collective: NCCL may wait
-  // for others meanwhile. Whoever fails throws alone, so that all must agree on it afterwards.
+  // for others meanwhile. A worker that fails throws alone, so all must agree on it afterwards.
   // REQUIRES: can_record(), the same calls have run before, and the graph is gone before the World.
   void record(const std::function<void()>& work, Label label);
-  // Does `work`, which queues that graph on the current stream: for deadlines and messages one
-  // call, until the device has done it. Collective.
+  // Does `work`, which queues that graph on the current stream. For deadlines and messages it is
+  // one call, which lasts until the device has done it. Collective.
   void replay(const std::function<void()>& work, Label label);
 
   // Seconds this worker has spent in all_to_all() and all_to_all_uneven() with labels of a layer
-  // since the last call: waiting for others included, under NCCL the host's time alone, of calls
-  // within a graph nothing.
+  // since the last call, waiting for others included. Under NCCL it is the host's time only; calls
+  // within a graph count nothing.
   double take_all_to_all_seconds(int layer);
 
  protected:

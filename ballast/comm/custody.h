@@ -7,8 +7,8 @@
 
 namespace ballast {
 
-// While it lives, what a child of this process leaves behind becomes a child of this process, so
-// that nothing that was started since is lost sight of. One object at a time.
+// While this lives, orphans of this process's children become its own children. So nothing that was
+// started since is lost sight of. One object at a time.
 class Custody {
  public:
   Custody();
@@ -25,7 +25,7 @@ class Custody {
  private:
   std::set<pid_t> started() const;
 
-  int before_ = 0;            // whether this process was one that orphans come to
+  int before_ = 0;            // whether orphans came to this process before
   std::set<pid_t> children_;  // that were there before
 };
 

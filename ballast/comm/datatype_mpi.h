@@ -10,9 +10,9 @@
 
 namespace ballast {
 
-// How rows or blocks of some number of bytes are counted: MPI counts in int. Where all bytes of a
-// call fit, as bytes, which it copies fastest; else a block is one element of a type of its own.
-// May be destroyed as soon as a call that uses it has begun.
+// How MPI counts rows or blocks of some number of bytes. It counts in int. Where all bytes of a
+// call fit, it counts bytes, which it copies fastest; else a block is one element of a type of its
+// own. May be destroyed as soon as a call that uses it has begun.
 class BlockType {
  public:
   BlockType(int64_t block_bytes, int64_t all_bytes);

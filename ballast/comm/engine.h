@@ -21,8 +21,8 @@ struct Label {
 
 enum class Reduction { kSum, kMax };  // kMax: a NaN anywhere gives NaN everywhere
 
-// A worker did not come, or is gone: naming worker, call, label, sizes and who is missing. The job
-// must end (World::abort); started again, it may go well.
+// A worker did not come, or is gone. The message names worker, call, label, sizes and who is
+// missing. The job must end (World::abort); started again, it may go well.
 class WorkersLost : public UserError {
  public:
   using UserError::UserError;
@@ -36,15 +36,16 @@ class Operation {
   virtual bool done() = 0;
 };
 
-// What a begin_...() returns. The call's tensors must not be touched until wait(). An object that
-// is destroyed before lets the call go on, and keeps its tensors until it has ended.
+// What a begin_...() returns. The call's tensors must not be touched until wait(). If it is
+// destroyed before, the call goes on, and its tensors are kept until it has ended.
 class Pending {
  public:
   Pending() = default;  // has ended
   explicit Pending(std::unique_ptr<Operation> operation);
 
-  // Returns when the results may be used: by the host, or for CUDA by work that is queued on the
-  // current stream after. Again is free. WorkersLost: the deadline has passed or a worker is gone.
+  // Returns when the results may be used: by the host, or on CUDA by work that is queued on the
+  // current stream afterwards. A second call costs nothing. WorkersLost: the deadline has passed or
+  // a worker is gone.
   void wait();
   // Whether wait() would return at once; moves the call on.
   bool done();

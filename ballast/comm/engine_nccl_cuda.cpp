@@ -143,7 +143,8 @@ Pending NcclEngine::begin(const Call& call, std::vector<Tensor> tensors, Issue i
       fail("{}: {} is not on this worker's GPU, {}", describe(call.name, call.label),
            tensor_text(tensor), runtime_->device().str());
   }
-  // What is recorded is no call yet: workers number those that run alike, whoever could record.
+  // What is recorded is no call yet. So workers number the calls that run alike, whether or not
+  // they could record.
   CallRecord record = runtime_->is_recording() ? CallRecord{} : next_call(call);
   auto begun = runtime_->begin(std::move(record), std::move(tensors), issue);
   return Pending(std::make_unique<NcclOperation>(runtime_, std::move(begun)));

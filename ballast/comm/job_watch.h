@@ -19,11 +19,11 @@ class JobWatch {
   JobWatch(pid_t mpirun, int workers, double deadline_seconds, Notebook& notebook,
            const Custody& custody);
 
-  // The launcher was asked to stop: asks the workers to, then ends, then kills them. One that is
-  // stopped goes on, since it could not listen.
+  // The launcher was asked to stop. The first call asks the workers to, the second ends them, the
+  // third kills them. A suspended worker is woken, since it could not listen.
   void stop();
-  // To be called every now and then: ends mpirun where workers have not arrived by the deadline,
-  // where it does not end after its workers have, and kills it where it does not obey.
+  // To be called every now and then. Ends mpirun where workers have not arrived by the deadline,
+  // and where it does not end after its workers have. Kills it where it does not obey.
   void look();
 
   int stops() const { return stops_; }

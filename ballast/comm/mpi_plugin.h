@@ -19,7 +19,7 @@ struct MpiPlugin {
 // Where the plugin should be: beside libballast_comm.so.
 std::filesystem::path mpi_plugin_path();
 
-// Loads the plugin, for the rest of the process; again is free.
+// Loads the plugin, for the rest of the process. A second call costs nothing.
 // Never throws. Does not start MPI: open() does, once in a process.
 MpiPlugin load_mpi_plugin();
 MpiPlugin load_mpi_plugin(const std::filesystem::path& path);

@@ -20,8 +20,9 @@ struct WorkerFailure {
 // worker failed first, and tells which lines are worth showing.
 class MpirunOutput {
  public:
-  // The line as it should be shown, "worker 3: " in place of mpirun's tag; nothing for those of
-  // mpirun's own that failure() tells better, and for kStopMessage. Lines come without their end.
+  // The line as it should be shown, with "worker 3: " in place of mpirun's tag. Nothing for
+  // kStopMessage, and for mpirun's own lines that failure() tells better. Lines come without their
+  // end.
   std::optional<std::string> take(std::string_view line);
 
   const std::optional<WorkerFailure>& failure() const { return failure_; }

@@ -19,8 +19,8 @@ struct NcclId {
 };
 
 // The functions of NCCL that we call, with numbers for its enumerations, which have not changed
-// since 2.10. It is that which libtorch brought; found when it is needed, so that this builds
-// without its header and loads without the library.
+// since 2.10. The library is the one that libtorch brought. It is found when it is needed: so this
+// builds without its header and loads without it.
 struct NcclLibrary {
   int (*get_version)(int* version);
   int (*get_unique_id)(NcclId* id);
@@ -54,7 +54,7 @@ const NcclLibrary& nccl_library();
 // "2.28.9"
 std::string nccl_version();
 
-// What NCCL says of a result that is none of success.
+// What NCCL says of a result that is no success.
 std::string nccl_error_text(int result);
 
 }  // namespace ballast

@@ -14,7 +14,7 @@ enum class Note : char {
   kArrived = 'a',   // it and all others have found each other
   kReturned = 'r',  // its command has a code of its own, and it ends with the others
   kEnds = 'e',      // it ends the job with a code
-  kClosed = 'c',    // it has ended its part, and its process ends
+  kClosed = 'c',    // it has done its part, and its process ends
 };
 
 // Tells the launcher, if this is one of its workers. mpirun's own word may be lost when all end at
@@ -41,7 +41,7 @@ class Notebook {
   void read();
   bool works() const { return works_; }  // a child could write
   size_t arrived() const { return arrived_.size(); }
-  bool is_closed() const { return closed_; }  // a worker has ended its part
+  bool is_closed() const { return closed_; }  // a worker has done its part
   bool is_ending() const { return ending_; }  // a worker ends the job
   // The first that returned a code or ended the job.
   const std::optional<WorkerFailure>& failure() const { return failure_; }

@@ -24,9 +24,9 @@ std::vector<Process> children_of(pid_t parent);
 // Children, their children and so on.
 std::vector<Process> descendants_of(pid_t ancestor);
 
-// Whether the process starts workers for others: mpirun, its daemon on another machine, srun's.
+// Whether the process starts workers: mpirun, its daemon on another machine, or srun's.
 bool starts_workers(const Process& process);
-// ... and is OpenMPI's.
+// Whether it is OpenMPI's among these.
 bool is_mpirun(const Process& process);
 
 // The number that mpirun or srun gave the process; nothing: none, or it may not be read.

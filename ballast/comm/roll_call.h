@@ -38,14 +38,14 @@ class RollCall {
   // From now on others can be asked. `works`: all workers reached each other at the start.
   void open(std::unique_ptr<Arrivals> arrivals, bool works);
 
-  // Writes down that this worker has begun a call, and that it waits or not.
+  // Writes down that this worker has begun a call; and whether it waits in it.
   void began(const CallRecord& call);
   void waits(bool waiting);
 
   // Whether a member of the call's group has ended. Takes up to a tenth of a second.
   bool is_gone(const CallRecord& call) const;
-  // Lines that name who is missing from a call, each after a line break, and who is missing outside
-  // of its group, since those that are missing may wait for them. Takes up to a second.
+  // Lines that name who is missing from a call, each after a line break. Workers outside of its
+  // group that are missing are named too: somebody in it may wait for them. Takes up to a second.
   std::string missing(const CallRecord& call) const;
 
   // From now on check() throws WorkersLost with this message: all engines stop when one has lost a
@@ -70,7 +70,8 @@ class Patience {
  public:
   Patience(const RollCall& roll_call, const CallRecord& call);
 
-  // Tells how long the call has been waited for in all, growing. WorkersLost: long enough.
+  // Tells how long the call has been waited for in all; never less than before. WorkersLost: that
+  // was long enough.
   void waited(double seconds);
 
  private:

@@ -95,7 +95,7 @@ void MpiRuntime::open_roll_call() {
   auto arrivals = std::make_unique<Arrivals>(rank(), secret,
                                              one_machine ? Reach::kThisMachine : Reach::kNetwork);
   arrivals->meet(gather_texts(arrivals->address(), size()));
-  // Each asks the next: where even that fails, nobody must be called missing later.
+  // Each asks the next. Where even that fails, nobody may be called missing later.
   const int next = (rank() + 1) % size();
   const auto answers = arrivals->ask({&next, 1}, {}, milliseconds(3000));
   int works = answers.front().answer == WorkerState::Answer::kAnswered;
@@ -138,7 +138,7 @@ bool MpiRuntime::test(MpiTransfer& transfer) {
 void MpiRuntime::wait(MpiTransfer& transfer) {
   constexpr double kLongestTurn = 0.25;
   if (test(transfer)) return;
-  // Still said of a worker that gives up, since it does nothing else.
+  // This stays true of a worker that gives up: it does nothing else any more.
   roll_call_->waits(true);
   Patience patience(*roll_call_, transfer.call);
   double waited = 0;

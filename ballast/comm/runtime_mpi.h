@@ -49,7 +49,7 @@ class MpiRuntime {
   void finalize();
 
   std::mutex& mutex() { return mutex_; }
-  // Throws UserError with MPI's own text for a code that is none of success.
+  // Throws UserError with MPI's own text for a code that is no success.
   static void check(int code, const std::string& text);
 
  private:

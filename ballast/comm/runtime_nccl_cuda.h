@@ -32,9 +32,9 @@ struct NcclTransfer {
   double waited = 0;
 };
 
-// What all NCCL communicators of a process share: one stream, on which calls of all groups follow
-// each other as they were begun, since calls at once on one GPU can block each other; and a
-// watchdog, a thread that finds out who is missing, since nobody waits for the device.
+// What all NCCL communicators of a process share. One stream, on which calls of all groups follow
+// each other as they were begun: calls at the same time on one GPU can block each other. And a
+// watchdog, a thread that finds out who is missing: nobody else waits for the device.
 class NcclRuntime {
  public:
   NcclRuntime(std::shared_ptr<RollCall> roll_call, at::Device device);
@@ -45,13 +45,14 @@ class NcclRuntime {
 
   // Connects the workers of a group, which all call it. `start` names it in messages.
   NcclComm connect(const NcclId& id, int rank, int size, const CallRecord& start);
-  // Begins a collective: calls `issue` with the stream that it should use as current stream, after
-  // what is now queued on the caller's. Where that is being recorded, so is the collective.
+  // Begins a collective: calls `issue` with the stream that it should use, which is then the
+  // current one. It comes after what is now queued on the caller's stream. Where that is being
+  // recorded, so is the collective.
   std::shared_ptr<NcclTransfer> begin(CallRecord call, std::vector<at::Tensor> kept,
                                       const std::function<void(cudaStream_t)>& issue);
   // Lets what the caller queues next come after the transfer.
   void wait(NcclTransfer& transfer) const;
-  // Whether the device has ended it; of a recorded one no.
+  // Whether the device has ended it; never true of a recorded one.
   static bool done(const NcclTransfer& transfer);
   // Communicator's functions of these names, as one call that is watched: NCCL may wait for other
   // workers also while it is recorded.
@@ -60,17 +61,17 @@ class NcclRuntime {
   // Returns when the device has ended all that was begun.
   void finish();
 
-  // Whether the caller's stream is.
+  // Whether the caller's stream is being recorded.
   bool is_recording() const;
 
   at::Device device() const { return device_; }
   RollCall& roll_call() const { return *roll_call_; }
-  // Throws WorkersLost for a result that is none of success.
+  // Throws WorkersLost for a result that is no success.
   void check(int result, const std::string& call) const;
 
  private:
   void watch();
-  // The transfer that is the device's turn; those that have ended are let go. Null: none.
+  // The transfer that the device is at; those that have ended are let go. Null: none.
   std::shared_ptr<NcclTransfer> front();
   // Counts `seconds` more that the device has been in the transfer; whether it waits there.
   bool look(NcclTransfer& transfer, double seconds);
@@ -78,8 +79,8 @@ class NcclRuntime {
   // Ends all communicators: kernels that wait for other workers return. Waits until graphs with
   // calls of theirs are gone.
   void abort_all();
-  // Writes down that a call begins, which is watched from now on, and does `work`; if that throws,
-  // it is watched no more.
+  // Writes down that a call begins, watches it from now on, and does `work`. If that throws, the
+  // call is watched no more.
   std::shared_ptr<NcclTransfer> watched(CallRecord call,
                                         const std::function<void(NcclTransfer&)>& work);
   void forget(const std::shared_ptr<NcclTransfer>& transfer);

@@ -7,11 +7,11 @@
 
 namespace ballast {
 
-// A number that differs where bits of two tensors of one shape differ (but for a chance of 2^-64
-// or so). On the host and on a GPU it is another one.
+// Two tensors of one shape whose bits differ have different numbers (but for a chance of 2^-64 or
+// so). The host's numbers are not a GPU's.
 int64_t tensor_hash(const at::Tensor& x);
 
-// That of GPUs, on any device: all is read there, once, and one number comes back.
+// The GPU's number, on any device: the tensor is read there, once, and one number comes back.
 int64_t device_tensor_hash(const at::Tensor& x);
 
 }  // namespace ballast

@@ -3,10 +3,10 @@
 
 namespace ballast {
 
-// A worker's last act before it ends the job: leaves a process behind that ends mpirun (or its
-// daemon), and what else that has started on this machine, where they have not ended ten seconds
-// later. Over a link that is down, or with a worker stopped at the wrong moment, they would stay
-// for ever. Nothing where srun or our launcher has started the workers: they look after them.
+// A worker's last act before it ends the job: it leaves a process behind. Ten seconds later that
+// ends mpirun (or its daemon) and what else mpirun has started on this machine, if they are still
+// there. Over a link that is down, or with a worker stopped at the wrong moment, they would stay
+// for ever. Does nothing where srun or our launcher has started the workers: those look after them.
 void leave_undertaker() noexcept;
 
 }  // namespace ballast

@@ -7,8 +7,8 @@
 
 namespace ballast {
 
-// Whether a start or an end that has been waited for is given up: after the deadline where a worker
-// of `starter` is stopped, and after half a minute at least otherwise, since programs take their
+// Whether a start or an end has been waited for too long. The deadline counts as it is where a
+// worker of `starter` is stopped; otherwise it is at least half a minute, since programs take their
 // time to load.
 bool is_too_late(double waited_seconds, double deadline_seconds, pid_t starter);
 

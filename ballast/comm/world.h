@@ -11,7 +11,7 @@ namespace ballast {
 
 class RollCall;
 
-// This worker among those on the same machine: what threads and GPUs are shared out by.
+// This worker among those on the same machine. Threads and GPUs are shared out by it.
 struct PlaceOnMachine {
   int index = 0;
   int workers = 1;
@@ -35,9 +35,10 @@ class World {
   virtual Communicator& everyone() = 0;
   virtual PlaceOnMachine place() const = 0;
 
-  // Collective, before tensors on a GPU are exchanged: where this worker computes. Again is free.
-  // everyone() stays the same object, and moves tensors on GPUs as WorldOptions::gpus wishes.
-  // SharedError: that is NCCL, but a worker has no GPU, or none of its own, or there is no NCCL.
+  // Tells where this worker computes. Collective, before tensors on a GPU are exchanged; a second
+  // call costs nothing. everyone() stays the same object, and moves tensors on GPUs as
+  // WorldOptions::gpus wishes. SharedError: that is NCCL, but a worker has no GPU, or none of its
+  // own, or there is no NCCL.
   void compute_on(at::Device device);
   // How tensors go from worker to worker, for people: "nowhere", "MPI", "NCCL 2.28.9".
   const std::string& transport() const { return transport_; }
@@ -45,8 +46,8 @@ class World {
   // The end where all went well; collective. Nothing of this world may be used after.
   // WorkersLost: a worker did not come, as in Pending::wait().
   void close();
-  // The end where it did not: ends all workers of the job at once, this one too, with `code`. A
-  // world of one has no others and returns. For main, after it has printed what happened.
+  // The end where something went wrong: ends all workers of the job at once, this one too, with
+  // `code`. A world of one has no others and returns. For main, after it has printed what happened.
   virtual void abort(int code) noexcept = 0;
 
  protected:

@@ -122,13 +122,11 @@ struct TrainingConfig {
   int64_t validate_every = 250;
   int64_t validate_batches = 8;
   int64_t last_validate_batches = -1;  // -1: as validate_batches
-  int64_t compare_every =
-      1000;  // steps between comparisons of the shared parameters of all workers
+  int64_t compare_every = 1000;  // steps between comparisons of all workers' shared parameters
   int64_t sample_every = 0;
   int64_t sample_tokens = 200;
   std::string sample_prompt;
-  double spike_factor =
-      0;  // 0: off; skip a step whose gradient norm exceeds this times its recent median
+  double spike_factor = 0;   // skip a step whose norm exceeds this times the recent median; 0: off
   int64_t max_skipped = 20;  // consecutive skipped steps before the run stops
 };
 
@@ -163,11 +161,11 @@ void read_recorded_config(Config& config, const std::string& toml, const std::st
 void set_knob(Config& config, const std::string& key, const std::string& value);
 // Ranges are checked as values are set; this checks what involves several values.
 void check_config(const Config& config);
-// What has to fit the number of workers: it divides experts and routing groups, its replicas divide
-// the sequences of a micro-step, and model_parallel divides it, heads and feed-forwards.
-// experts.groups and model.vocabulary may still be 0.
+// Checks what must fit the number of workers: it divides experts and routing groups, the replicas
+// divide the sequences of a micro-step, and model_parallel divides workers, heads and
+// feed-forwards. experts.groups and model.vocabulary may still be 0.
 void check_workers(const Config& config, int64_t workers);
-// Of that what training.model_parallel has to fit: the workers, heads, feed-forwards, vocabulary.
+// The part of it that concerns training.model_parallel: workers, heads, feed-forwards, vocabulary.
 void check_model_parallel(const Config& config, int64_t workers);
 
 // The resolved configuration as TOML, every knob with its help, readable by read_config_text.
@@ -175,8 +173,8 @@ std::string to_toml(const Config& config);
 // Keys whose values differ, as "model.width: 128 -> 256".
 enum class Compare {
   kEverything,
-  kWhatIsComputed
-};  // the latter leaves out how a run is watched and kept
+  kWhatIsComputed,  // leaves out how a run is watched and kept
+};
 std::vector<std::string> differences(const Config& before, const Config& after,
                                      Compare compare = Compare::kEverything);
 

@@ -20,8 +20,8 @@ struct ComparisonRequest {
   Config blocks;                 // the dense model that all are made of; model.vocabulary is known
   std::vector<int64_t> experts;  // a panel for each; empty: what the paper has, 8, 32 and 128 or
                                  // `usual_experts`
-  // Of all BASE layers of a model together, as far as its layers divide them. 0: 3, and 6 for
-  // placement, which has at least 6 blocks too, so that five layers find their places.
+  // Of all BASE layers of a model together, as far as its layers divide them. 0: 3; for placement
+  // 6. (It also has at least 6 blocks, so that five layers find their places.)
   int64_t sublayers = 0;
   int64_t usual_experts = 128;  // where the paper has 128 experts alone
   int64_t workers = 1;
@@ -40,9 +40,9 @@ struct PlannedComparison {
   std::vector<ComparedSystem> systems;  // each once, in the order they are met in panels
 };
 
-// Systems of several panels that are the same model are one; a panel's plan is of one cluster, so
-// that such a model has a rate in each. Every config is checked for the workers. UserError names
-// the experiment, the knob, or what of `only` there is not.
+// Systems of several panels that are the same model become one. Each panel is planned for one
+// cluster, so such a model has a rate in each. Every config is checked for the workers. UserError
+// names the experiment, the knob, or an id of `only` that does not exist.
 PlannedComparison describe_comparison(const ComparisonRequest& request);
 
 // The records an experiment starts with: nothing of them is measured. Knobs are those that differ

@@ -13,7 +13,7 @@ namespace ballast {
 // tries. The middle one is exact. REQUIRES: middle > 0, count is odd.
 std::vector<double> learning_rates_around(double middle, size_t count);
 
-// What a sweep has still to try: those around `middle` first, and then, where the best is the
+// What a sweep has still to try. Those around `middle` come first. Then, where the best is the
 // lowest or highest tried, the next beyond it, two at most. Where all diverged, lower ones.
 std::vector<double> rates_to_try(const std::vector<SweptRate>& swept, double middle, size_t count);
 

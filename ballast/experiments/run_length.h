@@ -13,14 +13,14 @@ namespace ballast {
 int64_t steps_within(double seconds, double step_seconds);
 
 // Fixes the steps of all systems that are measured and have none yet. The first time, the seconds
-// each may train are decided too: the budget, or less, for all alike, where one would see its data
-// more than max_epochs times. `epochs_of_step`: what a step takes of the data.
+// that each may train are decided too: the budget, or less for all alike where one would see its
+// data more than max_epochs times. `epochs_of_step`: what a step takes of the data.
 void fix_steps(Experiment& experiment, double epochs_of_step);
 
-// A sweep tries each learning rate with this share of a run's steps, half of which is the run's own
-// warm-up: what a rate does early is what decides whether it diverges.
+// A sweep tries each learning rate with this share of a run's steps. Half of it is the run's own
+// warm-up: what a rate does early decides whether it diverges.
 constexpr double kSweepShare = 0.2, kWarmupShare = 0.1;
-// Of short runs more, 200 or all: fewer do not tell rates apart.
+// kSweepShare of them, but at least 200, or all: fewer do not tell rates apart.
 int64_t sweep_steps(int64_t steps);
 
 // What a run is for.

@@ -10,8 +10,8 @@
 namespace ballast {
 
 // The systems the paper compares, each made of a dense model's config: its blocks, data and
-// training stay as they are. experts.groups and what else is said of experts is kept where the
-// system's router uses it.
+// training stay as they are. experts.groups and other knobs of experts are kept where the system's
+// router uses them.
 
 // The dense model itself, of so many blocks.
 Config dense_system(const Config& blocks, int64_t layers);
@@ -44,7 +44,7 @@ enum class ExpertSize { kSmall, kLarge };
 // sublayers that then make its operations a token closest to BASE x1's with `sublayers`.
 Config resized_base_system(const Config& blocks, int64_t count, int64_t sublayers, ExpertSize size);
 
-// By the names that `bench step --systems` has.
+// What follows goes by the names of `bench step --systems`.
 struct SystemExperts {
   int64_t count = 8;
   int64_t sublayers = 6;  // of all BASE layers of a model together: one, two and three divide it

@@ -28,7 +28,8 @@ struct AssignInputs {
   at::Tensor start_prices = {};  // [E] or [P, E] float64; undefined: none
 };
 
-// The fields of Assignment on the scores' device; P is missing where the scores had no P.
+// The fields of Assignment, as tensors on the scores' device. Scores without a dimension P give
+// results without it.
 struct TensorAssignment {
   at::Tensor expert_of_token;   // [P, T] int32
   at::Tensor tokens_by_expert;  // [P, T] int32
@@ -53,8 +54,9 @@ class Assigner {
   // not be within a CUDA graph's capture. UserError: shapes, types or bounds that do not fit.
   TensorAssignment assign(const at::Tensor& scores, const AssignInputs& inputs = {});
 
-  // Waits for the device and reads the status of a result. UserError: a score that was refused,
-  // with its token and expert; no assignment without a forbidden pair; with self_check, not valid.
+  // Waits for the device and reads the status of a result. UserError: a score was refused (names
+  // token and expert); every assignment has a forbidden pair; with self_check, the result is not
+  // valid.
   void check(const TensorAssignment& result) const;
   // The same for status blocks that are on the host already.
   void check(std::span<const AssignmentStatus> status) const;

@@ -12,11 +12,11 @@
 
 namespace ballast {
 
-// A way for the rows of all workers: reordered here, sent, reordered there.
+// How rows travel between workers: they are reordered here, sent, and reordered where they arrive.
 struct RowExchange {
-  at::Tensor row_of_slot;  // [M] int64: the row that stands there in what is sent; -1: zeros
-  // Where each row stands there, int64, negative: nowhere. [N], or [N, K]: it is sent up to K
-  // times.
+  at::Tensor row_of_slot;  // [M] int64: the row in each slot of what is sent; -1: zeros
+  // The slot of each row, int64; negative: it is not sent. [N], or [N, K] where a row is sent up to
+  // K times.
   at::Tensor slot_of_row;
   RowsOfWorker send, receive;
   // [sum of receive] int64 each; undefined: rows stay as they arrive.
@@ -26,7 +26,8 @@ struct RowExchange {
 // x [N, D] -> [sum of receive, D]; collective, also backward. `watch` is told while rows are sent.
 at::Tensor exchange(Communicator& workers, const at::Tensor& x, const RowExchange& way, Label label,
                     StepWatch* watch = nullptr);
-// And where they came from. [sum of receive, D] -> [N, D]. REQUIRES: each was sent at most once.
+// The way back, to where rows came from. [sum of receive, D] -> [N, D]. REQUIRES: each was sent at
+// most once.
 at::Tensor exchange_back(Communicator& workers, const at::Tensor& y, const RowExchange& way,
                          Label label, StepWatch* watch = nullptr);
 
@@ -40,37 +41,40 @@ struct ExpertPlaces {
 struct Dispatch {
   RowExchange way;                 // to the experts
   ExpertRows rows_of_expert = {};  // that each expert of this worker gets
-  // [T, K] of each token's experts, with their gradient; undefined: the gate stands at the expert.
+  // [T, K]: the weights of each token's experts, with a gradient; undefined: the gate is applied at
+  // the expert.
   at::Tensor weights = {};
 };
 
-// The rows of a worker that is alone, and sends each at most once, are the tokens themselves.
+// Brings tokens to their experts. Where a worker is alone and sends each token at most once, the
+// rows are the tokens themselves.
 RoutedRows to_experts(Communicator& workers, const at::Tensor& tokens, const Dispatch& dispatch,
                       Label label, StepWatch* watch = nullptr);
-// What became of these rows, where those are, back: of ways that send each row at most once to its
-// token, [T, D]; else in the order in which they were sent.
+// Brings back what experts made of those rows. Where each token was sent at most once, rows return
+// to their tokens, [T, D]; else they are in the order in which they were sent.
 at::Tensor from_experts(Communicator& workers, const at::Tensor& rows, const Dispatch& dispatch,
                         Label label, StepWatch* watch = nullptr);
 
-// For equal loads. Each group of each expert gets a block of `ceil(T/G / E)` rows, the last of them
-// zeros where the group's load is less: all sizes are known beforehand, nothing waits for a GPU.
-// An expert's rows are in the order of groups, then of tokens: whoever computes them.
-// expert_of_token, place_of_token [P, T/G] and loads [P, E], integers, as TensorAssignment has
-// them.
+// For equal loads. Each expert has a block of `ceil(T/G / E)` rows for each group. Where the
+// group's load is less, the last rows are zeros. So all sizes are known beforehand, and nothing
+// waits for a GPU. An expert's rows are in the order of groups, then of tokens, whoever computes
+// them. expert_of_token, place_of_token [P, T/G] and loads [P, E], integers, as TensorAssignment
+// has them.
 Dispatch dispatch_balanced(const ExpertPlaces& places, const at::Tensor& expert_of_token,
                            const at::Tensor& place_of_token, const at::Tensor& loads);
 // For loads up to `block` in each group: blocks of that size, filled up with zeros.
-// expert [P, K, T/G] int64, the K choices of each token (the number of experts: none), and their
-// rank among those of a group that chose the same: those of `block` and more are not sent.
+// expert [P, K, T/G] int64: the K choices of each token; the number of experts stands for none.
+// rank: how many of the group chose the same expert before it. Choices of rank `block` and more are
+// not sent.
 Dispatch dispatch_blocks(const ExpertPlaces& places, const at::Tensor& expert,
                          const at::Tensor& rank, int64_t block);
-// For any loads, also workers without tokens: the counts are exchanged first. Collective.
-// expert [T], or [K, T]: K choices of each token; int64, the number of experts: none. An expert's
-// rows are in the order of workers, then of choices, then of tokens.
+// For any loads, also of workers without tokens: the counts are exchanged first. Collective. expert
+// [T], or [K, T] for K choices of each token, int64; the number of experts stands for none. An
+// expert's rows are in the order of workers, then of choices, then of tokens.
 Dispatch dispatch_by_counts(Communicator& workers, int64_t experts, const at::Tensor& expert,
                             Label label);
-// The same for a worker that is alone: the device counts, and the host neither knows nor waits.
-// Where a choice is none, a row of zeros is there for it, at the last expert.
+// The same for a worker that is alone. The device counts; the host neither knows nor waits. A
+// choice of none becomes a row of zeros at the last expert.
 Dispatch dispatch_uncounted(int64_t experts, const at::Tensor& expert);
 // The one of these two that suits experts who compute in `type`: on a GPU in bf16 they take rows
 // that nobody counted; elsewhere each sublayer would count them. expert [K, T]. Collective.

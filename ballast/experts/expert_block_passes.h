@@ -9,7 +9,7 @@ namespace ballast {
 // are contiguous, rows and the distances between experts multiples of 16 bytes. Sums over columns
 // are added up in a fixed order. The host never waits.
 
-// D that the passes take, in units of 16 bytes.
+// The largest D that the passes take. D is a multiple of 16 bytes.
 inline constexpr int64_t kWidestSlot = 4096;
 
 // M slots, sorted by expert, of the rows [N, D].
@@ -48,7 +48,7 @@ struct GateGradient {
 GateGradient gate_slots_backward(const at::Tensor& dy, const SlotOrder& order,
                                  const ChangeSoFar& so_far, const at::Tensor& gates);
 
-// What LayerNorm's gradient needs of the way forward, and the gradient dnormed [M, D] of its
+// What LayerNorm's gradient needs: what forward kept, and dnormed [M, D], the gradient by its
 // result.
 struct NormOfSlots {
   const at::Tensor &dnormed, &x;
@@ -59,12 +59,13 @@ struct NormOfSlots {
 struct ColumnSums {
   at::Tensor norm, norm_bias, down_bias, embeddings;
 };
-// For a later sublayer: dchange [M, D] by the change after it -> by the change before it, which is
-// `change`.
+// For a later sublayer. dchange [M, D] is the gradient by the change after it. Returns that by the
+// change before it, which is `change`.
 at::Tensor norm_backward_at_slots(const NormOfSlots& norm, const at::Tensor& change,
                                   const at::Tensor& dchange, const ColumnSums& sums);
 
-// For the first: all that meets at x, of the residual, the gate and the norm.
+// For the first sublayer: the gradients that meet at x, those of the residual, the gate and the
+// norm.
 struct GradientAtRows {
   const at::Tensor& dy;                            // [N, D]
   const at::Tensor &gates, &dscores, &embeddings;  // undefined: there is no gate
@@ -92,9 +93,9 @@ struct NormBackwardInputs {
   };
 };
 
-// For slots whose ends are known, where a product leaves the rest to passes of their own.
+// What follows is for grouped rows, whose products do not add the bias or take relu themselves.
 
-// Where experts with so many rows end, on the device of `rows`.  -> [E] int32
+// Where experts end that have so many rows each, on the device of `rows`.  -> [E] int32
 at::Tensor ends_of_experts(const at::Tensor& rows, at::IntArrayRef rows_of_expert);
 // Slots of such experts in blocks of `block` each: which row stands where.  -> [E block] int64
 at::Tensor padded_slots(const at::Tensor& ends, int64_t block);

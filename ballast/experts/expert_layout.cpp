@@ -11,8 +11,9 @@ ExpertLayout choose_layout(const std::vector<int64_t>& rows_of_expert, int64_t w
   // From this many operations an expert's product fills a GPU by itself, and the rows that fill up
   // a block cost more than they spare (H200, 8 experts of 2048 rows: from 1.1 times the rows on).
   constexpr double kLargeProduct = 1e10, kMostFilled = 1.1;
-  // Below, they cost less than the grouped kernel's separate pass over the gradients of all weights
-  // up to about as many an expert (H200, 128 experts of 128 rows, filled up to 360: 0.86 of it).
+  // Below that, they cost less than the grouped kernel's separate pass over the gradients of all
+  // weights, up to about as many an expert (H200, 128 experts of 128 rows, filled up to 360: 0.86
+  // of it).
   constexpr double kMostExtra = 256;
   const auto rows = static_cast<double>(
       std::accumulate(rows_of_expert.begin(), rows_of_expert.end(), int64_t{0}));

@@ -21,8 +21,9 @@ ExpertLayout choose_layout(const std::vector<int64_t>& rows_of_expert, int64_t w
 // Whether the host knows that all experts have equally many rows.
 bool has_equal_blocks(const ExpertRows& rows);
 
-// The same rows, where only a GPU knows them and products of `num_rows` rows are so large that the
-// host had better wait for the counts, which allow equal blocks: with counts.
+// The same rows. Their counts are added where only a GPU knows them and waiting for them pays:
+// products of `num_rows` rows are so large that equal blocks, which need counts, save more than the
+// wait.
 ExpertRows with_counts_if_worth(const ExpertRows& rows, int64_t num_rows, int64_t weights);
 
 // The rows of a block: the most an expert has, rounded up to whole tiles.

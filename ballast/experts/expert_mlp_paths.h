@@ -45,8 +45,8 @@ at::Tensor expert_feed_forward_backward_batched(const at::Tensor& dy, const at::
                                                 const KeptForBackward& kept);
 
 // Residual sublayers of experts in bf16 on a GPU: the products of all experts at once, and between
-// them one pass over rows each way (expert_block_passes.h). The host never waits. Experts that have
-// not equally many slots have one sublayer.
+// them one pass over rows each way (expert_block_passes.h). The host never waits. Where experts
+// have different numbers of slots, there is one sublayer only.
 struct ExpertBlock {
   const RoutedRows& routed;
   const std::vector<ExpertWeights>& sublayers;

@@ -5,8 +5,8 @@
 
 namespace ballast {
 
-// The experts' passes over rows on the CPU, on plain arrays, for float and double. Column sums are
-// added up in blocks of rows, which keeps rounding small over thousands of rows.
+// The experts' passes over rows on the CPU, on plain arrays, for float and double. Columns are
+// summed in blocks of rows: that keeps rounding small over thousands of rows.
 
 template <typename Scalar>
 struct NormRows {

@@ -10,8 +10,8 @@
 
 namespace ballast {
 
-// How rows that are sorted by expert are divided among E experts: the host knows it, or only the
-// device that computes them, or both.
+// How many rows each of E experts has, among rows sorted by expert. The host knows the counts, or
+// only the device that computes the rows, or both.
 struct ExpertRows {
   ExpertRows(at::IntArrayRef rows_of_expert) : counts(rows_of_expert.vec()) {}
   ExpertRows(const std::vector<int64_t>& rows_of_expert) : counts(rows_of_expert) {}
@@ -22,7 +22,7 @@ struct ExpertRows {
       : counts(std::move(rows_of_expert)), ends(std::move(ends_of_experts)) {}
 
   int64_t experts() const;
-  // Waits for the device where only that knows them.
+  // Waits for the device where only it knows them.
   std::vector<int64_t> counts_on_host() const;
 
   std::vector<int64_t> counts;  // [E]; empty: only the device knows
@@ -57,7 +57,7 @@ std::vector<ExpertGroup> expert_groups(at::IntArrayRef rows_of_expert, int64_t r
 struct ExpertPiece {
   int64_t task, expert;
   int64_t row, rows;        // in tensors of N rows
-  int64_t first, together;  // where in the expert's rows, and how many those are
+  int64_t first, together;  // its first row among the expert's rows; the number of those
 
   bool whole() const { return rows == together; }
   at::Tensor of(const at::Tensor& x) const { return x.narrow(0, row, rows); }

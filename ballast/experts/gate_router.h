@@ -17,10 +17,11 @@ namespace ballast {
 // better.
 //
 // In training an expert takes at most ceil(capacity T / E) tokens from a routing group of T: first
-// choices before second ones, each in the order of tokens; where there is no place the token goes
-// on without that expert, whose weight no other gets. Else there is no limit. The gradient of the
-// balance loss, weight E sum_e (share of first choices of e) (mean probability of e), averaged over
-// the groups and micro-steps of a step, is added on the way back.
+// choices before second ones, each in the order of tokens. A token that finds no place goes on
+// without that expert, and no other expert gets its weight. Outside of training there is no limit.
+//
+// The balance loss is weight E sum_e (share of first choices of e) (mean probability of e),
+// averaged over the groups and micro-steps of a step. Its gradient is added on the way back.
 class GateRouter : public Router {
  public:
   // Declares layer.LAYER.gate.weight, gate.norm.* where features are normed. REQUIRES: the workers

@@ -5,8 +5,8 @@
 
 namespace ballast {
 
-// The average of a solver's prices in training, less their mean: what priced routing subtracts from
-// the scores, and where the solver starts. One of each BASE layer.
+// The average of a solver's prices in training, less their mean. Priced routing subtracts it from
+// the scores, and the solver starts from it. Each BASE layer has one.
 class PriceAverage {
  public:
   explicit PriceAverage(int64_t experts);
@@ -15,7 +15,7 @@ class PriceAverage {
   void set(const at::Tensor& prices);                 // [E]
   void move_towards(const at::Tensor& seen, double share);  // value += share (seen - value)
   bool is_zero() const { return is_zero_; }
-  // The same on a device, always in one place there: a recorded step finds it.
+  // A copy on a device. It keeps its place there, so that a recorded step finds it.
   const at::Tensor& on(at::Device device);
 
  private:

@@ -46,8 +46,8 @@ struct SeenRoute {
   int64_t first_token = 0;  // of these, among the tokens of the worker's replica
 };
 
-// Assignments that are kept to be repeated: with them two runs can be compared number by number
-// where rounding would decide a near-tie differently.
+// Keeps assignments and repeats them. So two runs can be compared number by number, although
+// rounding might decide a near-tie differently.
 class RouteTape {
  public:
   struct Key {
@@ -64,17 +64,17 @@ class RouteTape {
 
 struct Routing {
   RoutingMode mode = RoutingMode::kGreedy;
-  // With kBalanced alone. Without it a worker's tokens are one group, not shuffled. Sparsely Gated
-  // and Switch layers know kBalanced in training alone, and never kPriced.
+  // Only with kBalanced. Without it a worker's tokens are one group, not shuffled. Sparsely Gated
+  // and Switch layers take kBalanced in training only, and never kPriced.
   std::optional<TrainingRoute> training = {};
-  // [T] bool, not in training; undefined: all. The others are padding: kBalanced balances without
-  // them.
+  // [T] bool, not in training; undefined: all count. Tokens that do not count are padding:
+  // kBalanced balances without them.
   at::Tensor counted = {};
   std::function<void(const SeenRoute&)> seen = {};  // not called in training
   RouteTape* tape = nullptr;                        // used in training alone
   // What backward does with the gradients of the experts' matrices: written, over what is there.
   MatrixGradients gradients = MatrixGradients::kAdded;
-  StepInputs* inputs = nullptr;  // of the step; null: what the host makes is brought there anew
+  StepInputs* inputs = nullptr;  // of the step; null: each input is copied to the device by itself
   StepWatch* watch = nullptr;    // told which part of the step goes on; outlives backward
 };
 

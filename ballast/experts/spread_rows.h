@@ -5,10 +5,10 @@
 
 namespace ballast {
 
-// Rows that go to up to K places, and what comes back from there. Row i of the M places holds
-// source source_of_row[i] (negative: none); source j stands at rows_of_source[j] (negative:
-// nowhere). The two say the same: i is among rows_of_source[j] exactly once where
-// source_of_row[i] = j, and nowhere else.
+// Rows that go to up to K places each, and come back from there. Place i of M holds source
+// source_of_row[i] (negative: none). Source j stands at the places rows_of_source[j] (negative:
+// nowhere). The two say the same: i is in rows_of_source[j], once, if and only if source_of_row[i]
+// = j.
 // source_of_row [M] and rows_of_source [N, K] int64. On a GPU the host never waits.
 
 // y[i] = x[source_of_row[i]], zeros where that is negative.  x [N, D] -> [M, D]

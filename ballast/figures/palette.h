@@ -19,7 +19,7 @@ enum class Mark { kCircle, kSquare, kTriangle, kDiamond, kCross };
 Mark line_mark(size_t line);
 
 // A colour for how much more (blue) or less (orange) than usual something is: `level` from -1 to 1,
-// 0 is white. Values beyond are as these ends.
+// 0 is white. Values beyond count as -1 or 1.
 std::string diverging_colour(double level);
 // Whether dark text can be read on diverging_colour(level); white can where it cannot.
 bool takes_dark_text(double level);

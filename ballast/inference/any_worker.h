@@ -5,7 +5,7 @@
 
 namespace ballast {
 
-// Collective. Whether `here` holds on at least one worker: how they stop together.
+// Collective. Whether `here` is true on at least one worker. So workers stop together.
 bool on_any_worker(Communicator& workers, bool here, Label label);
 
 }  // namespace ballast

@@ -29,8 +29,8 @@ struct Evaluation {
   // What each layer of experts did with the predicted tokens' inputs: their experts, or first and
   // second ones. Empty: there are none.
   std::vector<ExpertUse> experts, second_experts;
-  // As `experts`, of the tokens that stood before those inputs in their window: of its first there
-  // is none, and domains are left out. Empty unless asked for.
+  // The same of the tokens that stood before those inputs in their window; the first of a window
+  // has none. Domains are left out. Empty unless asked for.
   std::vector<ExpertUse> previous_tokens = {};
   // By domain of the predicted token, in the order of the source's domains(); tokens whose domain
   // is not known are in none. Empty: the source knows no domains.

@@ -27,8 +27,9 @@ struct LoadedModel {
   std::unique_ptr<Tokenizer> tokenizer;  // null where the run had none (foreign token files)
 };
 
-// Collective: the checkpoint that a run directory, checkpoint or export stands for. Which one is
-// worker 0's to say, since another may be finished while the others look. SharedError.
+// Opens the checkpoint that a run directory, checkpoint or export stands for. Collective. Worker 0
+// decides which one, since another may be finished while the others look. SharedError: there is
+// none.
 Checkpoint open_together(const std::filesystem::path& path, Communicator& workers);
 
 struct LoadRequest {

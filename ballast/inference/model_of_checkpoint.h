@@ -6,8 +6,8 @@
 
 namespace ballast {
 
-// Whether `config` is of the model that the checkpoint holds, by names and shapes, before memory is
-// asked for. UserError: it is not, or `config` is none that could be trained.
+// Checks by names and shapes that `config` describes the model in the checkpoint, before memory is
+// allocated. UserError: it does not, or `config` could not be trained.
 void check_model_of(const Checkpoint& checkpoint, const Config& config);
 
 }  // namespace ballast

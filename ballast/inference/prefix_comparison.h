@@ -14,9 +14,8 @@ namespace ballast {
 // How far two computations of the same number in a model may be apart by rounding alone, as a share
 // of the size that such numbers have: 16 sqrt(depth) (u + sqrt(width) v).
 //   u: unit roundoff of `working`, to which every layer's result is rounded;
-//   v: that of the sums of `width` products, fp32 or fp64. Independent errors of additions add up
-//   to
-//      sqrt(width) v, and those of `depth` layers in squares too;
+//   v: that of the sums of `width` products, fp32 or fp64. Independent errors of additions add
+//      up to sqrt(width) v, and those of `depth` layers in squares too;
 //   16: what layers may amplify. The audit of trained models finds 1/80 of the bound, in fp32 and
 //      fp64; the whole error of bf16 models, against fp64, is 1/8 to 1/4 of it.
 double rounding_bound(at::ScalarType working, int64_t width, int64_t depth);

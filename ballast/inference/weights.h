@@ -31,8 +31,8 @@ std::vector<TensorView> segment_views(const ParameterTable& table, const at::Ten
 // A contiguous tensor on the CPU, to be written; it must outlive the view.
 TensorView view_of(const std::string& name, const at::Tensor& tensor);
 
-// Whether a checkpoint has what a table declares, which need not be allocated. Throws UserError
-// naming the experts that are missing, or a tensor that is missing or of another shape.
+// Checks that a checkpoint has what a table declares. The table need not be allocated. Throws
+// UserError naming the experts that are missing, or a tensor that is missing or of another shape.
 void check_segments(const Checkpoint& checkpoint, const ParameterTable& table,
                     const std::string& prefix);
 // Fills a flat buffer from a checkpoint, with its part of each tensor that is divided. Throws

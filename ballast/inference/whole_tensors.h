@@ -29,7 +29,7 @@ class WholeTensors {
   WholeTensors(const ParameterTable& table, const at::Tensor& flat, const std::string& prefix,
                Communicator& shards);
 
-  // This shard's share; as long as this object.
+  // This shard's share; valid as long as this object.
   const std::vector<TensorView>& views() const { return views_; }
 
  private:

@@ -17,8 +17,8 @@ struct ReplicaNumber {
   int replica = 0, replicas = 1;
 };
 
-// How replicas go through windows: in rounds, in each of which every one takes one batch. Which
-// windows a batch holds does not depend on their number.
+// Replicas go through windows in rounds: in each, every replica takes one batch. Which windows a
+// batch holds does not depend on the number of replicas.
 class WindowRounds {
  public:
   // REQUIRES: the windows outlive this.

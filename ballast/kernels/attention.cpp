@@ -42,7 +42,7 @@ namespace {
 
 enum class Kernel : int64_t { kComposed, kCpu, kFlash, kCudnn };
 
-// What cuDNN refused in this process: asked again for the same it may crash, not refuse.
+// What cuDNN refused in this process. Asked for the same again, it may crash instead of refusing.
 class CudnnRefusals {
  public:
   static CudnnRefusals& of_process() {

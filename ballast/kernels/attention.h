@@ -5,10 +5,10 @@
 
 namespace ballast {
 
-// Causal self-attention: softmax(Q K^T / sqrt(D/H)) V, per head, by libtorch's fused kernels, or on
-// the CPU in fp32 and in whole tiles by our own (attention_paths.h). The gradient by qkv is written
-// once. In 16 bits on a GPU it is cuDNN's where that takes the shape, but for deterministic runs;
-// the gradient's last bits then vary.
+// Causal self-attention: softmax(Q K^T / sqrt(D/H)) V, per head. libtorch's fused kernels compute
+// it; on the CPU in fp32 and in whole tiles our own do (attention_paths.h). In 16 bits on a GPU it
+// is cuDNN's where that takes the shape, except in deterministic runs: the last bits of cuDNN's
+// gradient vary. The gradient by qkv is written once.
 // qkv [B * S, 3 D] (queries, keys, values side by side) -> [B * S, D]
 at::Tensor causal_attention(const at::Tensor& qkv, int64_t rows, int64_t heads);
 

@@ -6,8 +6,8 @@
 namespace ballast {
 
 struct LossAndGradient {
-  at::Tensor
-      losses;  // [T], -log p(target) of each token in fp32 (fp64 for fp64 input); 0 where ignored
+  // [T], -log p(target) of each token, in fp32 (fp64 for fp64 input); 0 where ignored
+  at::Tensor losses;
   at::Tensor gradient;  // [T, D], of scale * sum(losses) by hidden
 };
 
@@ -16,8 +16,8 @@ struct LossAndGradient {
 // hidden [T, D], embedding [V, D], targets [T] int64.
 at::Tensor next_token_losses(const at::Tensor& hidden, const at::Tensor& embedding,
                              const at::Tensor& targets);
-// The same with the gradient of scale * sum(losses), taken while the logits are there; the part of
-// the embedding is added to embedding.gradient.
+// The same with the gradient of scale * sum(losses), taken while the logits are there. The
+// embedding's gradient is added to embedding.gradient.
 LossAndGradient next_token_losses_and_gradient(const at::Tensor& hidden, const Parameter& embedding,
                                                const at::Tensor& targets, double scale);
 

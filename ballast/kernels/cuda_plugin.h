@@ -13,9 +13,9 @@ struct CudaPlugin {
   std::string reason;  // why it is not loaded; empty if it is
 };
 
-// Loads the plugin that lies beside libballast_kernels.so, for the rest of the process; again is
-// free. Never throws: without a plugin, or CUDA's libraries, the program goes on with the CPU.
-// REQUIRES: no CUDA query has been made of libtorch before, since it remembers the answer.
+// Loads the plugin that lies beside libballast_kernels.so, for the rest of the process. A second
+// call costs nothing. Never throws: without a plugin, or CUDA's libraries, the program goes on with
+// the CPU. REQUIRES: no CUDA query has been made of libtorch before, since it remembers the answer.
 CudaPlugin load_cuda_plugin();
 
 // The same with the plugin in `folder`.

@@ -6,12 +6,12 @@
 namespace ballast {
 
 // The matrix products of a linear layer, each by the fastest library for its shape and device. All
-// of them also take stacks, E more products with a dimension E before the others: x [E, T, I],
-// weight [E, O, I], bias [E, O]. Rows may lie apart, in dense rows of a larger tensor.
+// of them also take stacks of E products, with a dimension E before the others: x [E, T, I], weight
+// [E, O, I], bias [E, O]. Rows may be dense rows of a larger tensor, and lie apart.
 // On the CPU in fp32 oneDNN runs the two products that have the weight on the right (measured 1.1x
-// MKL at our shapes), MKL the weight gradient. On the GPU in bf16 cublasLt does what surrounds a
-// product as it reads and writes, and the first call with a shape measures which of its ways is
-// best.
+// MKL at our shapes), MKL the weight gradient. On the GPU in bf16 cublasLt also does what surrounds
+// a product, as it reads and writes. The first call with a shape measures which of its algorithms
+// is best.
 
 enum class Activation { kNone, kRelu };
 
@@ -23,8 +23,8 @@ at::Tensor multiply_transposed(const at::Tensor& x, const at::Tensor& weight,
 at::Tensor multiply_weight(const at::Tensor& y, const at::Tensor& weight);
 // The same, into `product`.
 void multiply_weight_out(const at::Tensor& product, const at::Tensor& y, const at::Tensor& weight);
-// y W where `active`, relu's result, is positive, else 0: the gradient of what relu was taken of.
-// Its rows are added to bias_sum [I], unless that is undefined.  active [T, I]
+// y W where `active`, relu's result, is positive, else 0: the gradient by relu's argument. Its rows
+// are added to bias_sum [I], unless that is undefined.  active [T, I]
 at::Tensor multiply_weight_masked(const at::Tensor& y, const at::Tensor& weight,
                                   const at::Tensor& active, const at::Tensor& bias_sum);
 
@@ -32,8 +32,8 @@ at::Tensor multiply_weight_masked(const at::Tensor& y, const at::Tensor& weight,
 void add_outer_products(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& x);
 // sum = y^T x.
 void write_outer_products(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& x);
-// The gradients of a linear layer x -> y with the gradient dy are added to its weight's and its
-// bias's; a sum may be undefined: not wanted.
+// Adds the gradients of a linear layer x -> y, given dy, to those of its weight and bias. A sum
+// that is undefined is not wanted.
 void add_weight_gradients(const at::Tensor& weight_sum, const at::Tensor& bias_sum,
                           const at::Tensor& dy, const at::Tensor& x);
 

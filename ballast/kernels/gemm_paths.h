@@ -24,7 +24,7 @@ struct FusedProduct {
   at::Tensor bias{};  // [N]; dense
 };
 
-// Computes y [M, N], or a stack of these; all on a GPU, y in bf16. False: its library has no such
+// Computes y [M, N], or a stack of these; all on a GPU, y in bf16. False: cublasLt has no such
 // product, and y is as it was.
 bool multiply_fused(const at::Tensor& y, const FusedProduct& product);
 

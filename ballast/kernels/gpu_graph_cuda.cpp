@@ -40,8 +40,8 @@ class CudaGraph : public GpuGraph {
   }
 
  private:
-  // What was recorded is thrown away, so that the stream is of use again. Where ending it fails, as
-  // it does of a recording that broke, libtorch's allocators have not been told.
+  // Throws away what was recorded, so that the stream can be used again. Ending a recording that
+  // broke fails; then libtorch's allocators have not been told.
   void abandon(at::cuda::CUDAGraph& graph) const noexcept {
     try {
       graph.capture_end();

@@ -11,7 +11,7 @@ inline constexpr double kNormEpsilon = 1e-5;  // of every norm
 // [T, D]
 at::Tensor layer_norm(const at::Tensor& x, const Parameter& weight, const Parameter& bias);
 
-// A residual stream after a change, and its norm, in one pass over the rows there and one back.
+// A residual stream after a change, and its norm: one pass over the rows forward, one backward.
 struct NormedSum {
   at::Tensor sum;     // x + change, rounded to their type
   at::Tensor normed;  // layer_norm(sum, weight, bias)

@@ -19,7 +19,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> plain_norm_rows(
     const at::Tensor& x, const std::optional<at::Tensor>& change, const at::Tensor& weight,
     const at::Tensor& bias);
 
-// dsum + the norm's gradient by what it took; adds those by weight and bias to the sums that are
+// dsum + the norm's gradient by its argument; adds those by weight and bias to the sums that are
 // wanted. `sum` is what was normed.  -> [T, D]
 at::Tensor plain_norm_rows_backward(const at::Tensor& dnormed,
                                     const std::optional<at::Tensor>& dsum, const at::Tensor& sum,

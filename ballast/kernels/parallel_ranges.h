@@ -7,9 +7,8 @@
 namespace ballast {
 
 // Calls body(begin, end) for ranges that make up [0, count), on libtorch's threads: about equal
-// ones, as many as there are threads but at most count / grain, rounded up. For all rooms:
-// at::parallel_for, of which it is made, is a loop on one thread wherever it is compiled without
-// OpenMP, that is, outside of this one.
+// ones, as many as there are threads but at most count / grain, rounded up. For rooms that are
+// compiled without OpenMP: there at::parallel_for is a loop on one thread.
 void parallel_ranges(int64_t count, int64_t grain,
                      const std::function<void(int64_t begin, int64_t end)>& body);
 

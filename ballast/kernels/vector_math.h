@@ -35,8 +35,8 @@ struct ScoreColumns {
   int64_t rows;
   float scale;
 };
-// scores <- softmax of the columns, 0 where not seen; gradients by it <- those by the scores, where
-// mean is the sum of softmax x gradient of a column.
+// scores <- softmax of the columns, 0 where not seen. gradients: by the softmax on entry, by the
+// scores on return. mean: the sum of softmax x gradient of each column.
 void softmax_columns_backward(const ScoreColumns& x, const float* logsumexp, const float* mean);
 
 }  // namespace ballast

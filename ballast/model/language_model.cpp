@@ -62,7 +62,7 @@ Block::Block(const ModelConfig& config, int64_t number, FeedForwardKind kind, Pa
 }
 
 void Block::forward(ResidualStream& x, int64_t rows, StepWatch* watch) const {
-  // Once more on the way back the watch was told of what follows.
+  // A block that backward computes again finds the watch in the part that follows it.
   if (watch != nullptr) watch->switch_to(StepPart::kAttention);
   x.add(attention.forward(attention_norm(x), rows, watch));
   if (!feed_forward) return;
@@ -72,7 +72,7 @@ void Block::forward(ResidualStream& x, int64_t rows, StepWatch* watch) const {
 
 namespace {
 
-// Hands x on, and on the way back tells that everything after it is done.
+// Returns x. On the way back it tells that everything after it is done.
 struct ProgressMark : torch::autograd::Function<ProgressMark> {
   static Tensor forward(AutogradContext* context, const Tensor& x, BackwardProgress* progress,
                         int64_t block) {

@@ -43,20 +43,20 @@ class FeedForward {
   const Parameter &up_, &up_bias_, &down_, &down_bias_;
 };
 
-// What stands for a block's feed-forward.
+// What a block has as its feed-forward.
 enum class FeedForwardKind { kDense, kExperts };
 
 // x + attention(norm(x)), then x + feed_forward(norm(x)), or a layer of experts in its place.
 struct Block {
   Block(const ModelConfig& config, int64_t number, FeedForwardKind kind, ParameterTable& table,
         Communicator& shards);
-  // Of sequences in `rows`; the layer of experts is not in it. REQUIRES: the watch, if any, has
-  // been told of the attention.
+  // x holds `rows` sequences. The layer of experts is not part of it. REQUIRES: the watch, if any,
+  // is in the part kAttention.
   void forward(ResidualStream& x, int64_t rows, StepWatch* watch) const;
 
   Norm attention_norm;
   Attention attention;
-  std::optional<FeedForward> feed_forward;  // none: the layer of experts after this block
+  std::optional<FeedForward> feed_forward;  // none: experts, which run after this block
 };
 
 // Is told how far a backward pass has come.
@@ -68,8 +68,8 @@ class BackwardProgress {
 };
 
 // The paper's decoder: pre-norm blocks, LayerNorm also on the output, learned positions, and an
-// embedding that is tied to the output; between the blocks, or in place of their feed-forwards, the
-// layers of experts, which are divided among all workers; the rest is divided among the shards of
+// embedding that is tied to the output. Layers of experts stand between the blocks, or in place of
+// their feed-forwards. They are divided among all workers; the rest is divided among the shards of
 // each replica. Parameters live in the table given at construction.
 class LanguageModel {
  public:

@@ -10,8 +10,8 @@
 
 namespace ballast {
 
-// The residual stream x [T, D]. The last change to it may be yet to be added: the norm that follows
-// does both in one pass.
+// The residual stream x [T, D]. The last change may not have been added yet: the norm that follows
+// adds it and norms, in one pass.
 class ResidualStream {
  public:
   explicit ResidualStream(at::Tensor x) : x_(std::move(x)) {}
@@ -19,12 +19,12 @@ class ResidualStream {
   void add(const at::Tensor& change);                                 // x = x + change
   const at::Tensor& value();                                          // x
   at::Tensor normed(const Parameter& weight, const Parameter& bias);  // layer_norm(x)
-  // x = mark(x), where mark hands on what it is given. On the way back it is reached after all that
-  // follows and before all that came earlier.
+  // x = mark(x). `mark` returns its argument and marks a boundary: backward reaches it after all
+  // that follows and before all that came earlier.
   void pass(const std::function<at::Tensor(const at::Tensor&)>& mark);
 
-  // part(*this), with the same bits, but for the way back only what enters it is kept: there it
-  // runs once more. REQUIRES: part gives the same each time; what it refers to lives until then.
+  // part(*this), with the same bits, but only what enters it is kept: backward runs it once more.
+  // REQUIRES: part gives the same each time; what it refers to lives until then.
   using Part = std::function<void(ResidualStream&)>;
   void pass_recomputed(const Part& part);
 

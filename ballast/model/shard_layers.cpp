@@ -23,7 +23,7 @@ ShardCall saved_call(AutogradContext* context) {
           reinterpret_cast<StepWatch*>(context->saved_data["watch"].toInt())};
 }
 
-// Of parts by the shards, to wait for.
+// Begins the sum of the shards' parts.
 Pending begin_sum(const ShardCall& call, const Tensor& parts) {
   return call.shards.begin_all_reduce(parts, Reduction::kSum, call.label);
 }

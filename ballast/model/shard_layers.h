@@ -16,7 +16,7 @@ inline Division division(const Communicator& shards, int64_t dim, int64_t blocks
   return {.dim = dim, .blocks = blocks, .shard = shards.rank(), .shards = shards.size()};
 }
 
-// Who exchange what a layer needs, what for, and who is told while they wait for it.
+// Who takes part in a layer's exchanges, what they are for, and who is told of the waiting.
 struct ShardCall {
   Communicator& shards;
   Label label;

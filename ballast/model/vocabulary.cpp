@@ -74,7 +74,7 @@ void Vocabulary::check(const Tensor& hidden, const Tensor& targets) const {
                   targets.scalar_type() == at::kLong,
               "losses: want hidden [T, D] and int64 targets [T], got ", hidden.sizes(), ", ",
               targets.sizes());
-  // On a GPU looking would wait for it; batches check first.
+  // On a GPU a look would wait for the device; tokens are checked when batches are read.
   TORCH_CHECK(!targets.is_cpu() || targets.numel() == 0 || targets.max().item<int64_t>() < size_,
               "losses: a target does not fit ", size_, " tokens");
 }

@@ -32,7 +32,7 @@ class Vocabulary {
   const Parameter& embedding() const { return embedding_; }  // of this shard [V / M, D]
 
  private:
-  // Of some rows: what each shard knows of them, and what follows for all.
+  // For some rows: what each shard knows of their losses, and what follows for all shards.
   at::Tensor part_of_losses(at::Tensor& logits, const at::Tensor& targets) const;  // [3, C]
   struct Whole;
   Whole combine(const at::Tensor& own, const at::Tensor& targets) const;

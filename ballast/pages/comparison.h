@@ -24,9 +24,9 @@ struct StepAlone {
 // One system with its runs, which differ in their seeds.
 struct System {
   std::string id, title, words;  // title: what its lines are called within a panel; words: in full
-  std::string name = {};         // told apart from all others: the title, or with its experts or id
-  std::string kind;              // base, dense, switch, sparsely_gated
-  int64_t experts = 0;           // 0: dense
+  std::string name = {};  // unique in the report: the title, where needed with its experts or id
+  std::string kind;       // base, dense, switch, sparsely_gated
+  int64_t experts = 0;    // 0: dense
   double parameters = kUnknown, active = kUnknown, flops_per_token = kUnknown;
   double learning_rate = kUnknown;
   std::vector<SweptRate> sweep = {};
@@ -64,8 +64,8 @@ struct ModelCounts {
 };
 using CountModel = std::function<ModelCounts(const Config&)>;
 
-// Reads runs and experiments. Throws UserError if a path is neither. Runs whose systems have one
-// name are told apart by their folders.
+// Reads runs and experiments. Throws UserError if a path is neither. Runs whose systems have the
+// same name are told apart by their folders.
 Comparison read_comparison(const std::vector<std::filesystem::path>& paths,
                            const CountModel& count_model);
 

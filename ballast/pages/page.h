@@ -22,7 +22,7 @@ struct FigureFile {
   Drawing drawing;
 };
 
-// Stands in every page, so that no other is ever replaced by one.
+// Stands in every page of ours: no other page is ever replaced.
 inline constexpr const char* kPageMarker = "<meta name=\"generator\" content=\"ballast report\">";
 
 // An HTML page in the making that needs nothing but itself. Texts are plain unless they are called
@@ -38,7 +38,8 @@ class Page {
   void note(const std::string& text);  // what is missing here
   void html(const std::string& markup) { body_ += markup; }
   void table(const Table& table);
-  // What is between is folded until a reader opens it. Printed it is open, or left out.
+  // What stands between the two is folded until a reader opens it. In print it is open, or left
+  // out.
   enum class InPrint { kOpen, kLeftOut };
   void begin_folded(const std::string& summary, InPrint in_print = InPrint::kOpen);
   void end_folded();
@@ -52,7 +53,7 @@ class Page {
     add_figure({file, draw(with_heading, kWideFigure)},
                {draw(chart, kWideFigure), draw(chart, kNarrowFigure)}, sentence);
   }
-  // One that scrolls sideways on phones, so that it is there once.
+  // A figure that scrolls sideways on phones, and so needs no narrow version.
   void wide_figure(const std::string& file, const HeatMap& map, const std::string& sentence);
   // A file beside the page alone, with a link to it.
   void linked_figure(const std::string& file, const HeatMap& map, const std::string& link,

@@ -10,7 +10,7 @@ namespace ballast {
 
 // Numbers of systems, computed from their runs.
 
-// Over seeds. Deviation: of the sample, NaN of fewer than two.
+// Over seeds. The deviation is that of a sample; NaN for fewer than two.
 struct Spread {
   double mean = kUnknown, deviation = kUnknown;
   size_t count = 0;
@@ -30,18 +30,19 @@ struct SystemResult {
 // Of the runs that came to their end; where none did, of all.
 SystemResult result_of(const System& system);
 
-// No run came to its end: the one that came farthest, else null (also where no run has a step).
+// Where no run came to its end: the one that came farthest. Else null, and where no run has a step.
 const RunRecord* half_trained_run(const System& system);
-// Perplexity of a system that may be compared, its best(): NaN of one that is half trained.
+// The perplexity by which a system is compared, its best(); NaN for one that is half trained.
 double final_perplexity(const System& system);
 // "BASE x1 with priced routing"; the text alone where `routing` is empty.
 std::string with_routing(const std::string& text, const std::string& routing);
-// That of a system's title: what its final perplexity is of.
+// The same for a system: its title, and the routing of its final perplexity.
 std::string title_with_routing(const System& system);
-// How validations before the last were routed, and so lines and perplexities at equal tokens:
-// greedy or priced of a BASE system, else empty.
+// The routing of validations before the last, and so of lines and perplexities at equal tokens:
+// greedy or priced for a BASE system, else empty.
 std::string routing_on_the_way(const System& system);
-// The lowest by that number of those of a panel that `is_meant`; null: none has one.
+// Among the systems of a panel that `is_meant`, the one with the lowest final_perplexity(); null:
+// none has one.
 const System* lowest_of(const Comparison& comparison, const Panel& panel,
                         const std::function<bool(const System&)>& is_meant);
 

@@ -9,9 +9,8 @@ namespace ballast {
 // The page of a report: all sections in their order.
 Page make_page(const Comparison& comparison);
 
-// The sections. Each says so in place of its figure if what it needs is
-// not there; those that a comparison has no use for (experts of dense models, sweeps of single
-// runs) add nothing.
+// The sections. Where what a section needs is missing, it says so in place of its figure. A section
+// that a comparison has no use for (experts of dense models, sweeps of single runs) adds nothing.
 
 void add_summary(Page& page, const Comparison& comparison);
 void add_perplexity(Page& page, const Comparison& comparison);

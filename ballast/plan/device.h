@@ -12,7 +12,7 @@ struct Device {
   std::string name;             // "v100"
   double matrix_flops = 0;      // operations a second of matrix products: its maker's data sheet
   double efficiency = 1;        // the share of that which products reach
-  double attention_rate = 1;    // of which products of queries, keys and values reach this share
+  double attention_rate = 1;    // products of queries, keys and values reach this share of that
   double memory_bandwidth = 0;  // bytes a second: the data sheet
   double bandwidth_share = 1;   // the share of that which passes over memory reach
   double launch = 0;            // seconds that starting an operation costs

@@ -7,8 +7,8 @@
 
 namespace ballast {
 
-// What joins the workers: machines of `machine_workers` each, whose links are the device's, and
-// between machines one adapter (or several, taken together) that the workers of a machine share.
+// What joins the workers. Within a machine of `machine_workers` it is the device's links. Between
+// machines it is one adapter (or several, taken together) that the workers of a machine share.
 struct Network {
   std::string name;             // "infiniband"
   int64_t machine_workers = 8;  // 0: all in one machine
@@ -19,7 +19,7 @@ struct Network {
   bool is_one_machine(int64_t workers) const {
     return machine_workers == 0 || workers <= machine_workers;
   }
-  // Of so many, those that share a machine.
+  // Of so many workers, how many share a machine.
   int64_t in_machine(int64_t workers) const {
     return is_one_machine(workers) ? workers : machine_workers;
   }

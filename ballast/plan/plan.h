@@ -70,7 +70,7 @@ struct LayoutPlan {
   bool fits = true;              // its memory
 };
 
-// One that this model or number of workers does not allow.
+// A layout that this model or number of workers does not allow.
 struct RefusedLayout {
   int64_t model_parallel = 1;
   std::string reason;

@@ -32,7 +32,7 @@ struct LayoutShape {
   int64_t workers, shards, replicas;
   double width, hidden, blocks, feed_forwards;  // feed_forwards: of the blocks that have one
   double tokens;                                // of a replica's micro-step
-  double own_tokens;         // those of them that a worker brings to a layer of experts
+  double own_tokens;         // the part of them that a worker brings to a layer of experts
   double number;             // bytes of one, as the model computes
   double expert_rows;        // of a worker's experts, in a layer and micro-step, filled-up ones too
   double expert_layers;      // N
@@ -62,8 +62,8 @@ Work vocabulary_work(const LayoutShape& shape);
 Work optimizer_work(const LayoutShape& shape, const Device& device);
 
 MemoryParts memory_of(const LayoutShape& shape, const Device& device);
-// Whether that is 95 % of the device's memory or less: the rest is its libraries' and lost to
-// rounding. Always where the memory is not known.
+// Whether it takes at most 95 % of the device's memory: the rest is for libraries and rounding.
+// Always true where the memory is not known.
 bool fits(const MemoryParts& memory, const Device& device);
 
 }  // namespace ballast

@@ -57,7 +57,7 @@ struct SystemRecord {
 struct PanelRecord {
   std::string title;
   std::vector<std::string> systems;
-  std::optional<ClusterEstimate> plan = {};  // none: written before panels had one
+  std::optional<ClusterEstimate> plan = {};  // none: an older program wrote it
 };
 
 // An experiment: what was asked for, and how far it has come. experiment.json is this.
@@ -84,8 +84,8 @@ void save_experiment(const std::filesystem::path& file, const Experiment& experi
 // The panels as they stand there.
 nlohmann::ordered_json panels_json(const Experiment& experiment);
 
-// What of `wanted` is not what `stored` was started with, as "--budget: 600s -> 1200s"; nothing:
-// it can go on. Seeds may become more, and how many train at once may change.
+// Where `wanted` differs from what `stored` was started with, as "--budget: 600s -> 1200s"; empty:
+// it can go on. There may be more seeds, and how many train at once may change.
 std::vector<std::string> differences(const Experiment& stored, const Experiment& wanted);
 
 }  // namespace ballast

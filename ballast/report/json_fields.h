@@ -10,7 +10,7 @@
 namespace ballast {
 
 // What a record says under a key. Records may be of an older or a newer program: what is missing,
-// null or of another type is what these functions say, and never an error.
+// null or of another type gives the value noted below, and never an error.
 
 double number_in(const nlohmann::json& record, const char* key);     // NaN
 int64_t count_in(const nlohmann::json& record, const char* key);     // 0

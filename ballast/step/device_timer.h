@@ -11,8 +11,8 @@
 
 namespace ballast {
 
-// Time that work takes where it is done: on a GPU between events in its stream, so that measuring
-// makes nobody wait, also within a graph: then of its last replay.
+// Time that work takes where it is done. On a GPU it is taken between events in the stream, so that
+// nobody waits for it. Within a graph it is the time of the last replay.
 class DeviceTimer {
  public:
   void begin(at::Device device);

@@ -32,8 +32,8 @@ class StepClock : public StepWatch {
   // It ends. REQUIRES: it was started.
   void stop();
   // The parts it was in, kOther left out, in their order. Their sum is at most the time from
-  // start() to stop(). Waits for the device. A step that was recorded as a graph is that of its
-  // last replay.
+  // start() to stop(). Waits for the device. For a step that was recorded as a graph: the times of
+  // its last replay.
   std::vector<PartSeconds> read() const;
 
  private:

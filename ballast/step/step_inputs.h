@@ -41,7 +41,7 @@ class StepInputs {
   bool recording_ = false;
 };
 
-// An input of a step where there may be no StepInputs (null): then it is brought there by itself.
+// Whose input is wanted, and where. Without StepInputs (null) it is copied there by itself.
 struct InputOf {
   StepInputs* inputs = nullptr;
   uint64_t step = 0;

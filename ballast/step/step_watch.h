@@ -44,11 +44,12 @@ class StepWatch {
   StepPart part_ = StepPart::kOther;
 };
 
-// Hands x on: what is computed from it is of `part`. On the way back, once the gradient by x is
-// there, what follows is of the part that was before. Without a watch (null), or where the part is
+// Returns x. What is computed from it belongs to `part`. On the way back, once the gradient by x is
+// there, what follows belongs to the part before it. Without a watch (null), or where the part is
 // the same, it is x itself and nothing is added to the graph.
 at::Tensor pass_into(StepPart part, const at::Tensor& x, StepWatch* watch);
-// exchange(x), of the part kCommunication there and back; before and after it is what it was.
+// exchange(x), which belongs to the part kCommunication, forward and backward. What comes before
+// and after it belongs to the current part.
 at::Tensor communicate(const at::Tensor& x, StepWatch* watch,
                        const std::function<at::Tensor(const at::Tensor&)>& exchange);
 

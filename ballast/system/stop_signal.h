@@ -6,9 +6,9 @@
 
 namespace ballast {
 
-// What stderr gets when it is asked to stop; a line.
+// The line on stderr when the program is asked to stop.
 inline constexpr std::string_view kStopMessage =
-    "stopping as soon as it is safe; once more ends at once\n";
+    "stopping as soon as it is safe; a second signal ends it at once\n";
 
 // Signals within this time of one that counts are the same request: `timeout` sends its signal to a
 // process and then to its group.
@@ -17,7 +17,7 @@ inline constexpr std::chrono::milliseconds kOneRequest{500};
 // Counts requests, for whoever takes signals otherwise than by a StopSignal.
 class StopRequests {
  public:
-  // A signal came just now. False: it is the former request again.
+  // A signal came just now. False: it belongs to the request before.
   bool add() {
     const auto now = std::chrono::steady_clock::now();
     if (count_ > 0 && now - last_ <= kOneRequest) return false;
@@ -38,8 +38,8 @@ class StopRequests {
 class StopSignal {
  public:
   StopSignal();
-  // Puts the former handlers back; after a request they stay, since the program is about to end:
-  // what belongs to that request must not cut it short, and a second one still can.
+  // Puts the former handlers back, unless a stop was requested. Then ours stay, since the program
+  // is about to end: signals of that request must not cut it short, and a second one still can.
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;

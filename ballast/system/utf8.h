@@ -11,7 +11,7 @@ namespace ballast {
 std::string replace_invalid_utf8(std::string_view text);
 
 // The text as a terminal may be given it: control characters other than tabs and line ends, and
-// bytes that are no UTF-8, stand as "\x1b". What it is printed among stays as it was.
+// bytes that are no UTF-8, stand as "\x1b". So the text cannot command the terminal.
 std::string printable(std::string_view text);
 
 // printable() of a text that comes in pieces, which may end within a character.

@@ -11,9 +11,8 @@ namespace ballast {
 
 // Reads documents from text files, one input after another. An input is
 //   FILE        read as it is, whatever its bytes; decompressed where it is zstd
-//   DIRECTORY   all text files below it, sorted by path. Names that start with a dot are skipped,
-//   so
-//               are empty files, compressed or other well-known binary formats but zstd, and files
+//   DIRECTORY   all text files below it, sorted by path. Skipped are names that start with a dot,
+//               empty files, compressed or other well-known binary formats but zstd, and files
 //               with a NUL byte in their first 4096 bytes (decompressed). Links to files are
 //               followed, links to directories below it are not.
 //   -           standard input

@@ -12,7 +12,7 @@ namespace ballast {
 
 enum class ExistingOutput { kRefuse, kReplace };
 
-// Folders made for a target that has none to lie in; destroyed, those left empty are removed.
+// Makes the missing folders above a target. The destructor removes those that are still empty.
 class ParentFolders {
  public:
   explicit ParentFolders(const fs::path& folder);  // made where missing, with all above it
@@ -28,8 +28,8 @@ class ParentFolders {
 // takes whole when published. What a killed process left there is removed by the next one.
 class StagedFolder {
  public:
-  // Throws UserError if the target exists and may not be replaced (only a data set may that holds
-  // nothing else, or an empty folder), or if another process is writing it now.
+  // Throws UserError if the target exists and may not be replaced, or if another process is writing
+  // it now. Only an empty folder, or a data set that holds nothing else, may be replaced.
   StagedFolder(const fs::path& target, ExistingOutput existing);
   ~StagedFolder();  // removes what was not published
   StagedFolder(const StagedFolder&) = delete;

@@ -43,7 +43,7 @@ struct SplitIndex {
 // What index.json says.
 struct DatasetIndex {
   TokenizerIdentity tokenizer;
-  std::vector<TokenizerFile> tokenizer_files;  // none: written before they were kept
+  std::vector<TokenizerFile> tokenizer_files;  // empty: an older program wrote it
   std::vector<std::string> domains;
   std::map<std::string, SplitIndex> splits;  // "train", and "valid" where there is one
 

@@ -38,8 +38,9 @@ class TokenSource {
   virtual uint64_t size() const = 0;  // tokens
   const TokenSourceInfo& info() const { return info_; }
 
-  // Tells contents apart, wherever they lie: of the checksums in our shards, and of the tokens of
-  // other programs' files (all up to 2 million; of more, 256 blocks of 4096 spread evenly).
+  // A hash that tells contents apart, wherever they lie. For our shards it is made of their
+  // checksums, for other programs' files of their tokens (all up to 2 million; of more, 256 blocks
+  // of 4096 spread evenly).
   virtual uint64_t fingerprint() const;
 
   // Copies tokens [first, first + out.size()). Throws std::out_of_range beyond size(), and
@@ -91,7 +92,8 @@ std::unique_ptr<TokenSource> concatenate(std::vector<std::unique_ptr<TokenSource
 std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& path,
                                                const std::string& split = "train");
 
-// What a run's data and tokenizer are told by: "3456 tokens, fingerprint 0123456789abcdef" and
+// The texts by which a run recognises its data and its tokenizer: "3456 tokens, fingerprint
+// 0123456789abcdef" and
 // "bpe of 512 tokens, fingerprint 0123456789abcdef".
 std::string fingerprint_text(const TokenSource& source);
 std::string fingerprint_text(const Tokenizer& tokenizer);

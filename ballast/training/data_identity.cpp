@@ -57,7 +57,7 @@ void check_data_of_run(const std::filesystem::path& run, const std::vector<DataE
                        const TrainingData& now) {
   std::vector<std::string> lines;
   if (before.empty()) {
-    log_info("its checkpoint was written before it told of the data: that is not compared");
+    log_info("its checkpoint does not tell what data it was trained on: they are not compared");
   } else {
     lines = data_differences(before, now.identity);
   }

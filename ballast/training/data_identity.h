@@ -16,9 +16,9 @@ std::vector<std::string> data_differences(const std::vector<DataEntry>& before,
                                           const std::vector<DataEntry>& now);
 
 // A run that goes on must have the data and the tokenizer it had. Throws UserError naming what it
-// was and is; `before` is of its newest checkpoint (empty: written before that was kept, which is
-// logged). The copy of the tokenizer in the run is compared too; where it is damaged, that is
-// logged, since it is written again.
+// was and is; `before` is that of its newest checkpoint. Older programs did not keep it: an empty
+// one is logged. The copy of the tokenizer in the run is compared too; a damaged copy is logged,
+// since it is written again.
 void check_data_of_run(const std::filesystem::path& run, const std::vector<DataEntry>& before,
                        const TrainingData& now);
 

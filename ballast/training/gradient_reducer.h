@@ -10,19 +10,20 @@
 
 namespace ballast {
 
-// Sums gradients over workers so that all have those of the whole batch: of a shard's parameters
-// over the replicas, of what all hold over everyone. In buckets that are sent while the backward
-// pass goes on: the matrices of a few blocks each, and at the end what is left.
+// Sums gradients over workers, so that all have those of the whole batch. Those of a shard's
+// parameters are summed over the replicas, those of what all hold over everyone. They go in buckets
+// while the backward pass goes on: each has the matrices of a few blocks; the last has what is
+// left.
 class GradientReducer : public BackwardProgress {
  public:
   static constexpr int64_t kBucketBytes = 8 << 20;
 
-  // Fewer than `bucket_bytes` wait for the next block's. REQUIRES: the table is allocated, its
-  // model has `blocks` blocks; table and everyone() outlive this.
+  // A bucket of fewer than `bucket_bytes` waits for the next block. REQUIRES: the table is
+  // allocated, its model has `blocks` blocks; table and everyone() outlive this.
   GradientReducer(const ParameterTable& table, int64_t blocks, const WorkerGrid& grid,
                   int64_t bucket_bytes = kBucketBytes);
 
-  // A step begins: what one left that failed before finish() is forgotten.
+  // A step begins. What a step left that failed before finish() is forgotten.
   void begin();
   void reached(int64_t block) override;
   // Sends what is left, and returns when all sums are there. Collective, once a step.

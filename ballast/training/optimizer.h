@@ -20,7 +20,7 @@ class Optimizer {
   // on its device.
   at::Tensor gradient_norm(Owner first, Owner last) const;
   at::Tensor gradient_norm(Owner owner) const { return gradient_norm(owner, owner); }
-  // What update() wants to know of the step that makes the `update`-th one, from 1: on the host.
+  // What update() needs for the `update`-th update, counted from 1; on the host.
   at::Tensor numbers(int64_t update, double learning_rate) const;
   // Moves the weights and leaves gradients of zeros. `numbers` and `scale`, by which gradients are
   // multiplied, are where the weights are; a scale that is not finite moves nothing.

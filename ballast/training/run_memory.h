@@ -19,14 +19,14 @@ std::string memory_in_words(const MemoryParts& memory);
 
 // Bytes a worker can have; nothing: not known.
 std::optional<double> memory_for(const ComputePlace& place, const PlaceOnMachine& worker);
-// Before anything is asked for. UserError names the numbers and what would do, where `there` bytes
-// cannot hold weights, gradients and moments, or by far not all that is predicted (1.15 times as
-// much on a GPU, 1.5 times on a CPU); where it may just fit there is a warning.
+// To be called before anything is allocated. UserError: `there` bytes cannot hold weights,
+// gradients and moments, or the prediction is more than 1.15 times that on a GPU, 1.5 times on a
+// CPU. It names the numbers and what would help. Where a run may just fit there is a warning.
 void check_memory(const Config& config, const ComputePlace& place, int64_t workers,
                   std::optional<double> there);
 
-// The most memory in use: on a CPU resident since this was made, beyond what the process had then;
-// on a GPU of tensors, since the process began.
+// The most memory that was in use. On a CPU: resident, since this was made, beyond what the process
+// had then. On a GPU: of tensors, since the process began.
 class PeakMemory {
  public:
   explicit PeakMemory(const ComputePlace& place);

@@ -19,7 +19,7 @@ namespace ballast {
 // TensorBoard and samples.txt in the run directory.
 class RunReporter {
  public:
-  // For a run that goes on from where the trainer stands.
+  // The run goes on from where the trainer stands.
   RunReporter(const RunDirectory& run, const Trainer& trainer);
 
   void step(const StepStats& stats);

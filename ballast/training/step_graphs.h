@@ -20,10 +20,10 @@ enum class StepKind {
   kWatched,  // somebody on the host is told of its parts: computed plainly
 };
 
-// Has steps computed: the first few plainly, the others, on a GPU, as a graph that was recorded of
-// one of them. The numbers are the same. Steps of a kind queue the same work, on the same memory.
-// All workers run steps of the same kinds in the same order, and do the same: none replays a step
-// that another computes plainly.
+// Runs steps. The first few are computed plainly. On a GPU the others replay a graph that was
+// recorded from one step. The numbers are the same. Steps of a kind queue the same work, on the
+// same memory. All workers run steps of the same kinds in the same order, and decide alike: none
+// replays a step that another computes plainly.
 class StepGraphs {
  public:
   // `reason`: why steps are not to be recorded; empty: they are. `workers`: who compute a step
@@ -31,9 +31,9 @@ class StepGraphs {
   StepGraphs(std::string reason, Communicator& workers)
       : reason_(std::move(reason)), workers_(workers) {}
 
-  // What compute() leaves, of the step counted from 0; it is overwritten by the next run(). Nothing
-  // waits for the GPU. A step that turns out not to be recordable on some worker is computed
-  // plainly by all, and so are all after it. WorkersLost: NCCL itself failed meanwhile.
+  // Runs `step`, counted from 0, and returns what compute() returned; the next run() overwrites it.
+  // Nothing waits for the GPU. A step that turns out not to be recordable on some worker is
+  // computed plainly by all, and so are all after it. WorkersLost: NCCL itself failed meanwhile.
   const StepSums& run(StepKind kind, uint64_t step, StepInputs& inputs,
                       const std::function<StepSums()>& compute);
 

@@ -13,8 +13,8 @@ namespace ballast {
 // if the norm is a spike. Its state is part of the checkpoint.
 class StepGuard {
  public:
-  static constexpr size_t kRecentNorms =
-      64;  // the median is taken over this many; before that, none is a spike
+  // The median is taken over this many; before there are as many, none is a spike.
+  static constexpr size_t kRecentNorms = 64;
 
   explicit StepGuard(const TrainingConfig& config) : config_(config) {}
 

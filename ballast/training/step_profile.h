@@ -10,17 +10,18 @@
 
 namespace ballast {
 
-// Has a run's steps computed and traces some of them: after three others, or fewer where too few
-// steps are to come.
+// Runs the steps of a run and traces some of them. Three untraced steps come first, fewer where too
+// few steps are to come.
 class StepProfile {
  public:
-  // `steps`: how many to trace, 0: none; the same on all workers. `file`: the trace's; empty:
-  // another worker's, and the steps are computed as those that are traced, plainly.
+  // `steps`: how many to trace, 0: none; the same on all workers. `file`: where the trace goes;
+  // empty: another worker writes it, and this one only computes those steps plainly, as that one
+  // does.
   StepProfile(int64_t steps, int64_t steps_to_come, fs::path file);
 
-  // trainer.step(). After the last that is traced the file is written, and a line says so.
+  // trainer.step(). After the last traced step the file is written, and a line says so.
   StepStats step(Trainer& trainer);
-  // The run ends: what was traced and is not yet written is.
+  // The run ends: a trace that is not yet written is written.
   void finish();
 
  private:

@@ -15,13 +15,13 @@ struct LayerStats {
   int64_t place = 0;     // the last block before it
   double mean_gate = 0;  // of the tokens' weights of their first experts
   // Of BASE layers.
-  double greedy_share = 0;  // of the tokens: their balanced expert is also their best
-  // The largest of all assignments: 0 is the optimum. Of an inexact solver, whose prices prove
-  // little, no more than a bound on what is missing.
+  double greedy_share = 0;  // share of the tokens whose balanced expert is also their best
+  // The largest gap of all assignments; 0 is the optimum. With an inexact solver it is only a bound
+  // on what is missing, since its prices prove little.
   double relative_gap = 0;
   // Of gates.
-  double dropped_share = 0;  // of the choices of experts: there was no place
-  double passed_share = 0;   // of the tokens: none of their experts had one
+  double dropped_share = 0;  // share of the choices that found no place
+  double passed_share = 0;   // share of the tokens none of whose experts had a place
   double balance_loss = 0;   // mean over groups and micro-steps, without its weight; near 1 is good
   // Of the worker that took longest.
   double assign_seconds = 0, exchange_seconds = 0;  // all_to_all, forward and backward
@@ -31,8 +31,8 @@ struct LayerStats {
 // What a worker knows after a step's backward passes.
 struct WorkerTotals {
   at::Tensor loss_sum;  // [] float64, over its replica's targets
-  // [] of gradients, after their reduction: of its part of what is divided among shards, of what
-  // all workers hold, of its experts.
+  // [] norms of gradients after their reduction: of its part of what shards divide, of what all
+  // workers hold, of its experts.
   at::Tensor shard_norm, common_norm, expert_norm;
 };
 
@@ -44,15 +44,15 @@ struct StepTotals {
   std::vector<LayerStats> layers;
 };
 
-// The same where it was computed: all of it stays in place when the step is a recorded graph.
+// The same on the device that computed it. It stays in place when the step is a recorded graph.
 struct StepSums {
   at::Tensor sums;  // [N] float64 over all workers: the first four as gradient_scale wants them
   at::Tensor norm;  // [1] float64: what gradient_scale found
   std::vector<RoutingStats> layers;  // of this worker
 };
 
-// Sums it up over the model's workers, what shards have alike once, and takes the layers'
-// statistics. All workers get the same bits. Collective; nothing waits for a GPU.
+// Sums up over the model's workers, and takes the layers' statistics. What shards have alike counts
+// once. All workers get the same bits. Collective; nothing waits for a GPU.
 StepSums sum_over_workers(const WorkerTotals& own, const LanguageModel& model,
                           StepWatch* watch = nullptr);
 // Collective; waits for the device. UserError: an assignment was not valid.

@@ -12,9 +12,9 @@
 
 namespace ballast {
 
-// Steps as a file of trace events (JSON) that Chrome's and Perfetto's viewers open: operators and a
-// GPU's kernels as libtorch's profiler has them, and tracks of our own with the steps and their
-// parts. docs/profiling.md. One at a time in a process.
+// Writes steps as a file of trace events (JSON), which Chrome's and Perfetto's viewers open
+// (docs/profiling.md). It has operators and a GPU's kernels from libtorch's profiler, and tracks of
+// our own with the steps and their parts. One at a time in a process.
 class StepTrace : public StepWatch {
  public:
   struct Span {
@@ -22,7 +22,7 @@ class StepTrace : public StepWatch {
     int64_t begin = 0, end = 0;  // nanoseconds since 1970
   };
 
-  // Recording begins, of the operators that this thread starts, and autograd for it.
+  // Recording begins: of the operators that this thread starts, and autograd for it.
   explicit StepTrace(at::Device device);
   ~StepTrace() override;  // what was not saved is lost
   StepTrace(const StepTrace&) = delete;

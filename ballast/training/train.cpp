@@ -140,7 +140,8 @@ void resolve_groups(Config& config, Communicator& workers) {
   check_workers(config, workers.size());
 }
 
-// Other data is what weights are taken elsewhere for; ids that mean other text hardly ever are.
+// To train on other data is what weights are taken for. Another tokenizer, whose ids mean other
+// text, is hardly ever meant.
 void warn_of_other_tokenizer(const Manifest& manifest, const TrainingData& data) {
   const auto is_tokenizer = [](const DataEntry& entry) { return entry.role == "tokenizer"; };
   const auto before = std::ranges::find_if(manifest.data, is_tokenizer);

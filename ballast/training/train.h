@@ -39,9 +39,9 @@ struct TrainSummary {
   int64_t step = 0, tokens = 0, skipped = 0, parameters = 0;
   int workers = 1;
   double seconds = 0;
-  std::optional<double> loss;         // of the last step; none was made: nothing
+  std::optional<double> loss;         // of the last step; nothing: none was made
   double predicted_memory = 0;        // bytes of a worker
-  std::optional<double> peak_memory;  // of this worker's; no step was made: nothing
+  std::optional<double> peak_memory;  // of this worker; nothing: no step was made
   bool finished = false;              // false: stopped early by a signal or max_time
   std::optional<Validation> validation;
   std::vector<std::string> layers;  // of experts, by name: "BASE layer 6"

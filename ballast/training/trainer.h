@@ -35,16 +35,16 @@ struct StepStats {
   int64_t tokens = 0;              // of this step
   std::string skipped;             // why the weights were not moved; empty: they were
   std::vector<LayerStats> layers;  // layers of experts, in their order
-  // Where this worker's time went, of a step that is logged and that nobody watches; of others
-  // nothing. What is left of `seconds` is data and the host's own work.
+  // Where this worker's time went. Empty unless the step is logged and nobody watches it. What is
+  // left of `seconds` is data and the host's own work.
   std::vector<PartSeconds> parts = {};
 };
 
 // Whether a step, counted from 1, is one that people are told of.
 bool is_logged(int64_t step, const TrainingConfig& config);
 
-// A model being trained: what a step computes, and nothing of how it is watched or kept. All
-// workers make one each, of the same config, and call the same functions in the same order.
+// A model being trained: what a step computes, not how it is watched or kept. Each worker makes
+// one, of the same config; all call the same functions in the same order.
 class Trainer {
  public:
   // Weights are freshly initialised. Collective. REQUIRES: config.model.vocabulary and
@@ -60,12 +60,12 @@ class Trainer {
   // Takes the weights a checkpoint has, and leaves fresh what it lacks. See initialize_from.
   InitializedFrom initialize_from(const Checkpoint& checkpoint);
   // One step: the next batch in micro-steps, then the optimizer. The numbers are those of all
-  // workers. Throws UserError when too many steps in a row had to be skipped. After
-  // a step that threw there is none: gradients may be half done. `watch` is told of
-  // its parts in place of the clock, and the step is computed plainly; the numbers are the same.
+  // workers. Throws UserError when too many steps in a row had to be skipped. After a step that
+  // threw there must be no other: gradients may be half done. `watch` is told of its parts in place
+  // of the clock; the step is then computed plainly, with the same numbers.
   StepStats step(StepWatch* watch = nullptr);
-  // Repeats or keeps the assignments of the steps to come, which are computed plainly. Must outlive
-  // them.
+  // The steps to come are computed plainly, and `tape` repeats or keeps their assignments. It must
+  // outlive them.
   void use_tape(RouteTape* tape);
 
   const Config& config() const { return config_; }

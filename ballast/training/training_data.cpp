@@ -82,7 +82,7 @@ void adopt_tokenizer(TrainingData& data, const TokenSource& source) {
       std::max(data.vocabulary, static_cast<int64_t>(source.info().vocabulary_size.value_or(0)));
 }
 
-// Weights count among several sources alone, and there only in proportion.
+// Weights only matter among several sources, and there only in proportion.
 std::string weight_in_words(const std::vector<WeightedSource>& sources, size_t i) {
   if (sources.size() == 1) return "";
   double sum = 0;

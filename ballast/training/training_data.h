@@ -19,12 +19,12 @@ struct TrainingData {
   std::vector<WeightedSource> train;
   std::shared_ptr<TokenSource> valid;    // null: there is nothing to validate on
   std::unique_ptr<Tokenizer> tokenizer;  // null: token files that do not say
-  int64_t vocabulary = 0;                // what the model must know at least; 0: unknown
+  int64_t vocabulary = 0;                // the least the model must have; 0: unknown
   std::vector<DataEntry> identity;       // all of this, by its content
 };
 
 // Opens what the config names. The built-in corpus is prepared in `builtin_folder` unless it is
-// there already. Throws UserError for anything missing or that does not fit together.
+// there already. UserError: something is missing, or does not fit together.
 TrainingData open_training_data(const DataConfig& config,
                                 const std::filesystem::path& builtin_folder);
 

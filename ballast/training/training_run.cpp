@@ -136,8 +136,8 @@ void TrainingRun::save() {
   saved_at_ = step;
 }
 
-// Checkpoints are of workers that agree: where they have drifted apart, going on from the newest
-// mends it, so the job ends as one that a new start may help.
+// Checkpoints are written only by workers that agree. Where workers have drifted apart, going on
+// from the newest checkpoint mends it. So the job ends with a code after which it is started again.
 void TrainingRun::compare_workers() {
   if (workers_.size() == 1) return;
   const ParameterTable& table = trainer_.table();

@@ -31,7 +31,8 @@ class TrainingRun {
   InitializedFrom initialize_from(const Checkpoint& checkpoint) {
     return trainer_.initialize_from(checkpoint);
   }
-  // What it starts from, as the checkpoint of step 0: a new start then needs no other weights.
+  // Saves what it starts from as the checkpoint of step 0, so that the next start needs no other
+  // weights.
   void save_start() { save(); }
   // To the end, or until a worker is asked to stop; saves either way. Worker 0 traces as many of
   // its steps as it is told to, in profile.json. Collective.

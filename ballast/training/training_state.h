@@ -36,9 +36,9 @@ struct TrainingParts {
 };
 
 // Writes weights, moments, prices and state as one checkpoint and deletes old ones. Returns its
-// folder. Collective: replica 0 writes all tensors but the experts', whole, and each worker its
-// own experts, all at once; worker 0 commits when all have. SharedError: what could not be written,
-// and by whom.
+// folder. Collective. Replica 0 writes all tensors but the experts', whole; each worker writes its
+// own experts; all at once. Worker 0 commits when all have. SharedError: names what could not be
+// written, and by whom.
 std::filesystem::path save_training(const std::filesystem::path& checkpoints,
                                     const TrainingParts& parts, const WorkerGrid& grid);
 // The reverse, on any grid of workers that check_workers is content with; everything a run needs to
@@ -46,16 +46,16 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints,
 void load_training(const Checkpoint& checkpoint, const LanguageModel& model, ParameterTable& table,
                    TrainingState& state);
 
-// What --init-from did with parts that models may have or lack: layers of experts, their routers
-// and sublayers, feed-forwards that experts stand for. "layer.6", "layer.6 gate", "block.5
-// feed-forward"
+// What --init-from did with parts that a model may lack: layers of experts, their routers and
+// sublayers, feed-forwards that experts stand for. By name: "layer.6", "layer.6 gate", "block.5
+// feed-forward".
 struct InitializedFrom {
   std::vector<std::string> fresh;     // not in the checkpoint: as in a new run
   std::vector<std::string> left_out;  // in the checkpoint alone
 };
-// Takes the weights of a checkpoint, whatever run it is of. Such parts that it lacks stay fresh,
-// and so do experts between blocks where its own stand for feed-forwards, or the reverse; anything
-// else it lacks, or that has another shape, is a UserError.
+// Takes the weights of a checkpoint, whatever run it is of. Parts named above that it lacks stay
+// fresh. So do experts between blocks where its own stand for feed-forwards, and the reverse.
+// UserError: it lacks anything else, or has it in another shape.
 InitializedFrom initialize_from(const Checkpoint& checkpoint, const ExpertsConfig& experts,
                                 ParameterTable& table);
 

@@ -10,8 +10,8 @@
 
 namespace ballast {
 
-// What a validation found; for BASE models at the end also with the other way to route, and
-// balanced, within a worker's tokens of a batch.
+// What a validation found. The last validation of a BASE model also has the other way to route, and
+// balanced routing within a worker's tokens of a batch.
 struct Validation {
   RoutingMode routing = RoutingMode::kGreedy, other_routing = RoutingMode::kPriced;
   Evaluation result;

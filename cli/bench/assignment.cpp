@@ -29,16 +29,17 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFooter = R"(
-Solvers take turns on the same scores, so that a busy machine meets all alike; times are medians of
+Solvers take turns on the same scores, so that a busy machine slows all alike. Times are medians of
 solving alone. The exact solver starts
   cold     from nothing
-  warm     from the prices of like scores: another batch of the kind, or of a file the even rows
-           (then the odd rows are solved)
-  noisy    from these with 10 % noise
+  warm     from the prices of similar scores: another batch of the kind; for a file its even rows,
+           and then the odd rows are solved
+  noisy    from those with 10 % noise
   random   from prices that mean nothing: never much slower than cold
-Short: how far a result is below the best bound that any solver here has proved, in percent of the sum
-over tokens of the largest |score|. Where exact takes part that is the optimum, up to 1e-7 %; else
-(bound_by) it is at most so far from it. Where scores are tied the auction takes seconds at the two largest sizes: it is left out there
+Short: how far a result is below the best bound that any solver here has proved (bound_by), in
+percent of the sum over tokens of the largest |score|. Where exact takes part, that bound is the
+optimum, up to 1e-7 %. Otherwise the result lacks at most so much.
+Where scores are tied the auction takes seconds at the two largest sizes: it is left out there
 unless --solvers names it. scipy's linear_sum_assignment takes part up to 2048 tokens, once.
 
 Examples
@@ -50,8 +51,8 @@ Examples
 JSON keys (--json): device, threads, repeats, scipy (version, null: none), cases, a list of {scores,
   part (all, or "odd rows"), tokens, experts, auction_over_exact, scipy_over_exact (times, null: not
   measured), bound_by (the solver that proved the lowest bound), results, a list of {solver, start,
-  milliseconds, fastest_ms, slowest_ms, runs, gap (that bound less its sum of scores; null where shares
-  are not kept), relative_gap, valid}}.
+  milliseconds, fastest_ms, slowest_ms, runs, gap (that bound less its sum of scores; null where
+  shares are not kept), relative_gap, valid}}.
 )";
 
 constexpr int64_t kMostForAuction = int64_t{1} << 22;  // scores; beyond, ties take it seconds

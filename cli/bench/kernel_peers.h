@@ -16,12 +16,12 @@ struct KernelSizes {
 // One of our kernels and the same in libtorch's operations, as someone would write it in PyTorch.
 struct KernelPeers {
   std::string name;
-  double bytes = 0;  // that cannot but be read and written, each number once in a pass
+  double bytes = 0;  // that must be read and written, each number once in a pass
   std::function<void()> prepare, kernel, plain;  // prepare comes before each of the two, untimed
 };
 
-// Called in turns, their tensors stay where they are. Forward and backward where there is a
-// gradient.
+// The two are called in turns, on tensors that stay where they are. Forward and backward where
+// there is a gradient.
 std::vector<std::function<KernelPeers()>> kernel_peers(const KernelSizes& sizes,
                                                        const ComputePlace& place);
 

@@ -28,11 +28,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFooter = R"(
-Kernels that are bound by memory, each beside the same in libtorch's own operations as one would write it
-in PyTorch, in turns, in the dtype models are trained in here; times are medians. Those with a gradient
-run forward and backward, and add to the gradients of weights.
-Bytes are those that cannot but be read and written, so that GB/s beside those of the memory tell how
-much is left to gain. On a GPU the host is always ahead: it is the time of the device.
+Kernels that are bound by memory. Each takes turns with the same in libtorch's own operations, as
+one would write it in PyTorch, in the dtype models are trained in here. Times are medians, on a GPU
+the device's own. Kernels with a gradient run forward and backward, and add to the gradients of
+weights. Bytes are those that must be read and written. So GB/s, beside the rate of the memory, tell
+how much is left to gain.
 
 Kernels
   adam           one update of vocabulary x width parameters, which also clears their gradient
@@ -45,9 +45,9 @@ Examples
   ballast bench kernels
   ballast bench kernels --size 16384,2048,51200,32 --device cuda --json
 
-JSON keys (--json): device, dtype, threads, rounds, tokens, width, vocabulary, experts, kernels, a list
-  of {name, bytes, kernel_ms, kernel_fastest_ms, plain_ms, plain_fastest_ms, gb_per_s (of the kernel,
-  by its median), speedup (plain / kernel)}.
+JSON keys (--json): device, dtype, threads, rounds, tokens, width, vocabulary, experts, kernels, a
+  list of {name, bytes, kernel_ms, kernel_fastest_ms, plain_ms, plain_fastest_ms, gb_per_s (of the
+  kernel, by its median), speedup (plain / kernel)}.
 )";
 
 struct Options {

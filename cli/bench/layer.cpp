@@ -35,16 +35,17 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFooter = R"(
-One layer of experts in training, forward and backward, beside a dense stack that computes as much:
-as many residual sublayers (LayerNorm, D -> 4D, ReLU, 4D -> D), all tokens through the same one, twice
-where tokens have two experts. The contenders run in turns, so that a busy machine meets all alike;
-times are medians. Tokens are of clusters of unequal size; turns have different ones.
-One worker holds all experts. "assigned" is the layer with the assignment known: what follows it, its
-gradients added to those that are there, as are the dense stack's, or the matrices' written over them.
-Layers without a capacity also run beside the same in plain PyTorch (benchmarks/twin/layer_twin.py):
-gates on grouped_mm, with the same gate and tokens; BASE with a known assignment on bmm, gradients
-written. It has one LayerNorm for all experts and no biases: with those of each expert its gradients
-would take several times as long.
+One layer of experts in training, forward and backward, beside a dense stack that computes as much.
+The stack has as many residual sublayers (LayerNorm, D -> 4D, ReLU, 4D -> D). All tokens go through
+the same ones, twice where tokens have two experts. The contenders run in turns, so that a busy
+machine slows all alike. Times are medians. Tokens come in clusters of unequal size; each turn has
+other tokens. One worker holds all experts.
+"assigned" is the layer with a known assignment. Its gradients are added to those that are there,
+as the dense stack's are; "written": those of the matrices are written over them.
+Layers without a capacity also run beside the same in plain PyTorch (benchmarks/twin/layer_twin.py).
+Gates run there on grouped_mm, with the same gate and tokens; BASE on bmm, with a known assignment
+and gradients written. The twin has one LayerNorm for all experts and no biases: with those of each
+expert its gradients would take several times as long.
 
 Parts of the layer, forward and backward, as training tells them
   assignment  affinities, balanced assignment, where each token goes; a gate
@@ -57,13 +58,13 @@ Examples
   ballast bench layer --router sparsely_gated --size 16384,1024,128,1 --device cuda --mode compile
   ballast bench layer --device cuda --size 16384,1024,8,1 --size 16384,1024,128,1 --json
 
-JSON keys (--json): device, threads, rounds, groups, shuffle, router, capacity (null: none), clusters,
-  twin (PyTorch version, null: none), mode, sizes, a list of {tokens, width, experts, sublayers,
-  experts_of_token, gflops (of the sublayers, a pass), weights_mb (the experts' matrices), layer_ms,
-  layer_fastest_ms, assigned_ms, assigned_written_ms (with a known assignment, gradients added and
-  written), dense_ms, dense_fastest_ms, ratio (layer / dense), twin_ms, twin_fastest_ms, speedup
-  (twin / layer; of BASE twin / assigned_written), busiest (rows of the expert that has most / mean of
-  all), parts_ms, shares (of the sum of parts)}.
+JSON keys (--json): device, threads, rounds, groups, shuffle, router, capacity (null: none),
+  clusters, twin (PyTorch version, null: none), mode, sizes, a list of {tokens, width, experts,
+  sublayers, experts_of_token, gflops (of the sublayers, a pass), weights_mb (the experts'
+  matrices), layer_ms, layer_fastest_ms, assigned_ms, assigned_written_ms (with a known assignment,
+  gradients added and written), dense_ms, dense_fastest_ms, ratio (layer / dense), twin_ms,
+  twin_fastest_ms, speedup (twin / layer; for BASE twin / assigned_written), busiest (rows of the
+  busiest expert / mean of all), parts_ms, shares (of the sum of parts)}.
 )";
 
 struct Options {

@@ -48,8 +48,8 @@ class MeasuredLayer {
   ExpertLayer layer_;
 };
 
-// All tokens through the residual sublayers of one expert, of the blocks' kernels; as often as a
-// token has experts.
+// All tokens through the residual sublayers of one expert, by the kernels of dense blocks; as often
+// as a token has experts.
 class DenseStack {
  public:
   DenseStack(const Config& config, const ComputePlace& place);

@@ -15,8 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-// Tokens without a place of their own share go to rows that score nothing anywhere but in the last
-// column of an expert, which is the one that may stay empty.
+// Where experts do not divide the tokens, some places stay empty. Rows that score nothing stand for
+// them: they fit the last column of an expert only, the one that may stay empty.
 constexpr const char* kProgram = R"(
 import json, signal, sys, time
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program that asks decides what Ctrl-C means

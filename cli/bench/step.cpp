@@ -32,20 +32,21 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kExamples = R"(
-The same model and step (forward, backward, clipping, AdamW) as the plain PyTorch twin in
-benchmarks/twin, in turns: a few steps here, a few there, so that noise meets both alike.
-With --experts a BASE model instead, its layer in the middle, beside its twin and a dense one, in
-turns. The dense one has the same blocks, with feed-forwards wider by what an expert computes: the two
-do the same operations a token but for the affinities; one worker holds, and updates, all experts.
-The twin is the same BASE model (one routing group; experts divide the tokens), its tokens assigned by
-the paper's auction written in PyTorch. On a GPU it computes in bf16 under autocast, with cuDNN's
-attention.
-With --systems those that the paper compares, of the same blocks, in turns, by any number of workers:
+Trains a model in turns with its twin, the same model and step (forward, backward, clipping, AdamW)
+in plain PyTorch (benchmarks/twin): a few steps here, a few there, so that a busy machine slows both
+alike. On a GPU the twin computes in bf16 under autocast, with cuDNN's attention.
+With --experts it is a BASE model, its layer in the middle, in turns with its twin and a dense
+model. The dense model has the same blocks, with feed-forwards wider by what an expert computes: the
+two do the same operations a token but for the affinities. One worker holds, and updates, all
+experts. The twin is the same BASE model (one routing group; experts divide the tokens); the paper's
+auction, written in PyTorch, assigns its tokens.
+With --systems the systems that the paper compares, of the same blocks, run in turns, by any number
+of workers:
   dense            data parallel
   model_parallel   the same dense model, each layer divided among all workers (the paper's is also
                    larger); where there are several
-  base, base_x2,   BASE layers: one, two, three; --experts: experts, sublayers of all layers
-  base_x3          together, of which each has floor(sublayers / layers); default 8,6
+  base, base_x2,   one, two or three BASE layers; --experts gives experts and the sublayers of all
+  base_x3          layers together, of which each has floor(sublayers / layers); default 8,6
   sparsely_gated   gates to two experts, and
   switch           to one, in place of every other feed-forward, with the paper's capacities
 
@@ -56,23 +57,23 @@ Examples
   ballast bench step --systems all --workers 2
   ballast bench step --systems dense,base,switch --experts 16,6 --json
   ballast bench step --python /path/to/python --mode compile --json
-The twin needs a Python with torch: `make twin` makes one, and it is found by itself. Without one ours
-is measured alone, with a warning; with --python or --mode that is an error.
+The twin needs a Python with torch: `make twin` makes one, and it is found by itself. Without one
+ours is measured alone, with a warning; with --python or --mode it is an error.
 
 JSON keys (--json): device, threads, twin (PyTorch version, null: none), mode, sizes, a list of
   {vocabulary, width, layers, heads, context, batch, parameters, step_ms, tokens_per_second,
-  gflops_per_second, twin_step_ms, twin_tokens_per_second, speedup (null: no twin of this size)}; times
-  are medians. With
-  --experts also {twin_assign_ms (of twin_step_ms, in its auction), experts, sublayers, groups,
-  flops_per_token, fastest_ms, optimizer_ms, dense {hidden, parameters, flops_per_token, step_ms,
-  fastest_ms, optimizer_ms}, ratio (step / dense step), ratio_per_flop, of_dense_but_optimizer (tokens/s
-  by those of dense, without the time that the optimizer takes more than there), assign_share,
-  exchange_share (of the step, in the assignment and in messages to other workers)}. With --systems:
-  device, threads (0: each its share), workers, sizes, a list of {vocabulary, width, layers, heads,
-  context, batch, experts, systems, a list of {system, words, shards (workers that hold one model
-  together), sublayers (of all BASE layers; null: of others), parameters, parameters_of_worker (that
-  worker 0 holds), active (those a token meets), flops_per_token, step_ms, fastest_ms, tokens_per_second (of all workers), of_dense (tokens/s by
-  those of dense; null: it was not measured)}}.
+  gflops_per_second, twin_step_ms, twin_tokens_per_second, speedup (null: no twin of this size)};
+  times are medians. With --experts also {twin_assign_ms (the part of twin_step_ms in its auction),
+  experts, sublayers, groups, flops_per_token, fastest_ms, optimizer_ms, dense {hidden, parameters,
+  flops_per_token, step_ms, fastest_ms, optimizer_ms}, ratio (step / dense step), ratio_per_flop,
+  of_dense_but_optimizer (tokens/s over those of dense, if the optimizer took no longer than there),
+  assign_share, exchange_share (of the step, in the assignment and in messages to other workers)}.
+  With --systems: device, threads (0: each its share), workers, sizes, a list of {vocabulary, width,
+  layers, heads, context, batch, experts, systems, a list of {system, words, shards (workers that
+  hold one model together), sublayers (of all BASE layers; null: it has none), parameters,
+  parameters_of_worker (those of worker 0), active (those a token meets), flops_per_token, step_ms,
+  fastest_ms, tokens_per_second (of all workers), of_dense (tokens/s over those of dense; null:
+  dense was not measured)}}.
 )";
 
 struct Size {

@@ -17,9 +17,8 @@ namespace ballast::cli {
 // BASE layer, in turns with ours. There may be none: see start_twin.
 class StepTwin {
  public:
-  // Of `config`, on the device of `place`. Several routing groups, or experts that do not divide
-  // the tokens, it does not know: then there is none, with a warning; if one was asked for, a
-  // UserError.
+  // Of `config`, on the device of `place`. It knows neither several routing groups nor experts that
+  // do not divide the tokens. Then there is none, with a warning; a UserError if one was asked for.
   StepTwin(const Config& config, const ComputePlace& place, const BenchOptions& options,
            const TwinOptions& twin);
 

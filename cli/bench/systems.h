@@ -12,7 +12,7 @@
 
 namespace ballast::cli {
 
-// The systems the paper compares, of the same blocks, trained in turns.
+// How the systems the paper compares, made of the same blocks, are trained in turns.
 
 struct SystemTurns {
   int64_t rounds = 1, steps = 1;

@@ -45,8 +45,8 @@ Examples
   The token ids of a text, for another program:
     ballast bench tokenizer --tokenizer my_tokenizer --text note.txt --print-ids
 
-JSON keys (--json): tokenizer, vocabulary_size, fingerprint, text_bytes, threads, tokens, bytes_per_token;
-encoding also: documents, encode_seconds, encode_bytes_per_second, decode_seconds,
+JSON keys (--json): tokenizer, vocabulary_size, fingerprint, text_bytes, threads, tokens,
+bytes_per_token; encoding also: documents, encode_seconds, encode_bytes_per_second, decode_seconds,
   decode_bytes_per_second, round_trip (decode gives the text back);
 training also: count_seconds, merge_seconds, train_seconds (both together).
 Seconds are medians over --rounds. --print-ids gives text_bytes, tokens and ids instead.

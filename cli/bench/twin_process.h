@@ -31,8 +31,8 @@ struct Twin {
   int64_t parameters = 0;                 // of its model; 0: it does not say
 };
 // Starts benchmarks/twin/SCRIPT with one JSON object as its argument, and waits until it is ready.
-// Without the script or a Python that has torch there is no twin, with a warning; if one was asked
-// for, by a Python or a mode, a UserError.
+// Without the script or a Python that has torch there is no twin, with a warning; a UserError if
+// one was asked for by a Python or a mode.
 Twin start_twin(const TwinOptions& options, const std::string& script,
                 const std::string& arguments);
 

@@ -259,7 +259,7 @@ TEST(WorkerCommand, AskedToStopItStopsOnceForAll) {
   }
   command.signal(SIGINT);
   EXPECT_EQ(command.read_all(),
-            "stopping as soon as it is safe; once more ends at once\n"
+            "stopping as soon as it is safe; a second signal ends it at once\n"
             "run \"chosen by the launcher\", words [], sum 9\n");
   EXPECT_EQ(command.wait(), 0);
 }
@@ -268,7 +268,8 @@ TEST(WorkerCommand, AskedToStopBeforeItListensItEndsAndDoesNotStartAgain) {
   Running command("deaf");
   EXPECT_EQ(command.read_line(), "3 workers, resume never\n");
   command.signal(SIGTERM);
-  EXPECT_EQ(command.read_all(), "stopping as soon as it is safe; once more ends at once\n");
+  EXPECT_EQ(command.read_all(),
+            "stopping as soon as it is safe; a second signal ends it at once\n");
   EXPECT_EQ(command.wait(), 128 + SIGTERM);
 }
 

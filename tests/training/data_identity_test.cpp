@@ -45,7 +45,7 @@ TEST(DataIdentity, ACheckpointThatDoesNotTellOfItsDataIsNoReasonToRefuse) {
   const test::TemporaryFolder run;
   testing::internal::CaptureStderr();
   EXPECT_NO_THROW(check_data_of_run(run.path(), {}, data_with_bytes()));
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("is not compared"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("are not compared"));
 }
 
 TEST(DataIdentity, ADamagedCopyOfTheTokenizerIsToldOfAndNotInTheWay) {
