@@ -54,7 +54,9 @@ TEST(Presets, ThePapersSystemsHaveThePapersRoutersAndOptimizer) {
     EXPECT_EQ(config.optimizer.beta1, 0.9);
     EXPECT_EQ(config.optimizer.beta2, 0.98);
     EXPECT_EQ(config.model.width / config.model.heads, 128) << "16 heads of 2048, and so wider";
-    if (config.model.width == 2048) EXPECT_EQ(config.model.heads, 16);
+    if (config.model.width == 2048) {
+      EXPECT_EQ(config.model.heads, 16);
+    }
     for (const char* scale : {"paper", "gpu", "laptop"}) {
       const ExpertsConfig experts = read(file, scale).experts;
       if (experts.layers == 0) continue;

@@ -164,6 +164,20 @@ TEST(ModelSize, CountsWhatAModelOfEveryRouterAndPlaceDeclares) {
   }
 }
 
+TEST(ModelSize, CountsSharedAndFineGrainedExperts) {
+  for (const char* placement : {"spread", "replace"}) {
+    for (const double shared : {0.0, 0.5, 2.0}) {
+      Config config = small_config();
+      config.experts.placement = placement;
+      config.experts.layers = 2;
+      config.experts.hidden = 24;
+      config.experts.per_token = 2;
+      config.experts.shared = shared;
+      expect_counts_what_is_declared(config);
+    }
+  }
+}
+
 // Counted by hand: six operations a weight of a matrix that a token meets, and attention.
 TEST(ModelSize, OperationsOfASmallModel) {
   Config config = small_config();
@@ -173,8 +187,20 @@ TEST(ModelSize, OperationsOfASmallModel) {
   EXPECT_EQ(model_size(config).flops_per_token, dense);
   config.experts.layers = 2;
   config.experts.sublayers = 3;
-  const double experts = 2 * (3 * 6 * (2 * 8 * 12) + 2 * 8 * 3);  // affinities have no gradient
-  EXPECT_EQ(model_size(config).flops_per_token, dense + experts);
+  const double sublayers = 2 * 3 * 6 * (2 * 8 * 12), affinities = 2 * 6 * 8 * 3;
+  EXPECT_EQ(model_size(config).flops_per_token, dense + sublayers + affinities);
+  config.experts.per_token = 2;
+  EXPECT_EQ(model_size(config).flops_per_token, dense + 2 * sublayers + affinities);
+  config.experts.hidden = 6;
+  EXPECT_EQ(model_size(config).flops_per_token, dense + sublayers + affinities);
+  config.experts.per_token = 1;
+  config.experts.hidden = 16;
+  config.experts.shared = 0.5;
+  EXPECT_EQ(model_size(config).flops_per_token, dense + 2 * sublayers + affinities);
+  config.experts.shared = 0;
+  config.experts.hidden = 0;
+  take_papers_frame(config.experts);  // where affinities have no gradient
+  EXPECT_EQ(model_size(config).flops_per_token, dense + sublayers + affinities / 3);
 }
 
 TEST(ModelSize, OperationsOfASmallModelWithGates) {
@@ -210,7 +236,7 @@ TEST(ModelSize, WhatAWorkerHoldsWhenTwoShareAModel) {
   config.experts.sublayers = 1;
   config.experts.count = 6;
   const int64_t expert = 8 * 12 + 12 + 12 * 8 + 8 + 2 * 8;
-  EXPECT_EQ(parameters_of_worker(config, 2), shard + 6 * 8 + 3 * expert);
+  EXPECT_EQ(parameters_of_worker(config, 2), shard + 6 * 8 + 2 * 8 + 3 * expert);
   config.experts.router = "switch";
   EXPECT_EQ(parameters_of_worker(config, 6), shard + 6 * 8 + 2 * 8 + expert);
 }
