@@ -84,6 +84,10 @@ struct SetFromText {
     *target = text;
   }
   void operator()(std::vector<std::string>* target) const { *target = split_list(text); }
+  void operator()(const Knob::Choice& target) const {
+    check_choice(knob, text);
+    target.set(static_cast<size_t>(std::ranges::find(knob.choices, text) - knob.choices.begin()));
+  }
 };
 
 }  // namespace
@@ -106,16 +110,16 @@ double ExpertsConfig::training_capacity() const {
 
 int64_t ExpertsConfig::sublayers_of_layer() const {
   if (sublayers > 0 || layers == 0) return sublayers;
-  if (placement == "replace") return 1;
-  const int64_t all = size == "small" ? 4 : size == "large" ? 27 : 10;
+  if (placement == Placement::kReplace) return 1;
+  const int64_t all = size == ExpertSize::kSmall ? 4 : size == ExpertSize::kLarge ? 27 : 10;
   return all / layers;
 }
 
 std::vector<int64_t> ExpertsConfig::places(int64_t blocks) const {
-  const int64_t parts = placement == "replace" ? layers : layers + 1;
+  const int64_t parts = placement == Placement::kReplace ? layers : layers + 1;
   std::vector<int64_t> places;
   for (int64_t i = 1; i <= layers; ++i)
-    places.push_back(placement == "top" ? blocks : i * blocks / parts);
+    places.push_back(placement == Placement::kTop ? blocks : i * blocks / parts);
   return places;
 }
 
@@ -128,11 +132,11 @@ void check_router(const ExpertsConfig& experts) {
       fail("experts.{} is for experts.router {}, which is {}", knob, router, experts.router);
   };
   if (experts.traits().balanced) return;
-  is_for(experts.test_routing == "priced", "test_routing: priced", "base");
-  is_for(experts.solver != "exact", "solver", "base");
+  is_for(experts.test_routing == TestRouting::kPriced, "test_routing: priced", "base");
+  is_for(experts.solver != TrainingSolver::kExact, "solver", "base");
   is_for(experts.self_check, "self_check", "base");
-  is_for(experts.second_expert == "random" && experts.experts_of_token() == 1, "second_expert",
-         "sparsely_gated");
+  is_for(experts.second_expert == SecondExpert::kRandom && experts.experts_of_token() == 1,
+         "second_expert", "sparsely_gated");
 }
 
 void check_experts(const ExpertsConfig& experts, int64_t blocks) {
@@ -142,7 +146,7 @@ void check_experts(const ExpertsConfig& experts, int64_t blocks) {
   }
   if (experts.layers == 0) return;
   check_router(experts);
-  if (experts.placement == "top" && experts.layers > 1)
+  if (experts.placement == Placement::kTop && experts.layers > 1)
     fail("experts.placement: top is for one layer, and experts.layers is {}", experts.layers);
   if (experts.layers > blocks) {
     fail("experts.layers: {} layers of experts do not fit between {} blocks; want at most {}",
@@ -152,7 +156,7 @@ void check_experts(const ExpertsConfig& experts, int64_t blocks) {
     fail(
         "experts.size: the sublayers of a {} expert do not suffice for {} layers; give "
         "experts.sublayers",
-        experts.size, experts.layers);
+        name_of(experts.size), experts.layers);
   }
   if (experts.count < experts.experts_of_token()) {
     fail("experts.count: a sparsely_gated router sends each token to two experts, and there is {}",
@@ -300,8 +304,10 @@ namespace {
 
 std::string value_text(const Knob& knob) {
   return std::visit(
-      [](const auto* value) {
-        if constexpr (requires { value->begin()->size(); }) {
+      [&](const auto& value) -> std::string {
+        if constexpr (requires { value.get(); }) {
+          return knob.choices[value.get()];
+        } else if constexpr (requires { value->begin()->size(); }) {
           return fmt::format("[{}]", fmt::join(*value, ", "));
         } else {
           return fmt::format("{}", *value);

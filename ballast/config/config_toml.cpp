@@ -52,11 +52,13 @@ std::string toml_text(const Knob& knob) {
     return out + "\"";
   };
   return std::visit(
-      [&](const auto* value) -> std::string {
-        using T = std::remove_cvref_t<decltype(*value)>;
-        if constexpr (std::is_same_v<T, std::string>) {
+      [&](const auto& value) -> std::string {
+        using T = std::remove_cvref_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, Knob::Choice>) {
+          return quoted(knob.choices[value.get()]);
+        } else if constexpr (std::is_same_v<T, std::string*>) {
           return quoted(*value);
-        } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+        } else if constexpr (std::is_same_v<T, std::vector<std::string>*>) {
           std::vector<std::string> items;
           for (const std::string& item : *value) items.push_back(quoted(item));
           return fmt::format("[{}]", fmt::join(items, ", "));

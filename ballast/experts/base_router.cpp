@@ -22,7 +22,7 @@ constexpr double kEmbeddingGain = 0.1;  // of the authors' code
 
 // Where training diverges scores are not finite: nor is the step's loss, and it is skipped.
 AssignOptions options_of(const ExpertsConfig& config) {
-  return {.solver = parse_solver_kind(config.solver),
+  return {.solver = parse_solver_kind(name_of(config.solver)),
           .non_finite = NonFinite::kLowest,
           .max_work = kBoundedCudaWork,  // no step waits for ever on scores that have collapsed
           .threads = static_cast<size_t>(at::get_num_threads()),

@@ -87,7 +87,7 @@ Dispatch GateRouter::route(const Tensor& tokens, const Routing& routing) {
   const Tensor weights = weights_of(probabilities, expert);
   Dispatch dispatch;
   if (routing.training) {
-    if (config_.second_expert == "random" && expert.size(0) > 1)
+    if (config_.second_expert == SecondExpert::kRandom && expert.size(0) > 1)
       expert = draw_second(expert, weights.detach(), routing);
     dispatch = dispatch_groups(expert, *routing.training);
     stats_.assigning.end();

@@ -91,7 +91,7 @@ struct ProgressMark : torch::autograd::Function<ProgressMark> {
 
 LanguageModel::LanguageModel(const Config& config, ParameterTable& table, const WorkerGrid& grid)
     : config_(config.model),
-      recomputes_blocks_(config.training.recompute == "blocks"),
+      recomputes_blocks_(config.training.recompute == Recompute::kBlocks),
       grid_(grid),
       vocabulary_(config_, table, grid_.shards()),
       position_embedding_(

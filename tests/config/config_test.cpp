@@ -170,7 +170,7 @@ TEST(Config, ChecksValuesAgainstEachOther) {
 }
 
 TEST(Config, LayersOfExpertsStandInPlaceOfFeedForwards) {
-  ExpertsConfig experts{.layers = 12, .placement = "replace"};
+  ExpertsConfig experts{.layers = 12, .placement = Placement::kReplace};
   EXPECT_THAT(experts.places(24), ElementsAre(2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24));
   EXPECT_EQ(experts.sublayers_of_layer(), 1);
   experts.layers = 2;
