@@ -102,10 +102,12 @@ LanguageModel::LanguageModel(const Config& config, ParameterTable& table, const 
         for (int64_t i = 0; i < config_.layers; ++i) {
           const bool replaced = config.experts.replaces_feed_forwards() &&
                                 std::ranges::find(places, i + 1) != places.end();
+          table.declare_in_block(i);
           blocks.push_back(std::make_unique<Block>(
               config_, i, replaced ? FeedForwardKind::kExperts : FeedForwardKind::kDense, table,
               grid_.shards()));
         }
+        table.declare_in_block(std::nullopt);
         return blocks;
       }()),
       expert_layers_([&] {
