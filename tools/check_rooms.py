@@ -9,9 +9,11 @@ import re
 import sys
 from pathlib import Path
 
+import function_lengths
 import unused_code
 
 MAX_LINES = 400
+MAX_FUNCTION = 60
 CODE = {".h", ".cpp", ".cu", ".cuh"}
 FOLDERS = ("ballast", "cli", "tests", "benchmarks", "tools")
 # Folders of tests that belong to no room, and hold Python tests or what several tests share.
@@ -110,6 +112,9 @@ def check_code(path, text):
             yield f"{path}: {reader.search(bare).group(0)}...) may take any depth; use {instead}"
     for match in PLATFORM_SWITCH.finditer(bare):
         yield f"{path}: a preprocessor switch on {match.group(1)}; put it into a file of the plugin"
+    for name, line, lines in function_lengths.functions(text) if path.parts[0] != "tests" else ():
+        if lines > MAX_FUNCTION:
+            yield f"{path}:{line}: {name} has {lines} lines, more than {MAX_FUNCTION}"
 
 
 def check_test_place(path, rooms, named):

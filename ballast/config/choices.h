@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace ballast {
 
@@ -49,7 +50,7 @@ enum class Recompute { kNone, kBlocks };
 constexpr std::array<std::string_view, 2> names_of(Recompute) { return {"none", "blocks"}; }
 
 template <typename Enum>
-std::string name_of(Enum value) {
+requires std::is_enum_v<Enum> std::string name_of(Enum value) {
   return std::string(names_of(value).at(static_cast<size_t>(value)));
 }
 

@@ -173,6 +173,11 @@ void add_training(std::vector<Knob>& list, TrainingConfig& t) {
            "stop cleanly after this time (90, 90s, 10m, 2h); 0: no limit")
       .operational()
       .duration();
+}
+
+// What is said and tried on the way.
+void add_watching(std::vector<Knob>& list, TrainingConfig& t) {
+  Section section("training", list);
   section.add("log_every", &t.log_every, 1, kMany, "steps between step lines").operational();
   section
       .add("validate_every", &t.validate_every, 0, kMany,
@@ -227,6 +232,7 @@ std::vector<Knob> knobs(Config& config) {
   add_data(list, config.data);
   add_optimizer(list, config.optimizer);
   add_training(list, config.training);
+  add_watching(list, config.training);
   add_checkpoint(list, config.checkpoint);
   return list;
 }
