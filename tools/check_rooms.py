@@ -101,8 +101,8 @@ def check_code(path, text):
     if not text.startswith("// SPDX-License-Identifier: Apache-2.0\n"):
         yield f"{path}: the first line is not // SPDX-License-Identifier: Apache-2.0"
     bare = COMMENT.sub("", text)
-    if GLOBAL_KERNEL.search(bare) and not path.name.endswith("_cuda.cu"):
-        yield f"{path}: __global__ outside a *_cuda.cu file"
+    if GLOBAL_KERNEL.search(bare) and not path.name.endswith(("_cuda.cu", "_cuda.cuh")):
+        yield f"{path}: __global__ outside a CUDA file"
     if path.suffix in (".cu", ".cuh") and not path.stem.endswith("_cuda"):
         yield f"{path}: CUDA files are named *_cuda{path.suffix}, or the plugin does not hold them"
     if "at::parallel_for" in bare and path.parts[:2] not in KERNEL_ROOMS:
