@@ -66,8 +66,9 @@ JSON keys (--json): tokens, experts, solver, device, valid (shares kept, nothing
   milliseconds (solving alone; see Time), smallest_load, largest_load, replaced_scores, repeats.)";
 
 struct Options {
-  std::string scores, kind, solver = "exact", device = "cpu", capacities, mask;
+  std::string scores, kind, solver = "exact", capacities, mask;
   std::string non_finite = "reject", start_prices, prices_out, out;
+  DeviceChoice device = DeviceChoice::kCpu;
   int64_t tokens = 0, experts = 0;
   uint64_t seed = 0, batch = 0;
   size_t threads = 0, repeat = 0;
@@ -224,7 +225,7 @@ void print_json(const Options& options, const Input& input, const Outcome& outco
   const Json object{{"tokens", input.problem.scores.tokens},
                     {"experts", input.problem.scores.experts},
                     {"solver", options.solver},
-                    {"device", options.device},
+                    {"device", name_of(options.device)},
                     {"valid", certificate.valid},
                     {"primal", certificate.primal},
                     {"dual", certificate.dual},
@@ -257,10 +258,10 @@ void print_summary(const Options& options, const Input& input, const Outcome& ou
   const Certificate& certificate = outcome.assignment.certificate;
   const ScoreMatrix& matrix = input.problem.scores;
   fmt::print("{} tokens, {} experts, solver {} on {}: {:.3f} ms{}\n\n", matrix.tokens,
-             matrix.experts, options.solver, options.device, outcome.milliseconds,
-             options.repeat > 0         ? fmt::format(" (median of {} calls)", options.repeat)
-             : options.device == "cuda" ? ""
-                                        : " (a first call)");
+             matrix.experts, options.solver, name_of(options.device), outcome.milliseconds,
+             options.repeat > 0 ? fmt::format(" (median of {} calls)", options.repeat)
+             : options.device == DeviceChoice::kCuda ? ""
+                                                     : " (a first call)");
   fmt::print("sum of scores  {:.9g}\n", certificate.primal);
   fmt::print("upper bound    {:.9g}\n", certificate.dual);
   if (certificate.valid) fmt::print("{}\n", verdict(options, outcome));

@@ -35,9 +35,9 @@ size_t usable_threads(size_t wanted) {
   return wanted == 0 ? num_cores() : std::min(wanted, num_cores());
 }
 
-std::unique_ptr<AssignmentRun> make_assignment_run(SolverKind kind, const std::string& device,
+std::unique_ptr<AssignmentRun> make_assignment_run(SolverKind kind, DeviceChoice device,
                                                    size_t threads) {
-  if (device == "cuda") return make_gpu_assignment_run(kind);
+  if (device == DeviceChoice::kCuda) return make_gpu_assignment_run(kind);
   return std::make_unique<CpuRun>(kind, usable_threads(threads));
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ballast/assignment/solver.h"
+#include "ballast/config/choices.h"
 
 namespace ballast::cli {
 
@@ -25,8 +26,8 @@ class AssignmentRun {
 // How many threads are used where `wanted` are: at most the cores; 0: all of them.
 size_t usable_threads(size_t wanted);
 
-// `device`: "cpu" or "cuda". `threads`: as usable_threads takes it. UserError: no such device here.
-std::unique_ptr<AssignmentRun> make_assignment_run(SolverKind kind, const std::string& device,
+// `device`: kCpu or kCuda. `threads`: as usable_threads takes it. UserError: no such device here.
+std::unique_ptr<AssignmentRun> make_assignment_run(SolverKind kind, DeviceChoice device,
                                                    size_t threads);
 
 // What gaps are compared with: the sum over counted tokens of max_e |s_te|, of finite scores.

@@ -76,7 +76,7 @@ Config shared_config(const ExperimentRequest& request) {
 
 int64_t sublayers_of(const ExperimentRequest& request, const Config& config) {
   const ExpertsConfig& experts = config.experts;
-  const bool has_own = experts.layers > 0 && experts.placement != "replace";
+  const bool has_own = experts.layers > 0 && experts.placement != Placement::kReplace;
   return request.sublayers == 0 && has_own ? experts.layers * experts.sublayers_of_layer()
                                            : request.sublayers;
 }

@@ -48,7 +48,7 @@ Json perplexity(const std::optional<RunOutcome::Routed>& routed) {
 Json routing_on_the_way(const SystemRecord& system) {
   if (system.kind != "base") return {};
   const auto given = system.knobs.find("experts.test_routing");
-  return given == system.knobs.end() ? ExpertsConfig().tested_routing() : given->second;
+  return given == system.knobs.end() ? name_of(ExpertsConfig().tested_routing()) : given->second;
 }
 
 // What each seed gave. Of runs that shared the hardware the clock tells nothing.

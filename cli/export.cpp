@@ -37,8 +37,8 @@ struct Options {
 
 int run(const Options& options) {
   const auto world = open_world({.kind = WorldKind::kSingle});
-  const auto loaded =
-      load_model({.path = options.model, .device = "cpu", .precision = "fp32"}, *world);
+  const auto loaded = load_model(
+      {.path = options.model, .device = DeviceChoice::kCpu, .precision = Precision::kFp32}, *world);
   const fs::path folder = options.out, file = folder / kExportedWeights;
   if (fs::exists(folder / "run.json") || fs::exists(folder / kManifestName)) {
     fail("{} is a run or a checkpoint: export to a folder of its own", folder.string());

@@ -13,9 +13,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("MODEL", options.path, "run directory, checkpoint, or exported model")
       ->required();
   add_device_option(command, options.device);
-  command.add_option("--precision", options.precision, "auto: fp32 on cpu, bf16 on cuda")
-      ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp64"}))
-      ->capture_default_str();
+  add_choice(command, "--precision", options.precision, "auto: fp32 on cpu, bf16 on cuda");
   command
       .add_option("--tokenizer", options.tokenizer, "use this tokenizer instead of the run's own")
       ->type_name("PATH");
@@ -36,7 +34,7 @@ std::unique_ptr<LoadedModel> load(const ModelOptions& options, World& world) {
 }
 
 RoutingMode choose_routing(const LoadedModel& loaded, const std::string& wish) {
-  if (wish.empty()) return parse_routing_mode(loaded.config.experts.tested_routing());
+  if (wish.empty()) return parse_routing_mode(name_of(loaded.config.experts.tested_routing()));
   if (loaded.model->expert_layers().empty()) {
     fail("--routing {}: {} is a dense model, without experts to route to; leave the option out",
          wish, loaded.path.string());

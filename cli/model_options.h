@@ -15,7 +15,9 @@ namespace ballast::cli {
 
 // The options every command has that uses a trained model, with any number of workers.
 struct ModelOptions {
-  std::string path, device = "auto", precision = "auto", tokenizer;
+  std::string path, tokenizer;
+  DeviceChoice device = DeviceChoice::kAuto;
+  Precision precision = Precision::kAuto;
   int64_t model_parallel = 1;
 };
 void add_model_options(CLI::App& command, ModelOptions& options);

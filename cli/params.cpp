@@ -54,18 +54,19 @@ struct Options {
   bool json = false;
 };
 
-struct Precision {
+struct ParameterType {
   const char* name;
   ParameterBytes bytes;
 };
 
-std::vector<Precision> possible_precisions(const TrainingConfig& training) {
-  const Precision fp64{"fp64", bytes_of_parameter(8, 8)}, fp32{"fp32", bytes_of_parameter(4, 4)},
-      bf16{"bf16", bytes_of_parameter(2, 4)};
-  if (training.precision == "fp64") return {fp64};
-  if (training.precision == "fp32") return {fp32};
-  if (training.precision == "bf16" || training.device == "cuda") return {bf16};
-  if (training.device == "cpu") return {fp32};
+std::vector<ParameterType> possible_precisions(const TrainingConfig& training) {
+  const ParameterType fp64{"fp64", bytes_of_parameter(8, 8)},
+      fp32{"fp32", bytes_of_parameter(4, 4)}, bf16{"bf16", bytes_of_parameter(2, 4)};
+  if (training.precision == Precision::kFp64) return {fp64};
+  if (training.precision == Precision::kFp32) return {fp32};
+  if (training.precision == Precision::kBf16 || training.device == DeviceChoice::kCuda)
+    return {bf16};
+  if (training.device == DeviceChoice::kCpu) return {fp32};
   return {fp32, bf16};
 }
 
@@ -108,7 +109,7 @@ void print_json(const Counted& model) {
                     {"experts", model.experts()},
                     {"experts_of_token", model.experts_of_token()},
                     {"router", of_experts(experts.router)},
-                    {"placement", of_experts(experts.placement)},
+                    {"placement", of_experts(name_of(experts.placement))},
                     {"base_layers", experts.places(model.config.model.layers)},
                     {"sublayers", model.sublayers()},
                     {"workers", model.workers},

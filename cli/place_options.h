@@ -4,17 +4,29 @@
 #include <string>
 #include <vector>
 
+#include "ballast/config/choices.h"
 #include "cli/at_least.h"
 
 namespace ballast::cli {
 
-// --device, one of `names`.
-inline void add_device_option(CLI::App& command, std::string& device,
-                              const std::vector<std::string>& names = {"auto", "cpu", "cuda"}) {
-  command.add_option("--device", device, "where to compute")
+// An option that takes the names of an enum's values, or some of them.
+template <typename Enum>
+CLI::Option* add_choice(CLI::App& command, const std::string& option, Enum& value,
+                        const std::string& help, std::vector<std::string> names = {}) {
+  if (names.empty()) {
+    for (const std::string_view name : names_of(value)) names.emplace_back(name);
+  }
+  const auto set = [&value](const std::string& name) { value = choice_of<Enum>(name); };
+  return command.add_option_function<std::string>(option, set, help)
       ->check(CLI::IsMember(names))
-      ->capture_default_str()
+      ->default_str(name_of(value))
       ->type_name("NAME");
+}
+
+// --device
+inline void add_device_option(CLI::App& command, DeviceChoice& device,
+                              const std::vector<std::string>& names = {}) {
+  add_choice(command, "--device", device, "where to compute", names);
 }
 
 // --threads, of the CPU; 0: all cores.

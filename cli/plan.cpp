@@ -76,7 +76,7 @@ void measure_cpu(Device& device, const Options& options, int64_t threads_of_work
                  int64_t workers) {
   const auto cores = static_cast<int64_t>(num_cores());
   const int64_t threads = std::min(cores, threads_of_worker * workers);
-  const ComputePlace place = choose_place({.device = "cpu", .threads = threads});
+  const ComputePlace place = choose_place({.device = DeviceChoice::kCpu, .threads = threads});
   if (options.flops == 0) {
     log_info("measuring matrix products ...");
     device.matrix_flops = measure_matrix_rate(place);

@@ -9,9 +9,11 @@ import re
 import sys
 from pathlib import Path
 
+import function_lengths
 import unused_code
 
 MAX_LINES = 400
+MAX_FUNCTION = 60
 CODE = {".h", ".cpp", ".cu", ".cuh"}
 FOLDERS = ("ballast", "cli", "tests", "benchmarks", "tools")
 # Folders of tests that belong to no room, and hold Python tests or what several tests share.
@@ -99,8 +101,8 @@ def check_code(path, text):
     if not text.startswith("// SPDX-License-Identifier: Apache-2.0\n"):
         yield f"{path}: the first line is not // SPDX-License-Identifier: Apache-2.0"
     bare = COMMENT.sub("", text)
-    if GLOBAL_KERNEL.search(bare) and not path.name.endswith("_cuda.cu"):
-        yield f"{path}: __global__ outside a *_cuda.cu file"
+    if GLOBAL_KERNEL.search(bare) and not path.name.endswith(("_cuda.cu", "_cuda.cuh")):
+        yield f"{path}: __global__ outside a CUDA file"
     if path.suffix in (".cu", ".cuh") and not path.stem.endswith("_cuda"):
         yield f"{path}: CUDA files are named *_cuda{path.suffix}, or the plugin does not hold them"
     if "at::parallel_for" in bare and path.parts[:2] not in KERNEL_ROOMS:
@@ -110,6 +112,9 @@ def check_code(path, text):
             yield f"{path}: {reader.search(bare).group(0)}...) may take any depth; use {instead}"
     for match in PLATFORM_SWITCH.finditer(bare):
         yield f"{path}: a preprocessor switch on {match.group(1)}; put it into a file of the plugin"
+    for name, line, lines in function_lengths.functions(text) if path.parts[0] != "tests" else ():
+        if lines > MAX_FUNCTION:
+            yield f"{path}:{line}: {name} has {lines} lines, more than {MAX_FUNCTION}"
 
 
 def check_test_place(path, rooms, named):

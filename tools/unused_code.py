@@ -37,7 +37,7 @@ def bare(text):
 
 
 def functions_of(text):
-    return [name for word, name in FUNCTION.findall(text) if word not in STATEMENTS]
+    return [name for word, name in FUNCTION.findall(text) if word not in STATEMENTS and not name.startswith("__")]
 
 
 def group_of(path):

@@ -59,6 +59,20 @@ struct Seen {
   }
 };
 
+// The start prices of this lane's experts, and a bit for each expert that there is.
+template <class M>
+__device__ inline unsigned read_start(const Rows& rows, const double* start,
+                                      float (&price)[M::kValues]) {
+  unsigned inside = 0;
+#pragma unroll
+  for (int i = 0; i < M::kValues; ++i) {
+    const int expert = M::expert(threadIdx.x % M::kLanes, i);
+    price[i] = start != nullptr && expert < rows.experts ? static_cast<float>(start[expert]) : 0;
+    if (expert < rows.experts) inside |= 1u << i;
+  }
+  return inside;
+}
+
 // One pass: what is not finite, the range of scores, padding, and the loads at the start prices.
 // Fills the stage.
 template <class M>
@@ -66,16 +80,7 @@ __noinline__ __device__ void first_look(Block& b, const double* start) {
   const Rows& rows = b.rows;
   const NonFinite rule = b.arguments->problems.non_finite;
   float price[M::kValues];
-#pragma unroll
-  for (int i = 0; i < M::kValues; ++i) {
-    const int expert = M::expert(threadIdx.x % M::kLanes, i);
-    price[i] = start != nullptr && expert < rows.experts ? static_cast<float>(start[expert]) : 0;
-  }
-  unsigned inside = 0;
-#pragma unroll
-  for (int i = 0; i < M::kValues; ++i) {
-    if (M::expert(threadIdx.x % M::kLanes, i) < rows.experts) inside |= 1u << i;
-  }
+  const unsigned inside = read_start<M>(rows, start, price);
   Seen seen;
   for_rows<M>(rows, [&](int token, int lane, const float(&value)[M::kValues]) {
     float best = minus_infinity(), high = minus_infinity(), low = -minus_infinity();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "ballast/assignment/exact_kernels_cuda.cuh"
 #include "ballast/assignment/exact_solve_cuda.cuh"
 
 namespace ballast::exact_cuda {
@@ -286,6 +287,17 @@ __device__ void run(const Arguments& arguments, char* memory) {
     }
     solve_problem<M>(b, team, problem);
   }
+}
+
+template <int C, int L>
+__global__ void __launch_bounds__(kThreads, 1) exact_kernel(const __grid_constant__ Arguments a) {
+  extern __shared__ __align__(16) char memory[];
+  run<Map<C, L>>(a, memory);
+}
+
+template <int C, int L>
+const void* kernel_of() {
+  return reinterpret_cast<const void*>(&exact_kernel<C, L>);
 }
 
 }  // namespace ballast::exact_cuda

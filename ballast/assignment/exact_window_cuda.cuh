@@ -125,6 +125,16 @@ __device__ inline void add_tally(Block& b, const Team& team, const Sums& sums, T
   b.work.parts[team.rank * kParts + kPartSlack] = slack;
 }
 
+// What this block counted, to what all of them count.
+__device__ inline void add_counts(const Block& b, const Sums& sums) {
+  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
+    if (b.hard[e] != 0) atomicAdd(&sums.hard[e], b.hard[e]);
+  }
+  for (int i = threadIdx.x; i < kBins; i += blockDim.x) {
+    if (b.bins[i] != 0) atomicAdd(&sums.bins[i], b.bins[i]);
+  }
+}
+
 // One pass at b.price: every token keeps its expert where that is best, and else takes a best one.
 // The new assignment is the other of work.place. Sums: loads, gaps, tokens that had to change.
 template <class N, class M>
@@ -184,12 +194,7 @@ __noinline__ __device__ void exact_pass(Block& b, const Team& team, bool first) 
   });
   __syncthreads();
   const Sums sums = sums_of(b.work, b.experts, b.turn);
-  for (int e = threadIdx.x; e < b.experts; e += blockDim.x) {
-    if (b.hard[e] != 0) atomicAdd(&sums.hard[e], b.hard[e]);
-  }
-  for (int i = threadIdx.x; i < kBins; i += blockDim.x) {
-    if (b.bins[i] != 0) atomicAdd(&sums.bins[i], b.bins[i]);
-  }
+  add_counts(b, sums);
   if (!first) add_tally(b, team, sums, tally);
 }
 

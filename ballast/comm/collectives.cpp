@@ -80,31 +80,24 @@ struct SumFunction : torch::autograd::Function<SumFunction> {
   static tensor_list backward(AutogradContext*, const tensor_list& dy) { return {dy[0], {}}; }
 };
 
-struct OwnRowsFunction : torch::autograd::Function<OwnRowsFunction> {
+using MoveRows = Tensor (*)(const Purpose& purpose, const Tensor& x, const RowsOfWorker& rows);
+
+// One way there, the other on the way back.
+template <MoveRows kThere, MoveRows kBack>
+struct RowsFunction : torch::autograd::Function<RowsFunction<kThere, kBack>> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Purpose& purpose,
                         const RowsOfWorker& rows) {
     purpose.save(context);
     context->saved_data["rows"] = rows;
-    return rows_here(purpose, x, rows);
+    return kThere(purpose, x, rows);
   }
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
     const RowsOfWorker rows = context->saved_data["rows"].toIntVector();
-    return {all_rows(Purpose::saved(context), dy[0], rows), {}, {}};
+    return {kBack(Purpose::saved(context), dy[0], rows), {}, {}};
   }
 };
-
-struct GatherRowsFunction : torch::autograd::Function<GatherRowsFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& own, const Purpose& purpose,
-                        const RowsOfWorker& rows) {
-    purpose.save(context);
-    context->saved_data["rows"] = rows;
-    return all_rows(purpose, own, rows);
-  }
-  static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
-    const RowsOfWorker rows = context->saved_data["rows"].toIntVector();
-    return {rows_here(Purpose::saved(context), dy[0], rows), {}, {}};
-  }
-};
+using OwnRowsFunction = RowsFunction<rows_here, all_rows>;
+using GatherRowsFunction = RowsFunction<all_rows, rows_here>;
 
 void check_rows(const char* call, const Communicator& shards, const Tensor& x,
                 const RowsOfWorker& rows, Label label) {

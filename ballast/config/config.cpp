@@ -84,6 +84,10 @@ struct SetFromText {
     *target = text;
   }
   void operator()(std::vector<std::string>* target) const { *target = split_list(text); }
+  void operator()(const Knob::Choice& target) const {
+    check_choice(knob, text);
+    target.set(static_cast<size_t>(std::ranges::find(knob.choices, text) - knob.choices.begin()));
+  }
 };
 
 }  // namespace
@@ -110,11 +114,11 @@ void check_router(const ExpertsConfig& experts) {
   if (experts.traits().balanced) return;
   is_for(experts.per_token > 0 && experts.per_token != experts.traits().experts_of_token,
          "per_token", "base");
-  is_for(experts.test_routing == "priced", "test_routing: priced", "base");
-  is_for(experts.solver != "exact", "solver", "base");
+  is_for(experts.test_routing == TestRouting::kPriced, "test_routing: priced", "base");
+  is_for(experts.solver != TrainingSolver::kExact, "solver", "base");
   is_for(experts.self_check, "self_check", "base");
-  is_for(experts.second_expert == "random" && experts.experts_of_token() == 1, "second_expert",
-         "sparsely_gated");
+  is_for(experts.second_expert == SecondExpert::kRandom && experts.experts_of_token() == 1,
+         "second_expert", "sparsely_gated");
 }
 
 void check_experts(const ExpertsConfig& experts, int64_t blocks) {
@@ -128,7 +132,7 @@ void check_experts(const ExpertsConfig& experts, int64_t blocks) {
     fail("experts.per_token: {} different experts of a token, but experts.count is {}",
          experts.experts_of_token(), experts.count);
   }
-  if (experts.placement == "top" && experts.layers > 1)
+  if (experts.placement == Placement::kTop && experts.layers > 1)
     fail("experts.placement: top is for one layer, and experts.layers is {}", experts.layers);
   if (experts.layers > blocks) {
     fail("experts.layers: {} layers of experts do not fit between {} blocks; want at most {}",
@@ -138,7 +142,7 @@ void check_experts(const ExpertsConfig& experts, int64_t blocks) {
     fail(
         "experts.size: the sublayers of a {} expert do not suffice for {} layers; give "
         "experts.sublayers",
-        experts.size, experts.layers);
+        name_of(experts.size), experts.layers);
   }
   if (experts.count < experts.experts_of_token()) {
     fail("experts.count: a sparsely_gated router sends each token to two experts, and there is {}",
@@ -286,8 +290,10 @@ namespace {
 
 std::string value_text(const Knob& knob) {
   return std::visit(
-      [](const auto* value) {
-        if constexpr (requires { value->begin()->size(); }) {
+      [&](const auto& value) -> std::string {
+        if constexpr (requires { value.get(); }) {
+          return knob.choices[value.get()];
+        } else if constexpr (requires { value->begin()->size(); }) {
           return fmt::format("[{}]", fmt::join(*value, ", "));
         } else {
           return fmt::format("{}", *value);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ballast/config/choices.h"
 #include "ballast/config/router_traits.h"
 
 namespace ballast {
@@ -31,40 +32,41 @@ struct ExpertsConfig {
   std::string router = "base";  // base, sparsely_gated (top-2) or switch (top-1)
   // spread: after blocks floor(i L / (N + 1)); top: after the last; replace: in place of the
   // feed-forwards of blocks floor(i L / N), with N = L / 2 of every other one.
-  std::string placement = "spread";
-  std::string size = "standard";  // small, standard, large: 4, 10, 27 sublayers over all layers
-  int64_t sublayers = 0;          // of each layer; 0: what `size` gives each of the N; replace: 1
-  int64_t hidden = 0;             // of each sublayer; 0: the model's feed-forward width
-  int64_t per_token = 0;          // K experts of a token; 0: the router's own number
-  double shared = 0;              // width of an expert for all tokens, in widths of one; 0: none
-  int64_t groups = 0;             // routing groups of a micro-step; 0: as many as workers
+  Placement placement = Placement::kSpread;
+  ExpertSize size = ExpertSize::kStandard;  // 4, 10 or 27 sublayers over all layers
+  int64_t sublayers = 0;  // of each layer; 0: what `size` gives each of the N; replace: 1
+  int64_t hidden = 0;     // of each sublayer; 0: the model's feed-forward width
+  int64_t per_token = 0;  // K experts of a token; 0: the router's own number
+  double shared = 0;      // width of an expert for all tokens, in widths of one; 0: none
+  int64_t groups = 0;     // routing groups of a micro-step; 0: as many as workers
   // The router's frame: what it reads, how it scores experts and weighs what they give.
-  std::string features = "normed";  // raw: the stream itself; normed: a LayerNorm of it
-  std::string gate = "softmax";     // over the experts' affinities; or sigmoid of the chosen one's
-  std::string scores = "cosine";    // dot: affinities; cosine: divided by the embedding's length
+  Features features = Features::kNormed;  // raw: the stream itself; normed: a LayerNorm of it
+  Gate gate = Gate::kSoftmax;       // over the experts' affinities; or sigmoid of the chosen one's
+  Scores scores = Scores::kCosine;  // dot: affinities; cosine: divided by the embedding's length
   double router_rate = 0.25;        // of routers' parameters, as a factor of the learning rate
   double embedding_gain = 0.3;      // BASE: length of a fresh expert embedding
   bool look_ahead = true;           // it reads what entered the last block before the layer
   // Of BASE layers.
   bool shuffle = true;
-  std::string solver = "exact";       // exact, auction or sinkhorn
-  std::string test_routing = "auto";  // greedy or priced; auto: the router's best
-  double price_decay = 0.98;          // of the average of prices, a step
-  bool self_check = false;            // check each assignment
+  TrainingSolver solver = TrainingSolver::kExact;
+  TestRouting test_routing = TestRouting::kAuto;
+  double price_decay = 0.98;  // of the average of prices, a step
+  bool self_check = false;    // check each assignment
   // Of Sparsely Gated and Switch layers.
   double capacity = -1;  // in training, as a factor of T/E; 0: no limit; -1: the paper's, 2 and 1
-  double balance_weight = 0.01;          // of the balance loss
-  std::string second_expert = "always";  // of Sparsely Gated; random: by its gate, as in GShard
+  double balance_weight = 0.01;  // of the balance loss
+  // Of Sparsely Gated; random: by its gate, as in GShard.
+  SecondExpert second_expert = SecondExpert::kAlways;
 
   const RouterTraits& traits() const { return traits_of_router(router); }
   int64_t experts_of_token() const { return per_token > 0 ? per_token : traits().experts_of_token; }
   // The paper's BASE layer gates where the expert is, by what is there of the token.
   bool gates_at_experts() const {
-    return traits().balanced && features == "raw" && gate == "sigmoid" && !look_ahead &&
-           experts_of_token() == 1;
+    return traits().balanced && features == Features::kRaw && gate == Gate::kSigmoid &&
+           !look_ahead && experts_of_token() == 1;
   }
-  std::string tested_routing() const;  // test_routing, resolved: greedy or priced
-  double training_capacity() const;    // resolved; 0: no limit
+  TestRouting tested_routing() const;                        // resolved: greedy or priced
+  double training_capacity() const;                          // resolved; 0: no limit
   int64_t width_of_expert(const ModelConfig& model) const {  // F of a sublayer, resolved
     return hidden > 0 ? hidden : model.feed_forward_width();
   }
@@ -72,7 +74,7 @@ struct ExpertsConfig {
   int64_t width_of_shared(const ModelConfig& model) const;
   // Residual blocks of each expert of one layer, resolved.
   int64_t sublayers_of_layer() const;
-  bool replaces_feed_forwards() const { return layers > 0 && placement == "replace"; }
+  bool replaces_feed_forwards() const { return layers > 0 && placement == Placement::kReplace; }
   // The number of the last block before each of the N layers, counted from 1 (0: none), ascending.
   // With `replace` it is the block whose feed-forward the layer stands for.
   std::vector<int64_t> places(int64_t blocks) const;
@@ -101,8 +103,9 @@ struct OptimizerConfig {
   double beta2 = 0.98;
   double epsilon = 1e-8;
   double weight_decay = 0.0;
-  double clip_norm = 1.0;            // 0: no clipping
-  std::string clip_over = "shared";  // parameters whose norm is clipped: shared (the paper) or all
+  double clip_norm = 1.0;  // 0: no clipping
+  // Parameters whose norm is clipped: shared (the paper) or all.
+  ClipOver clip_over = ClipOver::kShared;
 };
 
 struct TrainingConfig {
@@ -110,14 +113,15 @@ struct TrainingConfig {
   int64_t batch = 32;       // sequences a step, over all workers and micro-steps
   int64_t micro_steps = 1;  // accumulated before the optimizer moves
   int64_t seed = 1;
-  std::string device = "auto";     // auto, cpu, cuda
-  std::string precision = "auto";  // auto: fp32 on cpu, bf16 on cuda; fp32, bf16, fp64
-  int64_t threads = 0;             // 0: all cores
-  int64_t model_parallel = 1;      // workers that share one model, M; it has workers / M replicas
-  bool deterministic = false;      // slower kernels on a GPU that give the same bits each time
-  bool graph = true;               // a GPU's step is recorded once and then replayed
-  std::string recompute = "none";  // blocks: a block keeps its inputs, the rest is computed again
-  double max_time = 0;             // seconds; 0: no limit
+  DeviceChoice device = DeviceChoice::kAuto;
+  Precision precision = Precision::kAuto;  // auto: fp32 on cpu, bf16 on cuda
+  int64_t threads = 0;                     // 0: all cores
+  int64_t model_parallel = 1;  // workers that share one model, M; it has workers / M replicas
+  bool deterministic = false;  // slower kernels on a GPU that give the same bits each time
+  bool graph = true;           // a GPU's step is recorded once and then replayed
+  // Blocks: a block keeps its inputs, the rest is computed again.
+  Recompute recompute = Recompute::kNone;
+  double max_time = 0;  // seconds; 0: no limit
   int64_t log_every = 10;
   int64_t validate_every = 250;
   int64_t validate_batches = 8;

@@ -52,11 +52,13 @@ std::string toml_text(const Knob& knob) {
     return out + "\"";
   };
   return std::visit(
-      [&](const auto* value) -> std::string {
-        using T = std::remove_cvref_t<decltype(*value)>;
-        if constexpr (std::is_same_v<T, std::string>) {
+      [&](const auto& value) -> std::string {
+        using T = std::remove_cvref_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, Knob::Choice>) {
+          return quoted(knob.choices[value.get()]);
+        } else if constexpr (std::is_same_v<T, std::string*>) {
           return quoted(*value);
-        } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+        } else if constexpr (std::is_same_v<T, std::vector<std::string>*>) {
           std::vector<std::string> items;
           for (const std::string& item : *value) items.push_back(quoted(item));
           return fmt::format("[{}]", fmt::join(items, ", "));
@@ -168,7 +170,7 @@ void read_recorded_config(Config& config, const std::string& text, const std::st
   if (table["experts"]["features"]) return;
   // From before routers had a frame to choose, and priced routing was the best.
   take_papers_frame(config.experts);
-  if (!table["experts"]["test_routing"]) config.experts.test_routing = "greedy";
+  if (!table["experts"]["test_routing"]) config.experts.test_routing = TestRouting::kGreedy;
 }
 
 void read_config_file(Config& config, const std::string& path, const std::string& scale) {

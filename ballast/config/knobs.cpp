@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/config/knobs.h"
 
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace ballast {
@@ -28,6 +30,14 @@ class Section {
     knob.choices = std::move(choices);
     return knob;
   }
+  template <typename Enum>
+  requires std::is_enum_v<Enum> Knob& add(std::string key, Enum* target, std::string help) {
+    const Knob::Choice choice{[=] { return static_cast<size_t>(*target); },
+                              [=](size_t value) { *target = static_cast<Enum>(value); }};
+    Knob& knob = add(std::move(key), choice, std::move(help));
+    for (const std::string_view name : names_of(Enum())) knob.choices.emplace_back(name);
+    return knob;
+  }
 
  private:
   std::string name_;
@@ -53,10 +63,10 @@ void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {
       "router", &e.router, router_names(),
       "who decides where tokens go: base, balanced assignment; sparsely_gated, the two best "
       "by a softmax gate; switch, the best one");
-  section.add("placement", &e.placement, {"spread", "top", "replace"},
+  section.add("placement", &e.placement,
               "where the layers stand; spread: after blocks floor(i L / (N + 1)), top: after the "
               "last block, replace: in place of the feed-forwards of blocks floor(i L / N)");
-  section.add("size", &e.size, {"small", "standard", "large"},
+  section.add("size", &e.size,
               "the paper's experts: 4, 10 or 27 sublayers, divided among the layers");
   section.add("sublayers", &e.sublayers, 0, 10000,
               "residual feed-forward blocks of each expert of a layer; 0: what experts.size gives, "
@@ -72,13 +82,18 @@ void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {
   section.add("groups", &e.groups, 0, 1 << 20,
               "routing groups of a micro-step, each assigned by itself; 0: one for each worker the "
               "run starts with, kept when it goes on with others");
-  section.add("features", &e.features, {"normed", "raw"},
+}
+
+// How the layers route.
+void add_routing(std::vector<Knob>& list, ExpertsConfig& e) {
+  Section section("experts", list);
+  section.add("features", &e.features,
               "what the router reads: a LayerNorm of the tokens, or the tokens as they are, as in "
               "the BASE paper");
-  section.add("gate", &e.gate, {"softmax", "sigmoid"},
+  section.add("gate", &e.gate,
               "how much of an expert's output a token takes: its probability among all experts, or "
               "the sigmoid of its affinity alone, as in the BASE paper");
-  section.add("scores", &e.scores, {"cosine", "dot"},
+  section.add("scores", &e.scores,
               "what decides who gets a token: affinities divided by the length of the expert's "
               "embedding, or as they are, as in the papers; the gate takes them undivided");
   section.add("router_rate", &e.router_rate, 0, 100,
@@ -90,12 +105,12 @@ void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {
               "false: as they enter the layer, as in the papers");
   section.add("shuffle", &e.shuffle,
               "base: mix the tokens of all groups at random before assigning");
-  section.add("solver", &e.solver, {"exact", "auction", "sinkhorn"},
+  section.add("solver", &e.solver,
               "base: how tokens are assigned in training: the optimum, the paper's auction, or "
               "Sinkhorn");
   section
       .add(
-          "test_routing", &e.test_routing, {"auto", "greedy", "priced"},
+          "test_routing", &e.test_routing,
           "how validation and samples route: greedy, each token to its best expert; priced (base), "
           "to the best after the average prices of training; auto: priced for base, else greedy")
       .operational();
@@ -111,7 +126,7 @@ void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {
       "sparsely_gated and 1 for switch");
   section.add("balance_weight", &e.balance_weight, 0, kMany,
               "sparsely_gated, switch: weight of the loss that asks for balanced experts");
-  section.add("second_expert", &e.second_expert, {"always", "random"},
+  section.add("second_expert", &e.second_expert,
               "sparsely_gated: use a token's second expert always, or with twice its gate as the "
               "probability, as in GShard");
 }
@@ -146,7 +161,7 @@ void add_optimizer(std::vector<Knob>& list, OptimizerConfig& o) {
               "decoupled weight decay of matrices (AdamW); 0: plain Adam");
   section.add("clip_norm", &o.clip_norm, 0, kMany,
               "largest gradient norm; longer gradients are scaled down to it; 0: no clipping");
-  section.add("clip_over", &o.clip_over, {"shared", "all"},
+  section.add("clip_over", &o.clip_over,
               "whose norm is taken for clipping: the shared parameters', as in the paper, or also "
               "the experts'");
 }
@@ -161,11 +176,8 @@ void add_training(std::vector<Knob>& list, TrainingConfig& t) {
   section.add("micro_steps", &t.micro_steps, 1, 1 << 16,
               "parts a step's batch is computed in, one after another");
   section.add("seed", &t.seed, 0, kMany, "decides initial weights, data order, samples");
-  section
-      .add("device", &t.device, {"auto", "cpu", "cuda"},
-           "where to compute; auto: a GPU if one is found")
-      .operational();
-  section.add("precision", &t.precision, {"auto", "fp32", "bf16", "fp64"},
+  section.add("device", &t.device, "where to compute; auto: a GPU if one is found").operational();
+  section.add("precision", &t.precision,
               "auto: fp32 on cpu, bf16 with fp32 master weights on cuda");
   section.add("threads", &t.threads, 0, 4096, "CPU threads; 0: all cores").operational();
   section
@@ -181,7 +193,7 @@ void add_training(std::vector<Knob>& list, TrainingConfig& t) {
            "on a GPU, record a step once and replay it (the same numbers, faster); false: plainly")
       .operational();
   section
-      .add("recompute", &t.recompute, {"none", "blocks"},
+      .add("recompute", &t.recompute,
            "blocks: attention and feed-forward keep only what enters their block and are computed "
            "again on the way back (the same numbers; less memory, more time)")
       .operational();
@@ -190,6 +202,11 @@ void add_training(std::vector<Knob>& list, TrainingConfig& t) {
            "stop cleanly after this time (90, 90s, 10m, 2h); 0: no limit")
       .operational()
       .duration();
+}
+
+// What is said and tried on the way.
+void add_watching(std::vector<Knob>& list, TrainingConfig& t) {
+  Section section("training", list);
   section.add("log_every", &t.log_every, 1, kMany, "steps between step lines").operational();
   section
       .add("validate_every", &t.validate_every, 0, kMany,
@@ -241,9 +258,11 @@ std::vector<Knob> knobs(Config& config) {
   std::vector<Knob> list;
   add_model(list, config.model);
   add_experts(list, config.experts);
+  add_routing(list, config.experts);
   add_data(list, config.data);
   add_optimizer(list, config.optimizer);
   add_training(list, config.training);
+  add_watching(list, config.training);
   add_checkpoint(list, config.checkpoint);
   return list;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <limits>
 #include <string>
 #include <variant>
@@ -12,14 +13,20 @@ namespace ballast {
 
 // One value of the configuration: where it lives, what it means, what it may be.
 struct Knob {
-  using Target = std::variant<int64_t*, double*, bool*, std::string*, std::vector<std::string>*>;
+  // A member that is an enum of choices.h: its place among `choices`.
+  struct Choice {
+    std::function<size_t()> get;
+    std::function<void(size_t)> set;
+  };
+  using Target =
+      std::variant<int64_t*, double*, bool*, std::string*, std::vector<std::string>*, Choice>;
 
   std::string section, key;
   Target target;
   std::string help;
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
-  std::vector<std::string> choices = {};  // for strings; empty: any
+  std::vector<std::string> choices = {};  // for strings and enums; empty: any
   bool is_duration = false;               // seconds, which may be written "10m"
   // A run may go on with another value: the knob changes how it is watched, kept or ended, not what
   // a step computes.

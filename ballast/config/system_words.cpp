@@ -27,9 +27,11 @@ std::string model_in_words(const Config& config) {
   if (is_every_other(config)) return fmt::format("{} in every other feed-forward", router);
   if (experts.replaces_feed_forwards())
     return fmt::format("{} in {} of {} feed-forwards", router, experts.layers, config.model.layers);
-  const std::string place = experts.placement == "top" ? "Top" : fmt::format("x{}", experts.layers);
-  return fmt::format("{} {}{}", router, place,
-                     experts.size == "standard" ? "" : ", " + experts.size + " experts");
+  const std::string place =
+      experts.placement == Placement::kTop ? "Top" : fmt::format("x{}", experts.layers);
+  return fmt::format(
+      "{} {}{}", router, place,
+      experts.size == ExpertSize::kStandard ? "" : ", " + name_of(experts.size) + " experts");
 }
 
 }  // namespace

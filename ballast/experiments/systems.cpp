@@ -42,8 +42,7 @@ void set_router(ExpertsConfig& experts, const std::string& router) {
   if (experts.experts_of_token() == 1) experts.second_expert = defaults.second_expert;
 }
 
-Config with_layers(Config config, const std::string& router, const std::string& placement,
-                   int64_t count) {
+Config with_layers(Config config, const std::string& router, Placement placement, int64_t count) {
   set_knob(config, "experts.count", std::to_string(count));
   set_router(config.experts, router);
   config.experts.placement = placement;
@@ -94,27 +93,27 @@ int64_t sublayers_of_each(int64_t all, int64_t layers) {
 }
 
 Config base_system(const Config& blocks, int64_t count, int64_t layers, int64_t sublayers_each) {
-  Config config = with_layers(blocks, "base", "spread", count);
+  Config config = with_layers(blocks, "base", Placement::kSpread, count);
   config.experts.layers = layers;
   config.experts.sublayers = sublayers_each;
   return config;
 }
 
 Config base_top_system(const Config& blocks, int64_t count, int64_t sublayers) {
-  Config config = with_layers(blocks, "base", "top", count);
+  Config config = with_layers(blocks, "base", Placement::kTop, count);
   config.experts.sublayers = sublayers;
   return config;
 }
 
 Config gated_system(const Config& blocks, const std::string& router, int64_t count) {
-  Config config = with_layers(blocks, router, "replace", count);
+  Config config = with_layers(blocks, router, Placement::kReplace, count);
   config.experts.layers = std::max<int64_t>(1, config.model.layers / 2);
   return config;
 }
 
 Config deep_gated_system(const Config& blocks, const std::string& router, int64_t count,
                          int64_t sublayers) {
-  Config config = with_layers(blocks, router, "spread", count);
+  Config config = with_layers(blocks, router, Placement::kSpread, count);
   config.experts.sublayers = sublayers;
   return config;
 }
@@ -132,7 +131,7 @@ Config resized_base_system(const Config& blocks, int64_t count, int64_t sublayer
     return std::abs(flops_of(config) - wanted);
   };
   config.experts.sublayers = closest(sublayers + 2 * standard, distance);
-  config.experts.size = is_small ? "small" : "large";
+  config.experts.size = size;
   return config;
 }
 

@@ -37,11 +37,9 @@ Config gated_system(const Config& blocks, const std::string& router, int64_t cou
 Config deep_gated_system(const Config& blocks, const std::string& router, int64_t count,
                          int64_t sublayers);
 
-// The paper's other sizes of experts: 4 and 27 sublayers with 28 and 15 blocks where the standard
-// has 10 with 24.
-enum class ExpertSize { kSmall, kLarge };
-// BASE x1 with smaller or larger experts: blocks in the paper's proportion (7/6 and 5/8), and the
-// sublayers that then make its operations a token closest to BASE x1's with `sublayers`.
+// BASE x1 with small or large experts. The paper has 4 and 27 sublayers with 28 and 15 blocks where
+// the standard has 10 with 24: blocks are in its proportion (7/6 and 5/8), sublayers as many as
+// make its operations a token closest to BASE x1's with `sublayers`.
 Config resized_base_system(const Config& blocks, int64_t count, int64_t sublayers, ExpertSize size);
 
 // What follows goes by the names of `bench step --systems`.

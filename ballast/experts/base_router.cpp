@@ -26,7 +26,7 @@ constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 // Where training diverges scores are not finite: nor is the step's loss, and it is skipped.
 AssignOptions options_of(const ExpertsConfig& config, NonFinite non_finite) {
-  return {.solver = parse_solver_kind(config.solver),
+  return {.solver = parse_solver_kind(name_of(config.solver)),
           .non_finite = non_finite,
           .max_work = kBoundedCudaWork,  // no step waits for ever on scores that have collapsed
           .threads = static_cast<size_t>(at::get_num_threads()),

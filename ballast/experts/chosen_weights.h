@@ -3,10 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace ballast {
+#include "ballast/config/choices.h"
 
-// How affinities become weights of experts' outputs.
-enum class Gate { kSoftmax, kSigmoid };
+namespace ballast {
 
 // What each token takes of its K experts. affinities [T, E] fp32 or fp64, expert [K, T] int64, a
 // token's all different -> [T, K].

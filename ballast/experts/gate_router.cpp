@@ -77,7 +77,7 @@ Dispatch GateRouter::route(const Tensor& logits, const Routing& routing) {
   const Tensor weights = weights_of(logits, expert, routing);
   Dispatch dispatch;
   if (routing.training) {
-    if (config_.second_expert == "random" && expert.size(0) > 1)
+    if (config_.second_expert == SecondExpert::kRandom && expert.size(0) > 1)
       expert = draw_second(expert, weights.detach(), routing);
     dispatch = dispatch_groups(expert, *routing.training);
     add_to(stats_.gate_sum, weights.detach().select(1, 0).sum(at::kDouble));
@@ -122,7 +122,7 @@ Tensor GateRouter::weights_of(const Tensor& logits, const Tensor& expert, const 
   Tensor probabilities = at::softmax(logits, 1), balance;
   if (routing.training)
     balance = balance_gradient(probabilities.detach(), expert[0], *routing.training);
-  if (config_.gate == "sigmoid") {
+  if (config_.gate == Gate::kSigmoid) {
     if (!balance.defined()) return frame_.weights(logits, expert);
     const Tensor by_logits =
         at::_softmax_backward_data(balance, probabilities.detach(), 1, logits.scalar_type());

@@ -18,7 +18,7 @@ namespace {
 
 const Parameter* declare_norm(const Config& config, const std::string& name,
                               Initialization initialization, ParameterTable& table) {
-  if (config.experts.features == "raw") return nullptr;
+  if (config.experts.features == Features::kRaw) return nullptr;
   return &table.declare({.name = name,
                          .shape = {config.model.width},
                          .initialization = initialization,
@@ -30,8 +30,8 @@ const Parameter* declare_norm(const Config& config, const std::string& name,
 
 RouterFrame::RouterFrame(const Config& config, const std::string& norm, SegmentSpec embeddings,
                          ParameterTable& table)
-    : divides_(config.experts.scores == "cosine"),
-      gate_(config.experts.gate == "softmax" ? Gate::kSoftmax : Gate::kSigmoid),
+    : divides_(config.experts.scores == Scores::kCosine),
+      gate_(config.experts.gate),
       norm_(declare_norm(config, norm + ".weight", Initialization::one(), table)),
       norm_bias_(declare_norm(config, norm + ".bias", Initialization::zero(), table)),
       embeddings_(table.declare(std::move(embeddings))) {}

@@ -34,7 +34,8 @@ Checkpoint open_together(const std::filesystem::path& path, Communicator& worker
 
 struct LoadRequest {
   std::filesystem::path path;
-  std::string device = "auto", precision = "auto";
+  DeviceChoice device = DeviceChoice::kAuto;
+  Precision precision = Precision::kAuto;
   std::string tokenizer = {};  // empty: the run's
   int64_t model_parallel = 1;  // how many workers hold a model together; must divide all workers
 };

@@ -30,6 +30,14 @@ struct Forward {
   RowSum<Scalar>*mean, *inverse;
 };
 
+template <typename Scalar>
+__device__ Words sum_of(const Words& a, const Words& b) {
+  RowSum<Scalar> sums[kSizeOf<Scalar>];
+#pragma unroll
+  for (int l = 0; l < kSizeOf<Scalar>; ++l) sums[l] = number<Scalar>(a, l) + number<Scalar>(b, l);
+  return rounded<Scalar>(sums);
+}
+
 template <typename Scalar, int kPacks>
 __global__ void __launch_bounds__(kThreads) norm_rows_kernel(Rows rows, Forward<Scalar> at) {
   using Sum = RowSum<Scalar>;
@@ -50,11 +58,7 @@ __global__ void __launch_bounds__(kThreads) norm_rows_kernel(Rows rows, Forward<
   for (int p = 0; p < kPacks; ++p) {
     const int i = rows.column(p, kSize);
     if (at.change) {
-      Sum sums[kSize];
-#pragma unroll
-      for (int l = 0; l < kSize; ++l)
-        sums[l] = number<Scalar>(x[p], l) + number<Scalar>(change[p], l);
-      x[p] = rounded<Scalar>(sums);  // the norm is that of what is stored
+      x[p] = sum_of<Scalar>(x[p], change[p]);  // the norm is that of what is stored
       if (i < width) store(at.sum + begin + i, x[p]);
     }
 #pragma unroll

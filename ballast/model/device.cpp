@@ -24,11 +24,11 @@ void keep_freed_memory() {
   ::mallopt(M_TOP_PAD, 64 << 20);
 }
 
-bool find_gpu(const std::string& wish) {
-  if (wish == "cpu") return false;
+bool find_gpu(DeviceChoice wish) {
+  if (wish == DeviceChoice::kCpu) return false;
   const CudaPlugin plugin = load_cuda_plugin();
   const bool usable = plugin.loaded && at::hasCUDA() && at::globalContext().hasCUDA();
-  if (wish == "cuda" && !usable) {
+  if (wish == DeviceChoice::kCuda && !usable) {
     fail("training.device is cuda, but no GPU can be used: {} (`ballast doctor` tells more)",
          plugin.loaded ? "none is visible to the driver" : plugin.reason);
   }
@@ -57,9 +57,10 @@ ComputePlace choose_place(const PlaceRequest& request) {
     if (gpus.getStream(place.device) == gpus.getDefaultStream(place.device))
       gpus.exchangeStream(gpus.getStreamFromGlobalPool(place.device));
   }
-  const std::string& precision = request.precision;
-  if (precision == "fp64") place.working = place.master = at::kDouble;
-  if (precision == "bf16" || (precision == "auto" && gpu)) place.working = at::kBFloat16;
+  const Precision precision = request.precision;
+  if (precision == Precision::kFp64) place.working = place.master = at::kDouble;
+  if (precision == Precision::kBf16 || (precision == Precision::kAuto && gpu))
+    place.working = at::kBFloat16;
   if (place.working == at::kBFloat16 && !gpu) {
     fail("training.precision: bf16 needs a GPU; the CPU computes in fp32 (or fp64)");
   }

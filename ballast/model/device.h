@@ -4,9 +4,8 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
-#include <string>
-
 #include "ballast/comm/world.h"
+#include "ballast/config/choices.h"
 
 namespace ballast {
 
@@ -17,8 +16,8 @@ struct ComputePlace {
 };
 
 struct PlaceRequest {
-  std::string device = "auto";     // auto, cpu or cuda
-  std::string precision = "auto";  // auto, fp32, bf16 or fp64
+  DeviceChoice device = DeviceChoice::kAuto;
+  Precision precision = Precision::kAuto;
   int64_t threads = 0;             // 0: this worker's share of the cores
   bool deterministic = false;      // on a GPU: only kernels that give the same bits each time
   PlaceOnMachine on_machine = {};  // cores and GPUs are shared out among the workers there

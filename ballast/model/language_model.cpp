@@ -91,7 +91,7 @@ struct ProgressMark : torch::autograd::Function<ProgressMark> {
 
 LanguageModel::LanguageModel(const Config& config, ParameterTable& table, const WorkerGrid& grid)
     : config_(config.model),
-      recomputes_blocks_(config.training.recompute == "blocks"),
+      recomputes_blocks_(config.training.recompute == Recompute::kBlocks),
       grid_(grid),
       vocabulary_(config_, table, grid_.shards()),
       position_embedding_(
@@ -102,10 +102,12 @@ LanguageModel::LanguageModel(const Config& config, ParameterTable& table, const 
         for (int64_t i = 0; i < config_.layers; ++i) {
           const bool replaced = config.experts.replaces_feed_forwards() &&
                                 std::ranges::find(places, i + 1) != places.end();
+          table.declare_in_block(i);
           blocks.push_back(std::make_unique<Block>(
               config_, i, replaced ? FeedForwardKind::kExperts : FeedForwardKind::kDense, table,
               grid_.shards()));
         }
+        table.declare_in_block(std::nullopt);
         return blocks;
       }()),
       expert_layers_([&] {

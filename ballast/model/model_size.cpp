@@ -16,7 +16,7 @@ struct Parts {
         sublayers(layers * config.experts.sublayers_of_layer()),
         feed_forwards(blocks - (config.experts.replaces_feed_forwards() ? layers : 0)),
         scores(layers * config.experts.count * d),
-        router_norms(config.experts.features == "normed" ? layers * 2 * d : 0) {}
+        router_norms(config.experts.features == Features::kNormed ? layers * 2 * d : 0) {}
 
   int64_t attention_matrices() const { return 4 * d * d; }
   int64_t matrices_of_width(int64_t hidden) const { return 2 * d * hidden; }

@@ -94,7 +94,7 @@ double largest_of(const RunRecord& run, Number number) {
 
 std::string solver_of(const System& system) {
   const std::optional<Config>& config = system.runs.front().config;
-  return config ? config->experts.solver : ExpertsConfig().solver;
+  return name_of(config ? config->experts.solver : ExpertsConfig().solver);
 }
 
 // What is known of how good assignments are: the exact solver certifies them, others do not.

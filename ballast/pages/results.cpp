@@ -110,7 +110,7 @@ std::string title_with_routing(const System& system) {
 std::string routing_on_the_way(const System& system) {
   if (result_of(system).routing.empty()) return "";
   const bool is_known = !system.runs.empty() && system.runs.front().config;
-  return is_known ? system.runs.front().config->experts.tested_routing() : "greedy";
+  return is_known ? name_of(system.runs.front().config->experts.tested_routing()) : "greedy";
 }
 
 const System* lowest_of(const Comparison& comparison, const Panel& panel,

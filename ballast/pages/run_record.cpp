@@ -56,7 +56,7 @@ void read_starts(RunRecord& run) {
 
 // Runs of earlier programs called the bound of an inexact solver a gap, too.
 void rename_bounds(RunRecord& run) {
-  if (!run.config || run.config->experts.solver == "exact") return;
+  if (!run.config || run.config->experts.solver == TrainingSolver::kExact) return;
   for (StepRecord& step : run.steps) {
     for (LayerStep& layer : step.layers) {
       if (std::isfinite(layer.relative_gap))
@@ -68,8 +68,9 @@ void rename_bounds(RunRecord& run) {
 // The routing of `valid_loss` in metrics.jsonl.
 std::string routing_of(const RunRecord& run, const RoutingUse& main) {
   if (main.layers.empty()) return "";
-  return run.config && run.config->experts.traits().balanced ? run.config->experts.tested_routing()
-                                                             : "greedy";
+  return run.config && run.config->experts.traits().balanced
+             ? name_of(run.config->experts.tested_routing())
+             : "greedy";
 }
 
 void read_steps(RunRecord& run) {

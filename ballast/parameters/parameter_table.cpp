@@ -35,6 +35,7 @@ size_t ParameterTable::add(SegmentSpec spec) {
     throw std::logic_error("parameter declared twice: " + spec.name);
   Segment segment;
   static_cast<SegmentSpec&>(segment) = std::move(spec);
+  segment.block = block_;
   segment.size = 1;
   for (int64_t extent : segment.shape) segment.size *= extent;
   segments_.push_back(std::move(segment));

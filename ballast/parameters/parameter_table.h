@@ -58,8 +58,9 @@ SegmentSpec divided(SegmentSpec full, const Division& division);
 
 // Where it lies in the flat buffers.
 struct Segment : SegmentSpec {
-  int64_t offset = 0;  // elements; a multiple of kAlignment
-  int64_t size = 0;    // elements
+  std::optional<int64_t> block = {};  // of the model, counted from 0; none: it is outside of them
+  int64_t offset = 0;                 // elements; a multiple of kAlignment
+  int64_t size = 0;                   // elements
 };
 
 struct TableOptions {
@@ -78,6 +79,8 @@ class ParameterTable {
 
   // The reference stays valid for the table's lifetime. Throws std::logic_error on a repeated name.
   const Parameter& declare(SegmentSpec spec);
+  // What is declared from now on belongs to this block; none: to no block.
+  void declare_in_block(std::optional<int64_t> block) { block_ = block; }
   // Segments that differ in their names alone, as one Parameter [count, ...]: slice i is the i-th,
   // contiguous; between slices there may be padding.
   const Parameter& declare_stack(std::vector<SegmentSpec> specs);
@@ -133,6 +136,7 @@ class ParameterTable {
 
   std::vector<Segment> segments_;  // in the order of declaration
   std::deque<Declared> declared_;  // a deque keeps references valid
+  std::optional<int64_t> block_;   // that is declared
   std::unordered_set<std::string> names_;
   std::array<Range, 4> ranges_ = {};  // by owner
   std::vector<Group> groups_;

@@ -43,8 +43,8 @@ std::optional<std::string> by_micro_steps(Config config, const Cluster& cluster)
 }
 
 std::optional<std::string> by_recomputing(Config config, const Cluster& cluster) {
-  if (config.training.recompute == "blocks") return std::nullopt;
-  config.training.recompute = "blocks";
+  if (config.training.recompute == Recompute::kBlocks) return std::nullopt;
+  config.training.recompute = Recompute::kBlocks;
   const auto layout = fitting(config, cluster);
   return layout ? std::optional(described("--training.recompute blocks", *layout)) : std::nullopt;
 }

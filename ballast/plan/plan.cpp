@@ -100,12 +100,13 @@ std::string words_of(const LayoutShape& shape) {
   return words;
 }
 
-void check_cluster(const Cluster& cluster, const std::string& precision) {
+void check_cluster(const Cluster& cluster, Precision precision) {
   const Device& device = cluster.device;
-  if (precision != "auto" && precision != (device.is_cpu() ? "fp32" : "bf16"))
+  if (precision != Precision::kAuto &&
+      precision != (device.is_cpu() ? Precision::kFp32 : Precision::kBf16))
     fail("training.precision: {} is planned in {} alone, got {}", device.name,
          device.is_cpu() ? "fp32" : "half precision (numbers of 2 bytes, bf16 or fp16; say bf16)",
-         precision);
+         name_of(precision));
   if (device.matrix_rate() <= 0 || device.pass_rate() <= 0)
     fail("{}: its rates are not known; measure them, or give --flops and --bandwidth", device.name);
   if (!cluster.network.is_one_machine(cluster.workers) && cluster.network.bandwidth <= 0)

@@ -73,7 +73,7 @@ LayoutShape::LayoutShape(const Config& of, int64_t all_workers, const Device& de
       expert_parameters(experts_here * as_double(model_size(of).per_expert)),
       is_cpu(device.is_cpu()),
       fused(device.fused),
-      recomputes_blocks(of.training.recompute == "blocks") {}
+      recomputes_blocks(of.training.recompute == Recompute::kBlocks) {}
 
 double LayoutShape::rows_of_logits() const {
   const double here = as_double(config.model.vocabulary) / as_double(shards);

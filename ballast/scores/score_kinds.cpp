@@ -295,13 +295,21 @@ ScoreKind parse_score_kind(std::string_view name) {
   fail("there is no kind of scores \"{}\": choose one of {}", name, names);
 }
 
-std::vector<float> generate_scores(const ScoreRequest& request, size_t threads) {
+namespace {
+
+void check_request(const ScoreRequest& request) {
   if (request.tokens < 0) fail("cannot make scores for {} tokens", request.tokens);
   if (request.experts < 1)
     fail("cannot make scores for {} experts: want one or more", request.experts);
   if (request.tokens > kMostScores / request.experts)
     fail("{} tokens x {} experts is more than this machine can hold", request.tokens,
          request.experts);
+}
+
+}  // namespace
+
+std::vector<float> generate_scores(const ScoreRequest& request, size_t threads) {
+  check_request(request);
   const auto experts = static_cast<size_t>(request.experts);
   std::vector<float> scores(static_cast<size_t>(request.tokens) * experts);
   switch (request.kind) {

@@ -2,7 +2,6 @@
 #include "ballast/training/gradient_reducer.h"
 
 #include <algorithm>
-#include <string>
 
 namespace ballast {
 
@@ -17,8 +16,8 @@ GradientReducer::GradientReducer(const ParameterTable& table, int64_t blocks,
   for (const Segment& segment : table.segments()) {
     if (segment.owner != owner || !segment.decay || segment.frozen) continue;
     matrices_end_ = std::max(matrices_end_, segment.offset + segment.size);
-    if (!segment.name.starts_with("block.")) continue;
-    int64_t& begin = block_begin_.at(static_cast<size_t>(std::stoll(segment.name.substr(6))));
+    if (!segment.block) continue;
+    int64_t& begin = block_begin_.at(static_cast<size_t>(*segment.block));
     begin = begin < 0 ? segment.offset : std::min(begin, segment.offset);
   }
   begin();

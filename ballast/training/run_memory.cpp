@@ -32,7 +32,7 @@ std::string proposed(const std::string& change, const Config& config, const Comp
 std::string what_would_fit(const Config& config, const ComputePlace& place, int64_t workers,
                            double there) {
   Config changed = config;
-  changed.training.recompute = "blocks";
+  changed.training.recompute = Recompute::kBlocks;
   std::string words = proposed("--training.recompute blocks", changed, place, workers, there);
   changed = config;
   TrainingConfig& t = changed.training;

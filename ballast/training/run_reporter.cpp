@@ -35,8 +35,9 @@ std::vector<std::pair<const char*, double>> numbers_of(const LayerStats& layer,
       {"mean_gate", layer.mean_gate}};
   if (config.traits().balanced) {
     numbers.emplace_back("greedy_share", layer.greedy_share);
-    numbers.emplace_back(config.solver == "exact" ? "relative_gap" : "shortfall_bound",
-                         layer.relative_gap);
+    numbers.emplace_back(
+        config.solver == TrainingSolver::kExact ? "relative_gap" : "shortfall_bound",
+        layer.relative_gap);
   } else {
     numbers.emplace_back("dropped_share", layer.dropped_share);
     numbers.emplace_back("passed_share", layer.passed_share);
@@ -72,7 +73,7 @@ std::string layers_text(const StepStats& stats, const ExpertsConfig& config) {
   const std::string routing =
       config.traits().balanced
           ? fmt::format("greedy {:.2f} | {}{} | assign", greedy,
-                        config.solver == "exact" ? "gap " : "short<=",
+                        config.solver == TrainingSolver::kExact ? "gap " : "short<=",
                         gap < 1e-12 ? "0" : fmt::format("{:.0e}", gap))
           : fmt::format("dropped {:.1f}% | balance {:.2f} | gate", 100 * dropped, balance);
   return fmt::format(" | {} {:.1f}ms {:.0f}% | all2all {:.1f}ms {:.0f}%", routing, 1e3 * assign,

@@ -178,7 +178,7 @@ Tensor Trainer::numbers_of_step() const {
 void Trainer::update_weights(StepSums& sums) {
   const Tensor numbers = inputs_.take([this](uint64_t) { return numbers_of_step(); });
   const ClipRule rule{.clip_norm = config_.optimizer.clip_norm,
-                      .over_all = config_.optimizer.clip_over == "all"};
+                      .over_all = config_.optimizer.clip_over == ClipOver::kAll};
   const auto [scale, norm] =
       gradient_scale(sums.sums, numbers.narrow(0, 3, 1), rule, place_.master);
   optimizer_.update(numbers.narrow(0, 0, 3), scale);

@@ -71,7 +71,7 @@ Validation TrainingRun::evaluate_on(const EvalWindows& windows, Extent extent) c
                      .previous_tokens = is_last && routing != RoutingMode::kBalanced});
   };
   Validation validation;
-  validation.routing = parse_routing_mode(config_.experts.tested_routing());
+  validation.routing = parse_routing_mode(name_of(config_.experts.tested_routing()));
   validation.result = evaluate_with(validation.routing);
   if (!is_last || config_.experts.layers == 0 || !config_.experts.traits().balanced)
     return validation;
@@ -114,10 +114,11 @@ void TrainingRun::sample() {
   if (data_.tokenizer == nullptr || t.sample_tokens == 0 || sampled_at_ == step) return;
   std::vector<TokenId> prompt;
   data_.tokenizer->encode(t.sample_prompt, prompt);
-  const GenerationOptions options{.max_tokens = t.sample_tokens,
-                                  .sampling = {.temperature = 0.8},
-                                  .seed = static_cast<uint64_t>(t.seed + step),
-                                  .routing = parse_routing_mode(config_.experts.tested_routing())};
+  const GenerationOptions options{
+      .max_tokens = t.sample_tokens,
+      .sampling = {.temperature = 0.8},
+      .seed = static_cast<uint64_t>(t.seed + step),
+      .routing = parse_routing_mode(name_of(config_.experts.tested_routing()))};
   const auto written =
       generate(trainer_.model(), place_, data_.tokenizer->end_of_text(), {prompt}, options);
   sample_ = replace_invalid_utf8(t.sample_prompt + data_.tokenizer->decode(written.front()));

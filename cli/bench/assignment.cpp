@@ -66,7 +66,7 @@ struct Options {
   std::string python;
   uint64_t seed = 1;
   bool cold = false, no_scipy = false;
-  BenchOptions bench = {.device = "cpu", .threads = 1, .rounds = 7};
+  BenchOptions bench = {.device = DeviceChoice::kCpu, .threads = 1, .rounds = 7};
 
   size_t threads() const { return usable_threads(static_cast<size_t>(bench.threads)); }
 };
@@ -89,7 +89,7 @@ std::vector<SolverKind> solvers_for(const Options& options, const AssignmentCase
   const int64_t scores = made.problem.scores.tokens * made.problem.scores.experts;
   kinds = {SolverKind::kExact};
   if (scores <= kMostForAuction) kinds.push_back(SolverKind::kAuction);
-  if (options.bench.device == "cpu")
+  if (options.bench.device == DeviceChoice::kCpu)
     kinds.push_back(SolverKind::kSinkhorn);  // it runs nowhere else
   kinds.push_back(SolverKind::kGreedy);
   return kinds;
@@ -283,7 +283,7 @@ int run(const Options& options) {
     progress.advance(1);
   }
   if (options.bench.json) {
-    const Json out = {{"device", options.bench.device},
+    const Json out = {{"device", name_of(options.bench.device)},
                       {"threads", options.threads()},
                       {"repeats", options.bench.rounds},
                       {"scipy", scipy ? Json(scipy->version()) : Json()},

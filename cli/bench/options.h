@@ -15,9 +15,9 @@ namespace ballast::cli {
 
 // What benchmarks have in common.
 struct BenchOptions {
-  std::string device = "auto";  // auto, cpu or cuda
-  int64_t threads = 0;          // 0: all cores
-  int64_t rounds = 15;          // turns each contender takes
+  DeviceChoice device = DeviceChoice::kAuto;
+  int64_t threads = 0;  // 0: all cores
+  int64_t rounds = 15;  // turns each contender takes
   bool json = false;
 
   size_t num_threads() const;  // resolved

@@ -29,22 +29,22 @@ TEST(RecordedConfig, HasTheFrameThatRunsHadThen) {
     EXPECT_EQ(frame_in_words(config.experts), frame_in_words(expected));
     EXPECT_EQ(config.experts.embedding_gain, 0.1);
     EXPECT_EQ(config.experts.gates_at_experts(), config.experts.router == "base");
-    EXPECT_EQ(config.experts.tested_routing(), "greedy");
+    EXPECT_EQ(config.experts.tested_routing(), TestRouting::kGreedy);
   }
 }
 
 TEST(RecordedConfig, KeepsWhatItSays) {
   Config given;
   given.experts.layers = 1;
-  given.experts.features = "raw";
+  given.experts.features = Features::kRaw;
   given.experts.router_rate = 0.5;
   Config read;
   read_recorded_config(read, to_toml(given), "new.toml");
   EXPECT_TRUE(differences(given, read).empty());
-  EXPECT_EQ(read.experts.tested_routing(), "priced");
+  EXPECT_EQ(read.experts.tested_routing(), TestRouting::kPriced);
   Config old;
   read_recorded_config(old, "[experts]\nlayers = 1\ntest_routing = \"priced\"\n", "old.toml");
-  EXPECT_EQ(old.experts.tested_routing(), "priced");
+  EXPECT_EQ(old.experts.tested_routing(), TestRouting::kPriced);
 }
 
 TEST(ExpertsConfig, TellsItsFrameInWords) {
@@ -234,7 +234,7 @@ TEST(Config, ChecksValuesAgainstEachOther) {
 }
 
 TEST(Config, LayersOfExpertsStandInPlaceOfFeedForwards) {
-  ExpertsConfig experts{.layers = 12, .placement = "replace"};
+  ExpertsConfig experts{.layers = 12, .placement = Placement::kReplace};
   EXPECT_THAT(experts.places(24), ElementsAre(2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24));
   EXPECT_EQ(experts.sublayers_of_layer(), 1);
   experts.layers = 2;

@@ -61,13 +61,13 @@ TEST(Presets, ThePapersSystemsHaveThePapersRoutersAndOptimizer) {
       const ExpertsConfig experts = read(file, scale).experts;
       if (experts.layers == 0) continue;
       const bool is_base = experts.router == "base";
-      EXPECT_EQ(experts.features, is_base ? "raw" : "normed");
-      EXPECT_EQ(experts.gate, is_base ? "sigmoid" : "softmax");
-      EXPECT_EQ(experts.scores, "dot");
+      EXPECT_EQ(experts.features, is_base ? Features::kRaw : Features::kNormed);
+      EXPECT_EQ(experts.gate, is_base ? Gate::kSigmoid : Gate::kSoftmax);
+      EXPECT_EQ(experts.scores, Scores::kDot);
       EXPECT_EQ(experts.router_rate, 1);
       EXPECT_FALSE(experts.look_ahead);
-      EXPECT_EQ(experts.solver, is_base ? "auction" : "exact");
-      EXPECT_EQ(experts.tested_routing(), "greedy");
+      EXPECT_EQ(experts.solver, is_base ? TrainingSolver::kAuction : TrainingSolver::kExact);
+      EXPECT_EQ(experts.tested_routing(), TestRouting::kGreedy);
       EXPECT_EQ(experts.experts_of_token(), experts.router == "sparsely_gated" ? 2 : 1);
       EXPECT_EQ(experts.shared, 0);
       if (!is_base) continue;

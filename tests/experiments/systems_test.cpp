@@ -43,10 +43,10 @@ TEST(Systems, GatesStandInEveryOtherFeedForwardOrDeepInTheMiddle) {
 
 TEST(Systems, KnobsThatAGateRefusesDoNotReachIt) {
   Config blocks = blocks_of(4, 256, 4);
-  blocks.experts.solver = "auction";
-  blocks.experts.test_routing = "priced";
+  blocks.experts.solver = TrainingSolver::kAuction;
+  blocks.experts.test_routing = TestRouting::kPriced;
   EXPECT_NO_THROW(check_config(gated_system(blocks, "switch", 8)));
-  EXPECT_EQ(base_system(blocks, 8, 1, 3).experts.solver, "auction");
+  EXPECT_EQ(base_system(blocks, 8, 1, 3).experts.solver, TrainingSolver::kAuction);
   EXPECT_NO_THROW(check_config(dense_system(gated_system(blocks, "switch", 8), 4)));
 }
 

@@ -67,11 +67,11 @@ struct Layer {
     config.experts.count = shape.experts;
     config.experts.sublayers = shape.sublayers;
     config.experts.groups = shape.groups;
-    config.experts.solver = shape.solver;
+    config.experts.solver = choice_of<TrainingSolver>(shape.solver);
     config.experts.router = shape.router;
     config.experts.capacity = shape.capacity;
     config.experts.balance_weight = shape.balance_weight;
-    config.experts.second_expert = shape.second_expert;
+    config.experts.second_expert = choice_of<SecondExpert>(shape.second_expert);
     config.experts.self_check = true;
     shape.frame(config.experts);
     return config;

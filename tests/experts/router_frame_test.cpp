@@ -27,9 +27,9 @@ struct FrameCase {
   int64_t per_token = 0;
 
   void operator()(ExpertsConfig& experts) const {
-    experts.features = features;
-    experts.gate = gate;
-    experts.scores = scores;
+    experts.features = choice_of<Features>(features);
+    experts.gate = choice_of<Gate>(gate);
+    experts.scores = choice_of<Scores>(scores);
     experts.look_ahead = look_ahead;
     experts.per_token = per_token;
   }

@@ -44,7 +44,8 @@ void save(const SparseModel& m, const fs::path& run, const std::string& without 
 }
 
 LoadRequest request_of(const fs::path& run) {
-  return {.path = run, .device = "cpu", .precision = "fp64", .tokenizer = ""};
+  return {
+      .path = run, .device = DeviceChoice::kCpu, .precision = Precision::kFp64, .tokenizer = ""};
 }
 
 TEST(LoadedModel, ComputesWhatTheSavedOneDid) {

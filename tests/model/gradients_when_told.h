@@ -17,7 +17,7 @@ struct GradientsWhenTold : BackwardProgress {
   std::vector<at::Tensor> from(int64_t block) const {
     std::vector<at::Tensor> gradients;
     for (const Segment& segment : table.segments()) {
-      if (segment.name.starts_with("block.") && std::stoll(segment.name.substr(6)) >= block)
+      if (segment.block && *segment.block >= block)
         gradients.push_back(table.view(table.gradient(), segment).clone());
     }
     return gradients;

@@ -156,7 +156,7 @@ TEST(ModelSize, CountsWhatAModelOfEveryRouterAndPlaceDeclares) {
         if (placement == std::string("top") && layers > 1) continue;
         Config config = small_config();
         config.experts.router = router;
-        config.experts.placement = placement;
+        config.experts.placement = choice_of<Placement>(placement);
         config.experts.layers = layers;
         expect_counts_what_is_declared(config);
       }
@@ -168,7 +168,7 @@ TEST(ModelSize, CountsSharedAndFineGrainedExperts) {
   for (const char* placement : {"spread", "replace"}) {
     for (const double shared : {0.0, 0.5, 2.0}) {
       Config config = small_config();
-      config.experts.placement = placement;
+      config.experts.placement = choice_of<Placement>(placement);
       config.experts.layers = 2;
       config.experts.hidden = 24;
       config.experts.per_token = 2;
@@ -209,12 +209,12 @@ TEST(ModelSize, OperationsOfASmallModelWithGates) {
   const double dense = model_size(config).flops_per_token;
   const double feed_forward = 6 * (2 * 8 * 12), gate = 6 * 8 * 3;  // a gate has a gradient
   config.experts.layers = 2;
-  config.experts.placement = "replace";
+  config.experts.placement = Placement::kReplace;
   config.experts.router = "switch";
   EXPECT_EQ(model_size(config).flops_per_token, dense + 2 * gate);
   config.experts.router = "sparsely_gated";  // two experts instead of the feed-forward
   EXPECT_EQ(model_size(config).flops_per_token, dense + 2 * (feed_forward + gate));
-  config.experts.placement = "spread";
+  config.experts.placement = Placement::kSpread;
   config.experts.sublayers = 1;
   EXPECT_EQ(model_size(config).flops_per_token, dense + 2 * (2 * feed_forward + gate));
 }

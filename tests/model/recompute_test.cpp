@@ -22,7 +22,7 @@ using at::Tensor;
 Config dense(const std::string& recompute) {
   Config config;
   config.model = {.vocabulary = 11, .width = 8, .layers = 4, .heads = 2, .context = 6};
-  config.training.recompute = recompute;
+  config.training.recompute = choice_of<Recompute>(recompute);
   return config;
 }
 
@@ -30,7 +30,7 @@ Config sparse(const std::string& recompute, const std::string& router, const std
               int64_t layers) {
   Config config = dense(recompute);
   config.experts.router = router;
-  config.experts.placement = placement;
+  config.experts.placement = choice_of<Placement>(placement);
   config.experts.layers = layers;
   config.experts.count = 4;
   config.experts.sublayers = 1;

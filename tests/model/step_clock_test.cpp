@@ -39,7 +39,7 @@ Config dense() {
 Config sparse(const std::string& router, const std::string& placement, int64_t layers) {
   Config config = dense();
   config.experts.router = router;
-  config.experts.placement = placement;
+  config.experts.placement = choice_of<Placement>(placement);
   config.experts.layers = layers;
   config.experts.count = 4;
   config.experts.sublayers = 1;

@@ -134,7 +134,7 @@ TEST(BestRouting, IsNamedOnlyWhereThereIsAChoice) {
   EXPECT_EQ(routing_on_the_way(dense), "");
   System base = system_of("base", {routed_run(20, 18)});
   EXPECT_EQ(routing_on_the_way(base), "greedy");
-  base.runs.front().config->experts.test_routing = "priced";
+  base.runs.front().config->experts.test_routing = TestRouting::kPriced;
   EXPECT_EQ(routing_on_the_way(base), "priced");
 }
 

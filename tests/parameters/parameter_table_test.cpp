@@ -86,6 +86,18 @@ TEST(ParameterTable, InitialValuesDependOnSeedAndNameAlone) {
   EXPECT_FALSE(at::equal(matrix(a), matrix(b)));
 }
 
+TEST(ParameterTable, KnowsTheBlockOfASegment) {
+  ParameterTable table;
+  table.declare({.name = "before", .shape = {1}});
+  table.declare_in_block(2);
+  table.declare({.name = "within", .shape = {1}});
+  table.declare_in_block(std::nullopt);
+  table.declare({.name = "after", .shape = {1}});
+  EXPECT_EQ(table.segment("within").block, 2);
+  EXPECT_EQ(table.segment("before").block, std::nullopt);
+  EXPECT_EQ(table.segment("after").block, std::nullopt);
+}
+
 TEST(ParameterTable, OwnersLieOneAfterAnother) {
   ParameterTable table;
   for (const Owner owner : {Owner::kExpert, Owner::kRouter, Owner::kShared, Owner::kShard}) {

@@ -36,7 +36,7 @@ inline Config gated(Config config, const std::string& router, int64_t experts) {
   config.experts.router = router;
   config.experts.layers = config.model.layers / 2;
   config.experts.count = experts;
-  config.experts.placement = "replace";
+  config.experts.placement = Placement::kReplace;
   return config;
 }
 

@@ -62,7 +62,7 @@ TEST(Plan, ActivationsAreWhatTheBackwardPassNeeds) {
   EXPECT_EQ(activations(), 4 * 64 * (2 * (attention + feed_forward) + end));
   config.training.micro_steps = 2;
   EXPECT_EQ(activations(), 4 * 32 * (2 * (attention + feed_forward) + end));
-  config.training.recompute = "blocks";
+  config.training.recompute = Recompute::kBlocks;
   const double entering = 2 * 8;
   EXPECT_EQ(activations(), 4 * 32 * (2 * entering + attention + feed_forward + end));
 }
@@ -77,7 +77,7 @@ TEST(Plan, BlocksThatAreComputedAgainTakeAThirdMoreTime) {
         .step;
   };
   const StepParts kept = seconds();
-  config.training.recompute = "blocks";
+  config.training.recompute = Recompute::kBlocks;
   const StepParts again = seconds();
   EXPECT_DOUBLE_EQ(again.attention, kept.attention * 4 / 3);
   EXPECT_DOUBLE_EQ(again.feed_forward, kept.feed_forward * 4 / 3);
@@ -198,7 +198,7 @@ std::string follow(const std::string& advice, Config& config, Cluster& cluster) 
   } else if (option == "--training.micro_steps") {
     config.training.micro_steps = std::stoll(value);
   } else if (option == "--training.recompute") {
-    config.training.recompute = value;
+    config.training.recompute = choice_of<Recompute>(value);
   } else {
     ADD_FAILURE() << "not an option: " << advice;
   }
@@ -272,7 +272,7 @@ TEST(Plan, WorkersThatDoNotSuitTheModelAreRefused) {
   refused(read_preset("dense_3b"), cluster_of(3), "model_parallel");
   refused(read_preset("dense_1.5b"), cluster_of(1, "cpu"), "--flops");
   Config wide = read_preset("dense_1.5b");
-  wide.training.precision = "fp32";
+  wide.training.precision = Precision::kFp32;
   refused(wide, cluster_of(128), "v100 is planned in half precision");
   Cluster no_way_out = cluster_of(128);
   no_way_out.network.bandwidth = 0;

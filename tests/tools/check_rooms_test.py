@@ -93,6 +93,20 @@ class CheckRooms(unittest.TestCase):
         self.write("ballast/model/model.h", SPDX + "\n" * 400)
         self.assert_one_fault("model.h", "401 lines")
 
+    def test_a_long_function_is_found(self):
+        def function(head, lines):
+            return f'{SPDX}#define OPEN {{\nnamespace a {{\n{head} {{\n' + "  f('{', \"}\");  // {\n" * (lines - 2) + "}\n}\n"
+
+        for head in ("int A::f(int x) const", "template <class T>\n__global__ void __launch_bounds__(32) f(T x)", "A::A(int x)\n    : x_{x}, y_(2)",
+                     "struct B {\n  int f() { return 1; }\n};\nauto f() -> std::vector<int>"):
+            around = head.count("\n") if "struct" not in head else 0
+            self.write("ballast/model/model.cpp", function(head, 60 - around))
+            self.assertEqual([fault for fault in check_rooms.check(self.root) if "lines" in fault], [], head)
+            self.write("ballast/model/model.cpp", function(head, 61 - around))
+            faults = [fault for fault in check_rooms.check(self.root) if "lines" in fault]
+            self.assertEqual(len(faults), 1, head)
+            self.assertRegex(faults[0], r"ballast/model/model.cpp:\d+: (f|A::f|A::A) has 61 lines, more than 60")
+
     def test_device_code_outside_the_plugin_is_found(self):
         self.write("ballast/kernels/a.cpp", SPDX + "// __global__ in words\n__global__ void f();\n")
         self.assert_one_fault("a.cpp", "__global__")

@@ -42,7 +42,9 @@ Config config_of(int64_t micro_steps = 1) {
 }
 
 ComputePlace gpu(const std::string& precision) {
-  return choose_place({.device = "cuda", .precision = precision, .deterministic = true});
+  return choose_place({.device = DeviceChoice::kCuda,
+                       .precision = choice_of<Precision>(precision),
+                       .deterministic = true});
 }
 
 TEST(BaseTrainerCuda, LearnsInBf16AndResumesToTheBit) {

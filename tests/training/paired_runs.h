@@ -30,8 +30,8 @@ inline Config small_config(const std::string& router, int64_t groups) {
   config.experts.groups = groups;
   if (router != "base") {
     config.experts.router = router;
-    config.experts.placement = "replace";
-    config.experts.second_expert = "random";
+    config.experts.placement = Placement::kReplace;
+    config.experts.second_expert = SecondExpert::kRandom;
   }
   return config;
 }
@@ -40,7 +40,9 @@ inline Config small_config(const std::string& router, int64_t groups) {
 inline std::vector<WeightedSource> small_source() { return counting_source(3000, 24); }
 
 inline ComputePlace gpu(const std::string& precision) {
-  return choose_place({.device = "cuda", .precision = precision, .deterministic = true});
+  return choose_place({.device = DeviceChoice::kCuda,
+                       .precision = choice_of<Precision>(precision),
+                       .deterministic = true});
 }
 
 // Steps with the same losses, norms and routes, then the same weights and all that goes with them.

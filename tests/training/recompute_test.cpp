@@ -24,7 +24,7 @@ TEST(Recompute, ARunIsTheSameToTheBit) {
       SCOPED_TRACE(std::string(router) + ", " + at::toString(place.working));
       Config config = config_of(router);
       Trainer kept(config, place, source(), lone_worker());
-      config.training.recompute = "blocks";
+      config.training.recompute = Recompute::kBlocks;
       Trainer again(config, place, source(), lone_worker());
       expect_same_steps(again, kept, 9);
     }
@@ -38,7 +38,7 @@ TEST(RecomputeCuda, ARunIsTheSameToTheBit) {
       Config config = config_of(router);
       config.training.graph = false;
       Trainer kept(config, gpu(precision), source(), lone_worker());
-      config.training.recompute = "blocks";
+      config.training.recompute = Recompute::kBlocks;
       Trainer again(config, gpu(precision), source(), lone_worker());
       expect_same_steps(again, kept, 9);
     }
@@ -51,7 +51,7 @@ TEST(RecomputeCuda, ReplaysAreTheStepsComputedPlainly) {
     for (const char* precision : {"bf16", "fp64"}) {
       SCOPED_TRACE(std::string(router) + ", " + precision);
       Config config = config_of(router);
-      config.training.recompute = "blocks";
+      config.training.recompute = Recompute::kBlocks;
       Trainer recorded(config, gpu(precision), source(), lone_worker());
       config.training.graph = false;
       Trainer plain(config, gpu(precision), source(), lone_worker());

@@ -14,9 +14,9 @@ namespace ballast::test {
 inline std::vector<std::pair<std::string, std::function<void(ExpertsConfig&)>>> router_variants() {
   return {{"the paper's frame", take_papers_frame},
           {"no look-ahead", [](ExpertsConfig& e) { e.look_ahead = false; }},
-          {"raw features", [](ExpertsConfig& e) { e.features = "raw"; }},
-          {"a sigmoid gate", [](ExpertsConfig& e) { e.gate = "sigmoid"; }},
-          {"plain scores", [](ExpertsConfig& e) { e.scores = "dot"; }},
+          {"raw features", [](ExpertsConfig& e) { e.features = Features::kRaw; }},
+          {"a sigmoid gate", [](ExpertsConfig& e) { e.gate = Gate::kSigmoid; }},
+          {"plain scores", [](ExpertsConfig& e) { e.scores = Scores::kDot; }},
           {"fast routers of long embeddings",
            [](ExpertsConfig& e) {
              e.router_rate = 2;

@@ -46,7 +46,7 @@ TEST(RunMemory, ARunThatIsPredictedNotToFitItsGpuIsToldWhatWould) {
   config.training.micro_steps = 2;
   EXPECT_EQ(refusal(config, kGpu, there), "no error");
   config = long_micro_steps();
-  config.training.recompute = "blocks";
+  config.training.recompute = Recompute::kBlocks;
   EXPECT_EQ(refusal(config, kGpu, there), "no error");
 }
 

@@ -31,7 +31,7 @@ Config config_of(const std::string& router, int64_t log_every) {
   config.optimizer.warmup_steps = 5;
   if (router == "dense") return config;
   config.experts.router = router;
-  if (router != "base") config.experts.placement = "replace";
+  if (router != "base") config.experts.placement = Placement::kReplace;
   config.experts.layers = 1;
   config.experts.count = 4;
   config.experts.groups = 2;
@@ -96,7 +96,7 @@ TEST(StepParts, AreThoseTheModelHas) {
 
 TEST(StepParts, ChangeNoBitOfARun) { expect_the_same_bits({}); }
 
-ComputePlace gpu() { return choose_place({.device = "cuda", .deterministic = true}); }
+ComputePlace gpu() { return choose_place({.device = DeviceChoice::kCuda, .deterministic = true}); }
 
 TEST(StepPartsCuda, ChangeNoBitOfARun) { expect_the_same_bits(gpu()); }
 

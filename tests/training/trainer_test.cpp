@@ -69,7 +69,7 @@ TEST(Trainer, TheBalanceLossOfGatesDoesNotDependOnMicroSteps) {
   const auto gradient_in = [](int64_t micro_steps, double balance_weight) {
     Config config = tiny();
     config.experts.layers = 1;
-    config.experts.placement = "replace";
+    config.experts.placement = Placement::kReplace;
     config.experts.router = "sparsely_gated";
     config.experts.balance_weight = balance_weight;
     config.experts.groups = 4 / micro_steps;
@@ -197,7 +197,7 @@ TEST(TrainerCuda, LearnsInBf16AndResumesToTheBit) {
       std::filesystem::path(::testing::TempDir()) / "trainer_cuda_test";
   std::filesystem::remove_all(folder);
   const Config config = tiny();
-  const ComputePlace place = choose_place({.device = "cuda", .deterministic = true});
+  const ComputePlace place = choose_place({.device = DeviceChoice::kCuda, .deterministic = true});
   ASSERT_EQ(place.working, at::kBFloat16);
   Trainer straight(config, place, counting_source(500, 20), test::lone_worker()),
       first(config, place, counting_source(500, 20), test::lone_worker()),

@@ -60,8 +60,8 @@ std::vector<WeightedSource> source() { return test::small_source(); }
 
 ComputePlace place_of(const std::string& precision) {
   if (test::device().is_cpu()) return test::kDouble;
-  return choose_place({.device = "cuda",
-                       .precision = precision,
+  return choose_place({.device = DeviceChoice::kCuda,
+                       .precision = choice_of<Precision>(precision),
                        .deterministic = true,
                        .on_machine = test::place_on_machine()});
 }

@@ -54,7 +54,7 @@ Config config_with(const std::string& router, const std::string& placement = "sp
   config.experts.sublayers = 1;
   config.experts.groups = 8;
   config.experts.router = router;
-  config.experts.placement = placement;
+  config.experts.placement = choice_of<Placement>(placement);
   return config;
 }
 
@@ -119,7 +119,7 @@ TEST(ModelParallel, LearnsAsOnOneWorkerInMicroSteps) {
 // Sums over the shards are made once more on the way back, by all in the same order.
 TEST(ModelParallel, LearnsAsOnOneWorkerWithBlocksComputedAgain) {
   for (Config config : {dense_config(), config_with("base")}) {
-    config.training.recompute = "blocks";
+    config.training.recompute = Recompute::kBlocks;
     expect_same_run(config);
   }
 }

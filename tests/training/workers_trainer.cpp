@@ -89,7 +89,7 @@ TEST(TrainerOfWorkers, ComputeWhatOneWorkerComputesInEveryFrame) {
 
 TEST(TrainerOfWorkers, ClipsByTheNormOfAllParametersAlike) {
   Config config = config_of();
-  config.optimizer.clip_over = "all";
+  config.optimizer.clip_over = ClipOver::kAll;
   Trainer whole(config, kDouble, source(), lone_worker()),
       part(config, kDouble, source(), everyone());
   for (int64_t i = 0; i < 5; ++i) {
