@@ -37,10 +37,12 @@ struct RunOutcome {
   // Between the validations around it, linear in the logarithm of tokens; none: they do not reach
   // so far.
   std::optional<double> loss_at(int64_t tokens) const;
-  // A step's time once it runs as it will: the median, without the first steps. None: too few.
-  std::optional<double> usual_step_seconds() const;
-  // Seconds of its parts: means, without the first steps that told them. Empty: none did.
-  std::map<std::string, double> usual_step_parts() const;
+  // A step's time, as a median: of the last third, once it runs as it will, and of the first
+  // third without its first steps. None: too few.
+  std::optional<double> settled_step_seconds() const;
+  std::optional<double> early_step_seconds() const;
+  // Seconds of its parts: means over the last third of the steps that told them. Empty: none did.
+  std::map<std::string, double> settled_step_parts() const;
 };
 
 // A folder without metrics.jsonl gives an outcome of 0 steps.
