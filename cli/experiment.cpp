@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "ballast/experiments/comparison.h"
+#include "ballast/experiments/stages.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 #include "ballast/system/log.h"
@@ -29,51 +31,88 @@ constexpr int kStopped = 130;  // as a shell reports Ctrl-C
 constexpr const char* kExamples = R"(
 Every system of a comparison trains for the same time on the same data in the same order:
   dense        BASE x1, data parallel, model parallel x2 and x4, beside 8, 32 and 128 experts
-  sparse       BASE x3, Sparsely Gated MoE, Switch
+  sparse       BASE x3; in place of feed-forwards BASE, BASE with its paper's router, Sparsely
+               Gated MoE, Switch
   expert-size  BASE x1 with small, standard and large experts
-  placement    BASE Top, x1, x3, x5
-  routing      BASE, Sparsely Gated MoE, Switch: one layer of deep experts each
-  overview     dense, dense of equal FLOPs, BASE x1, x3 and in place of feed-forwards,
-               Sparsely Gated MoE, Switch
+  placement    BASE Top, x1, x2, x3, x5
+  routing      BASE, BASE with its paper's router, Sparsely Gated MoE, Switch: one layer of deep
+               experts each
+  overview     dense, dense of equal FLOPs, BASE x1, x2, x3, and what sparse has in place of
+               feed-forwards
+  frames       dense of equal FLOPs, data parallel, and in place of feed-forwards Switch, Sparsely
+               Gated MoE, BASE with its paper's router, without and with look-ahead, two experts a
+               token, a shared expert
   all          all of these, each model once
-First a step of each system is measured, alone: that fixes how many steps make the budget. Then
+First steps of each system are measured, alone: that fixes how many steps make the budget. Then
 learning rates are tried, each for a part of the steps. Then each system trains with its best rate.
-docs/experiments.md tells more. After Ctrl-C or a kill the same command goes on. A system that fails
-does not hold up the others; the same command tries it again.
+Of several budgets each is an experiment of its own; those after the first take its step times and
+learning rates. docs/experiments.md tells more. After Ctrl-C or a kill the same command goes on. A
+system that fails does not hold up the others; the same command tries it again.
 
 Examples
   ballast experiment overview --experts 8 --budget 2m           on two cores: half an hour
   ballast experiment overview --experts 8 --budget 2m --dry-run what it would train, and how long
   ballast experiment dense --data data/mine --budget 1h --seeds 3
+  ballast experiment frames --experts 32 --budget 15s,2m --model.width 128 --model.layers 8
   ballast experiment sparse --model.width 512 --model.layers 8 --model.heads 8 --sublayers 6
   ballast experiment routing --config configs/paper_base_44b.toml --scale laptop --rates 1
   ballast experiment overview --systems dense,base-x1,switch --experts 8,32 --out experiments/mine
 
 JSON keys (--json): folder, finished, failed (ids), report (null: not written), equal_tokens (those
   that all have seen), systems [{id, title, experts, words, parameters, active, flops_per_token,
-  learning_rate, steps, tokens, tokens_per_second (measured alone), seconds (trained; null with
-  --at-once), perplexity (for BASE the better of greedy and priced routing), routing (which of them;
-  null: there is one way), greedy_perplexity (also that of dense models), priced_perplexity,
+  learning_rate, steps, tokens, tokens_per_second (measured alone), step_seconds (by which the
+  budget goes), early_step_seconds (right after the start), seconds (trained; null with --at-once),
+  perplexity (for BASE the better of greedy and priced routing), routing (which of them; null: there
+  is one way), greedy_perplexity (also that of dense models), priced_perplexity,
   perplexity_at_equal_tokens (of the first seed), routing_at_equal_tokens, busiest (x its share,
   greedy), seeds [{seed, greedy_perplexity, priced_perplexity, busiest, seconds}], whose means the
   other keys are}], panels [{title, systems (ids), plan {workers, device, network, tokens_per_second
   {ID: what the cost model expects of that cluster}}}]; null where there is none. With --dry-run:
   panels, seconds, and what experiment.json would hold of systems [{id, title, experts, parameters,
-  active, flops_per_token}].
+  active, flops_per_token}]. Of several budgets: experiments, a list of these.
 )";
 
 struct Options {
   ExperimentRequest request;
+  std::vector<std::string> budgets = {"10m"};
   bool dry_run = false, json = false;
+
+  // One for each budget.
+  std::vector<ExperimentRequest> requests() const {
+    std::vector<ExperimentRequest> each(budgets.size(), request);
+    for (size_t i = 0; i < each.size(); ++i) {
+      each[i].budget = budgets[i];
+      if (each.size() > 1 && !request.out.empty()) each[i].out = request.out / budgets[i];
+    }
+    return each;
+  }
 };
 
-int show_plan(const Options& options) {
-  const Experiment planned = set_up(options.request, Preparing::kNothing).experiment;
-  if (!options.json) {
-    fmt::print("{}", planned_table(planned));
-    return 0;
+// What one experiment came to.
+struct Finished {
+  Json json;
+  bool was_stopped = false;
+  std::vector<std::string> failed;
+};
+
+// Of one budget the object itself.
+void print_json(Json experiments) {
+  fmt::print("{}\n", (experiments.size() == 1 ? experiments[0]
+                                              : Json{{"experiments", std::move(experiments)}})
+                         .dump(2));
+}
+
+int show_plans(const Options& options) {
+  Json all = Json::array();
+  fs::path first;
+  for (const ExperimentRequest& request : options.requests()) {
+    Experiment planned = set_up(request, Preparing::kNothing).experiment;
+    if (!first.empty()) planned.rates_from = first.string();
+    if (first.empty()) first = experiment_folder(request);
+    all.push_back(planned_json(planned));
+    if (!options.json) fmt::print("{}", planned_table(planned));
   }
-  fmt::print("{}\n", planned_json(planned).dump(2));
+  if (options.json) print_json(std::move(all));
   return 0;
 }
 
@@ -113,8 +152,9 @@ fs::path write_page(const fs::path& folder) {
   return {};
 }
 
-void print_end(const Options& options, const ExperimentEnd& end, const Experiment& experiment,
-               const fs::path& folder) {
+// Its table for people; what it is as JSON.
+Json show_end(const Options& options, const ExperimentEnd& end, const Experiment& experiment,
+              const fs::path& folder) {
   const Json results = results_json(experiment, folder);
   const fs::path page =
       results["systems"].empty() || end.was_stopped ? fs::path() : write_page(folder);
@@ -122,42 +162,64 @@ void print_end(const Options& options, const ExperimentEnd& end, const Experimen
     if (!results["systems"].empty()) fmt::print("\n{}", results_table(results));
     fmt::print("\nfolder  {}\n", folder.string());
     if (!page.empty()) fmt::print("report  {}\n", page.string());
-    return;
   }
   Json out = {{"folder", folder.string()},
               {"finished", !end.was_stopped && end.failed.empty()},
               {"failed", end.failed},
               {"report", page.empty() ? Json() : Json(page.string())}};
   out.update(results);
-  fmt::print("{}\n", out.dump(2));
+  return out;
 }
 
-int run(const Options& options) {
-  const ExperimentRequest& request = options.request;
-  if (request.rates % 2 == 0)
-    fail("--rates: want an odd number; the middle one is the default learning rate");
-  if (options.dry_run) return show_plan(options);
+// `first`: the folder of the experiment whose step times and learning rates it takes; empty: none.
+Finished run_one(const Options& options, const ExperimentRequest& request, const fs::path& first) {
   const fs::path folder = experiment_folder(request);
-  check_folder(folder);
-  set_up(request, Preparing::kNothing);  // what is wrong is told before anything is made
   make_folder(folder);
   const FileLock lock(folder / "lock", "experiment folder " + folder.string());
   ExperimentSetup setup = set_up(request, Preparing::kData);
   const fs::path file = folder / kExperimentFile;
-  if (fs::exists(file)) go_on_with(setup.experiment, file);
+  if (fs::exists(file)) {
+    go_on_with(setup.experiment, file);
+  } else if (!first.empty()) {
+    take_rates(setup.experiment, load_experiment(first / kExperimentFile), first.string());
+  }
   save_experiment(file, setup.experiment);
   log_info("{}: {} systems, {} of training each; {}", setup.experiment.title,
            setup.experiment.systems.size(), format_duration(setup.experiment.budget_seconds),
            folder.string());
+  if (!setup.experiment.rates_from.empty())
+    log_info("step times and learning rates are those of {}", setup.experiment.rates_from);
   const ExperimentEnd end = run_experiment(setup.experiment, setup.place);
-  print_end(options, end, setup.experiment, folder);
-  if (end.was_stopped) {
+  return {show_end(options, end, setup.experiment, folder), end.was_stopped, end.failed};
+}
+
+int run(const Options& options) {
+  if (options.request.rates > 0 && options.request.rates % 2 == 0)
+    fail("--rates: want an odd number; the middle one is the default learning rate");
+  if (options.dry_run) return show_plans(options);
+  const std::vector<ExperimentRequest> requests = options.requests();
+  for (const ExperimentRequest& request : requests) {
+    check_folder(experiment_folder(request));
+    set_up(request, Preparing::kNothing);  // what is wrong is told before anything is made
+  }
+  Json all = Json::array();
+  std::set<std::string> failed;
+  bool was_stopped = false;
+  for (size_t i = 0; i < requests.size() && !was_stopped; ++i) {
+    Finished one =
+        run_one(options, requests[i], i == 0 ? fs::path() : experiment_folder(requests[0]));
+    all.push_back(std::move(one.json));
+    failed.insert(one.failed.begin(), one.failed.end());
+    was_stopped = one.was_stopped;
+  }
+  if (options.json) print_json(std::move(all));
+  if (was_stopped) {
     log_info("stopped; the same command goes on");
     return kStopped;
   }
-  if (end.failed.empty()) return 0;
+  if (failed.empty()) return 0;
   return complain(
-      fmt::format("not trained: {}; the same command tries again", fmt::join(end.failed, ", ")),
+      fmt::format("not trained: {}; the same command tries again", fmt::join(failed, ", ")),
       kOurFault);
 }
 
@@ -169,10 +231,14 @@ void add_numbers(CLI::App& command, ExperimentRequest& request) {
         ->type_name("N");
   };
   add("--workers", request.workers, "workers that train each system, on this machine");
-  add("--rates", request.rates,
-      "learning rates each sweep starts with, odd; 1, or --optimizer.learning_rate: no sweep");
-  add("--seeds", request.seeds, "seeds of the two best systems; the others have one");
+  add("--seeds", request.seeds, "seeds of the three best systems; the others have one");
   add("--at-once", request.at_once, "runs that train side by side, after each was measured alone");
+  command
+      .add_option("--rates", request.rates,
+                  "learning rates each sweep starts with, odd; 1: no sweep; default: 3, with "
+                  "--optimizer.learning_rate 1, else that is the middle one")
+      ->check(at_least(1))
+      ->type_name("N");
   command
       .add_option("--sublayers", request.sublayers,
                   "of all BASE layers of a system together; default: 3, of placement 6, with a "
@@ -198,17 +264,21 @@ void add_experiment(CLI::App& app, Action& chosen) {
   command->footer(kExamples);
   command
       ->add_option("NAME", request.name,
-                   "dense, sparse, expert-size, placement, routing, overview or all")
+                   "dense, sparse, expert-size, placement, routing, overview, frames or all")
       ->required();
-  command->add_option("--budget", request.budget, "training time of each system")
+  command
+      ->add_option("--budget", options->budgets,
+                   "training time of each system; of several each is an experiment")
       ->capture_default_str()
-      ->type_name("TIME");
+      ->type_name("TIME,...")
+      ->delimiter(',');
   command->add_option("--data", request.data, "short for --data.train")
       ->type_name("PATH[:WEIGHT]")
       ->delimiter(',');
   command
       ->add_option("--out", request.out,
-                   "the experiment's folder; default: experiments/NAME-BUDGET")
+                   "the experiment's folder; default: experiments/NAME-BUDGET; of several budgets "
+                   "DIR/BUDGET")
       ->type_name("DIR");
   command->add_option("--experts", request.experts, "numbers of experts, a panel for each")
       ->check(at_least(2))

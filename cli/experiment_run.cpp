@@ -15,6 +15,7 @@
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "cli/experiment_children.h"
+#include "cli/experiment_table.h"
 
 namespace ballast::cli {
 namespace {
@@ -22,8 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLinesOfFailure = 8;
-constexpr int64_t kStepsToMeasure = 8;  // where the time to measure is too short for a few
-constexpr int64_t kStepsAfterASlowStart = 60;
+constexpr int64_t kFewestToMeasure = 8;  // where the time to measure is too short for a few
 
 class Conductor {
  public:
@@ -111,7 +111,7 @@ class Conductor {
     for (const auto& [key, value] : knobs_of(length)) knobs[key] = value;
     for (const auto& [key, value] : place_.given) knobs[key] = value;
     if (stage.purpose == RunPurpose::kMeasure)
-      knobs["training.max_time"] = fmt::format("{}", seconds_to_measure(experiment_));
+      knobs["training.max_time"] = fmt::format("{}", seconds_of_measuring(experiment_));
     std::vector<std::string> words = {"train", "--run", (place_.folder / stage.run).string(),
                                       "--resume", "auto"};
     if (experiment_.workers > 1)
@@ -151,10 +151,8 @@ class Conductor {
     if (!is_done || !outcome.best()) return fail_or_stop(stage, code);
     record_trained(record_of(stage), {stage.seed, stage.run});
     save();
-    const std::string routing = outcome.best()->routing;
-    log_info("    {}: perplexity {:.3f}{} after {} of training", stage.system,
-             std::exp(outcome.best()->loss),
-             routing.empty() ? "" : fmt::format(" with {} routing", routing),
+    log_info("    {}: perplexity {} after {} of training", stage.system,
+             perplexity_in_words(record_of(stage), experiment_, place_.folder),
              format_duration(outcome.seconds));
     warn_of_drift(stage, outcome);
   }
@@ -174,51 +172,58 @@ class Conductor {
   }
 
   void take_measured(const Stage& stage, int code) {
-    const RunOutcome outcome = read_outcome(place_.folder / stage.run);
-    const std::optional<double> seconds = outcome.usual_step_seconds();
+    RunOutcome outcome = read_outcome(place_.folder / stage.run);
+    // The first time may have gone into the start, the second tells how many steps to take.
+    for (int again = 0; again < 2 && code == 0 && !stop_.requested(); ++again) {
+      const int64_t wanted = steps_to_measure(outcome);
+      if (2 * std::ssize(outcome.step_seconds) >= wanted) break;
+      code = measure(stage, wanted);
+      outcome = read_outcome(place_.folder / stage.run);
+    }
     const bool is_over = code == 0 || outcome.was_skipped;  // diverged steps take as long as others
-    if (!is_over || stop_.requested()) return fail_or_stop(stage, code);
-    if (!seconds && code == 0) return measure_few(stage);
-    if (!seconds) return fail_or_stop(stage, code);
+    if (!is_over || stop_.requested() || !outcome.settled_step_seconds())
+      return fail_or_stop(stage, code);
     keep_measured(stage, outcome);
   }
 
   void keep_measured(const Stage& stage, const RunOutcome& outcome) {
-    const double seconds = outcome.usual_step_seconds().value();
-    record_step_time(record_of(stage), seconds, outcome.usual_step_parts());
+    SystemRecord& system = record_of(stage);
+    const double seconds = outcome.settled_step_seconds().value();
+    record_step_time(system, {seconds, outcome.early_step_seconds(), outcome.settled_step_parts()});
     save();
     fs::remove_all(place_.folder / "measured");  // one is measured at a time
-    log_info("    {}: {:.2f} ms a step, {} tokens/s", stage.system, 1e3 * seconds,
-             format_count(static_cast<double>(experiment_.tokens_per_step) / seconds));
+    log_info("    {}: {:.2f} ms a step, {:.2f} right after the start, {} tokens/s", stage.system,
+             1e3 * seconds, 1e3 * system.early_step_seconds.value_or(seconds),
+             format_count(static_cast<double>(system.tokens_per_step) / seconds));
   }
 
-  // Measures once more, without a limit of time. If steps turn out to be fast, the start took so
-  // long, as on a GPU, and the first few steps are not like the others: then it takes many more
-  // steps.
-  void measure_few(const Stage& stage) {
-    RunOutcome outcome;
-    for (const int64_t steps : {kStepsToMeasure, kStepsAfterASlowStart}) {
-      ChildCommand command{command_of(stage), log_of(stage)};
-      command.arguments.emplace_back("--training.max_time=0");
-      command.arguments.push_back(fmt::format("--training.steps={}", steps));
-      ChildWatch watch;
-      int code = 0;
-      watch.started = [](size_t) {};
-      watch.has_ended = [&](size_t, int its) { code = its; };
-      run_children({command}, watch, stop_);
-      outcome = read_outcome(place_.folder / stage.run);
-      const std::optional<double> seconds = outcome.usual_step_seconds();
-      if (code != 0 || !seconds) return fail_or_stop(stage, code);
-      if (*seconds * kStepsAfterASlowStart > seconds_to_measure(experiment_)) break;
-    }
-    keep_measured(stage, outcome);
+  // As many as there is time for, by what is known of them.
+  int64_t steps_to_measure(const RunOutcome& outcome) const {
+    const std::optional<double> seconds = outcome.settled_step_seconds();
+    if (!seconds) return kFewestToMeasure;
+    return std::clamp(static_cast<int64_t>(seconds_to_measure(experiment_) / *seconds),
+                      kFewestToMeasure, kStepsToMeasure);
+  }
+
+  // Once more, so many steps without a limit of time; the exit code.
+  int measure(const Stage& stage, int64_t steps) {
+    fs::remove_all(place_.folder / stage.run);
+    ChildCommand command{command_of(stage), log_of(stage)};
+    command.arguments.emplace_back("--training.max_time=0");
+    command.arguments.push_back(fmt::format("--training.steps={}", steps));
+    ChildWatch watch;
+    int code = 0;
+    watch.started = [](size_t) {};
+    watch.has_ended = [&](size_t, int its) { code = its; };
+    run_children({command}, watch, stop_);
+    return code;
   }
 
   void take_swept(const Stage& stage, int code, const RunOutcome& outcome, bool is_done) {
     SweptRate rate{stage.learning_rate, stage.steps, std::nullopt};
     const bool has_diverged = code != 0 && outcome.was_skipped;
     if (!is_done && !has_diverged) return fail_or_stop(stage, code);
-    if (is_done && !outcome.validations.empty()) rate.loss = outcome.validations.back().loss;
+    if (is_done && outcome.best()) rate.loss = outcome.best()->loss;
     record_swept(record_of(stage), rate, experiment_);
     save();
     fs::remove_all(place_.folder / stage.run / "checkpoints");  // its loss is all that is wanted
@@ -259,7 +264,8 @@ std::vector<std::string> best_systems(const Experiment& experiment, const fs::pa
   }
   std::ranges::sort(ranked);
   std::vector<std::string> ids;
-  for (size_t i = 0; i < std::min<size_t>(2, ranked.size()); ++i) ids.push_back(ranked[i].second);
+  for (size_t i = 0; i < std::min<size_t>(kSystemsWithSeeds, ranked.size()); ++i)
+    ids.push_back(ranked[i].second);
   return ids;
 }
 

@@ -27,7 +27,7 @@ struct ExperimentEnd {
 // keeps experiment.json up to date. Says on stderr what it does, and which child fails.
 ExperimentEnd run_experiment(Experiment& experiment, const ExperimentPlace& place);
 
-// The systems with the lowest validation loss, the best first, two at most.
+// The systems with the lowest validation loss, the best first, kSystemsWithSeeds at most.
 std::vector<std::string> best_systems(const Experiment& experiment,
                                       const std::filesystem::path& folder);
 

@@ -31,9 +31,9 @@ Config gpu_defaults() {
   config.model = {.width = 256, .layers = 4, .heads = 4, .context = 256};
   config.data.builtin_bytes = 200'000'000;
   config.data.builtin_vocabulary = 8192;
-  config.optimizer.learning_rate = 2e-3;
+  config.optimizer.learning_rate = 6e-3;
   config.optimizer.beta2 = 0.95;
-  config.optimizer.weight_decay = 0.01;
+  config.optimizer.weight_decay = 0.1;
   config.training.batch = 128;
   return config;
 }
@@ -48,14 +48,22 @@ Config cpu_defaults() {
   return config;
 }
 
+// A learning rate that is given is that of all, unless a sweep around it is asked for.
+int64_t rates_of(const ExperimentRequest& request) {
+  constexpr int64_t kUsualRates = 3;
+  if (request.rates > 0) return request.rates;
+  return request.config.knobs.contains("optimizer.learning_rate") ? 1 : kUsualRates;
+}
+
 // What the experiment decides cannot be asked for.
 void refuse_decided(const std::map<std::string, std::string>& knobs) {
   static const std::map<std::string, std::string> decided = {
-      {"experts.layers", "--systems"}, {"experts.count", "--experts"},
-      {"experts.router", "--systems"}, {"experts.placement", "--systems"},
-      {"experts.size", "--systems"},   {"experts.sublayers", "--sublayers"},
-      {"training.steps", "--budget"},  {"training.max_time", "--budget"},
-      {"training.seed", "--seeds"},    {"training.model_parallel", "--workers"}};
+      {"experts.layers", "--systems"},    {"experts.count", "--experts"},
+      {"experts.router", "--systems"},    {"experts.placement", "--systems"},
+      {"experts.size", "--systems"},      {"experts.sublayers", "--sublayers"},
+      {"experts.per_token", "--systems"}, {"experts.shared", "--systems"},
+      {"training.steps", "--budget"},     {"training.max_time", "--budget"},
+      {"training.seed", "--seeds"},       {"training.model_parallel", "--workers"}};
   for (const auto& [key, value] : knobs) {
     if (const auto found = decided.find(key); found != decided.end())
       fail("--{}: the experiment decides it for each system; see {}", key, found->second);
@@ -172,7 +180,7 @@ ExperimentSetup set_up(const ExperimentRequest& request, Preparing preparing) {
   experiment.max_epochs = request.max_epochs;
   experiment.middle_rate = config.optimizer.learning_rate;
   experiment.workers = request.workers;
-  experiment.rates = request.config.knobs.contains("optimizer.learning_rate") ? 1 : request.rates;
+  experiment.rates = rates_of(request);
   experiment.seeds = request.seeds;
   experiment.at_once = request.at_once;
   experiment.tokens_per_step = config.training.batch * config.model.context;

@@ -23,7 +23,8 @@ struct ExperimentRequest {
   std::string budget = "10m";
   std::filesystem::path out;  // empty: a folder under experiments/ named after the request
   double max_epochs = 4;
-  int64_t sublayers = 0, workers = 1, rates = 3, seeds = 1, at_once = 1;
+  int64_t sublayers = 0, workers = 1, seeds = 1, at_once = 1;
+  int64_t rates = 0;  // 0: 3, or with optimizer.learning_rate 1
 };
 
 struct ExperimentSetup {

@@ -80,34 +80,37 @@ double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-Json result_of(const SystemRecord& system, const Json& seeds, const Experiment& experiment) {
+Json result_of(const SystemRecord& system, const Json& seeds) {
   const auto mean = [&](const char* key) {
     const std::vector<double> values = values_of(seeds, key);
     return values.empty() ? Json() : Json(mean_of(values));
   };
   const Json greedy = mean("greedy_perplexity"), priced = mean("priced_perplexity");
   const bool is_priced = !priced.is_null() && (greedy.is_null() || priced < greedy);
-  return {{"id", system.id},
-          {"title", system.title},
-          {"experts", system.experts ? Json(*system.experts) : Json()},
-          {"words", system.words},
-          {"parameters", system.parameters},
-          {"active", system.active},
-          {"flops_per_token", system.flops_per_token},
-          {"learning_rate", system.learning_rate.value()},
-          {"steps", system.steps.value()},
-          {"tokens", system.steps.value() * experiment.tokens_per_step},
-          {"tokens_per_second",
-           static_cast<double>(experiment.tokens_per_step) / system.step_seconds.value()},
-          {"seconds", mean("seconds")},
-          {"perplexity", is_priced ? priced : greedy},
-          {"routing", system.kind == "base" ? Json(is_priced ? "priced" : "greedy") : Json()},
-          {"greedy_perplexity", greedy},
-          {"priced_perplexity", priced},
-          {"perplexity_at_equal_tokens", nullptr},
-          {"routing_at_equal_tokens", routing_on_the_way(system)},
-          {"busiest", mean("busiest")},
-          {"seeds", seeds}};
+  return {
+      {"id", system.id},
+      {"title", system.title},
+      {"experts", system.experts ? Json(*system.experts) : Json()},
+      {"words", system.words},
+      {"parameters", system.parameters},
+      {"active", system.active},
+      {"flops_per_token", system.flops_per_token},
+      {"learning_rate", system.learning_rate.value()},
+      {"steps", system.steps.value()},
+      {"tokens", system.steps.value() * system.tokens_per_step},
+      {"tokens_per_second",
+       static_cast<double>(system.tokens_per_step) / system.step_seconds.value()},
+      {"step_seconds", system.step_seconds.value()},
+      {"early_step_seconds", system.early_step_seconds ? Json(*system.early_step_seconds) : Json()},
+      {"seconds", mean("seconds")},
+      {"perplexity", is_priced ? priced : greedy},
+      {"routing", system.kind == "base" ? Json(is_priced ? "priced" : "greedy") : Json()},
+      {"greedy_perplexity", greedy},
+      {"priced_perplexity", priced},
+      {"perplexity_at_equal_tokens", nullptr},
+      {"routing_at_equal_tokens", routing_on_the_way(system)},
+      {"busiest", mean("busiest")},
+      {"seeds", seeds}};
 }
 
 std::string number(const Json& value, int digits) {
@@ -119,6 +122,13 @@ std::string routed_number(const Json& value, const Json& routing) {
   const std::string text = number(value, 3);
   return text.empty() || routing.is_null() ? text
                                            : fmt::format("{} {}", text, routing.get<std::string>());
+}
+
+// "6.24", and "9.40 > 6.24" where steps became faster or slower after the start.
+std::string step_times(const Json& system) {
+  const std::string later = number(Json(1e3 * system["step_seconds"].get<double>()), 2);
+  if (system["early_step_seconds"].is_null()) return later;
+  return number(Json(1e3 * system["early_step_seconds"].get<double>()), 2) + " > " + later;
 }
 
 // "247.196 +- 3.2", or nothing with one seed.
@@ -162,6 +172,13 @@ std::string panel_line(const PanelRecord& panel) {
 
 }  // namespace
 
+std::string perplexity_in_words(const SystemRecord& system, const Experiment& experiment,
+                                const std::filesystem::path& folder) {
+  const Json seeds = seeds_of(system, experiment, folder), result = result_of(system, seeds);
+  return routed_number(result["perplexity"], result["routing"]) +
+         (seeds.size() > 1 ? fmt::format(" (mean of {} seeds)", seeds.size()) : "");
+}
+
 std::string planned_table(const Experiment& experiment) {
   std::vector<Row> rows = {{"system", "id", "experts", "parameters", "active", "FLOPs/token"}};
   for (const SystemRecord& system : experiment.systems) {
@@ -173,7 +190,9 @@ std::string planned_table(const Experiment& experiment) {
   for (const PanelRecord& panel : experiment.panels) text += panel_line(panel);
   return text + fmt::format("{} systems, {} of training each, {}; about {} in all\n",
                             experiment.systems.size(), format_duration(experiment.budget_seconds),
-                            experiment.rates > 1
+                            !experiment.rates_from.empty()
+                                ? "with the learning rates of " + experiment.rates_from
+                            : experiment.rates > 1
                                 ? fmt::format("after sweeps of {} learning rates", experiment.rates)
                                 : fmt::format("at learning rate {:.3g}", experiment.middle_rate),
                             format_duration(seconds_left(experiment)));
@@ -208,7 +227,7 @@ Json results_json(const Experiment& experiment, const std::filesystem::path& fol
   }
   Json systems = Json::array();
   for (const auto& [system, first] : trained) {
-    systems.push_back(result_of(*system, seeds_of(*system, experiment, folder), experiment));
+    systems.push_back(result_of(*system, seeds_of(*system, experiment, folder)));
     systems.back()["perplexity_at_equal_tokens"] =
         perplexity(loss_at(first.validations, static_cast<double>(equal_tokens)));
   }
@@ -219,8 +238,8 @@ Json results_json(const Experiment& experiment, const std::filesystem::path& fol
 std::string results_table(const Json& results) {
   const double equal = results["equal_tokens"].get<double>();
   std::vector<Row> rows = {{"system", "experts", "perplexity", "greedy", "priced",
-                            fmt::format("at {} tokens", format_count(equal)), "tokens/s", "trained",
-                            "busiest expert, greedy"}};
+                            fmt::format("at {} tokens", format_count(equal)), "tokens/s",
+                            "ms a step, first > later", "trained", "busiest expert, greedy"}};
   std::string seeds;
   for (const Json& system : results["systems"]) {
     rows.push_back(
@@ -230,7 +249,7 @@ std::string results_table(const Json& results) {
          system["routing"].is_null() ? "" : number(system["greedy_perplexity"], 3),
          number(system["priced_perplexity"], 3),
          routed_number(system["perplexity_at_equal_tokens"], system["routing_at_equal_tokens"]),
-         format_count(system["tokens_per_second"].get<double>()),
+         format_count(system["tokens_per_second"].get<double>()), step_times(system),
          system["seconds"].is_null() ? "" : format_duration(system["seconds"].get<double>()),
          number(system["busiest"], 2)});
     seeds += spread(system);

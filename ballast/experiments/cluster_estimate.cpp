@@ -15,7 +15,7 @@ std::optional<double> rate_on(const Cluster& cluster, const ComparedSystem& syst
   Config config = system.config;
   config.experts.groups = 0;
   config.training.model_parallel = system.shards;
-  config.training.batch *= cluster.workers / system.shards;
+  config.training.batch *= cluster.workers;  // in M shards it has an M-th of both
   try {
     return make_plan(config, cluster).own().tokens_per_second;
   } catch (const UserError&) {  // a number of experts, say, that its workers do not divide

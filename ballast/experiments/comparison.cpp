@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <variant>
 
@@ -39,26 +40,53 @@ ComparedSystem base_xn(const Setting& s, int64_t n) {
           base_system(s.blocks, s.experts, n, s.of_layer(n))};
 }
 
+Config in_place(const Setting& s) { return gated_system(s.blocks, "base", s.experts); }
+
+ComparedSystem base_in_place(const Setting& s) {
+  return {s.with_experts("base-in-place"), "BASE in place", in_place(s)};
+}
+
+// What their papers have, but for the place of BASE's experts.
+Systems papers_routers_in_place(const Setting& s) {
+  return {{s.with_experts("base-paper"), "BASE in place, the paper's router",
+           with_papers_router(in_place(s))},
+          {s.with_experts("sparsely-gated"), "Sparsely Gated MoE",
+           gated_system(s.blocks, "sparsely_gated", s.experts)},
+          {s.with_experts("switch"), "Switch", gated_system(s.blocks, "switch", s.experts)}};
+}
+
+void append(Systems& systems, Systems more) {
+  for (ComparedSystem& system : more) systems.push_back(std::move(system));
+}
+
 ComparedSystem dense(const Setting& s, const Config& config, const std::string& title) {
   const int64_t layers = config.model.layers;
   return {layers == s.layers() ? "dense" : fmt::format("dense-l{}", layers), title, config};
 }
 
-// The paper's larger dense models, which it divides. Here they are where there are workers for
-// that; elsewhere nothing is parallel about them, and their title says what they are.
+// The paper's larger dense models, which it divides, and whose replicas get the batch of one
+// worker: all of them a part of the others' batch. Here they are divided where there are workers
+// for that; elsewhere nothing is parallel about them, and their title says what they are.
 ComparedSystem model_parallel(const Setting& s, const Config& dense, int64_t shards) {
   Config config = larger_dense(dense, shards);
   const bool is_divided = s.workers % shards == 0;
   if (is_divided) config.training.model_parallel = shards;
+  TrainingConfig& training = config.training;
+  training.batch = std::max<int64_t>(1, training.batch / shards);
+  training.micro_steps = std::gcd(training.micro_steps, training.batch);
   return {fmt::format("dense-x{}", shards),
           is_divided ? fmt::format("Model parallel x{}", shards)
                      : fmt::format("Dense, {} times as large", shards),
           config, shards};
 }
 
+// 28 blocks in the paper, where BASE has 24.
+Config data_parallel_of(const Setting& s) {
+  return dense_system(s.blocks, (7 * s.layers() + 5) / 6);
+}
+
 Systems dense_systems(const Setting& s) {
-  // 28 blocks in the paper, where BASE has 24.
-  const Config data_parallel = dense_system(s.blocks, (7 * s.layers() + 5) / 6);
+  const Config data_parallel = data_parallel_of(s);
   Systems systems = {base_xn(s, 1), dense(s, data_parallel, "Data parallel"),
                      model_parallel(s, data_parallel, 2)};
   if (s.experts >= 128) systems.push_back(model_parallel(s, data_parallel, 4));
@@ -66,10 +94,9 @@ Systems dense_systems(const Setting& s) {
 }
 
 Systems sparse_systems(const Setting& s) {
-  return {base_xn(s, 3),
-          {s.with_experts("sparsely-gated"), "Sparsely Gated MoE",
-           gated_system(s.blocks, "sparsely_gated", s.experts)},
-          {s.with_experts("switch"), "Switch", gated_system(s.blocks, "switch", s.experts)}};
+  Systems systems = {base_xn(s, 3), base_in_place(s)};
+  append(systems, papers_routers_in_place(s));
+  return systems;
 }
 
 Systems expert_sizes(const Setting& s) {
@@ -85,6 +112,7 @@ Systems placements(const Setting& s) {
   return {
       {s.with_experts("base-top"), "BASE Top", base_top_system(s.blocks, s.experts, s.sublayers)},
       base_xn(s, 1),
+      base_xn(s, 2),
       base_xn(s, 3),
       base_xn(s, 5)};
 }
@@ -93,8 +121,11 @@ Systems routings(const Setting& s) {
   const auto deep = [&](const std::string& router) {
     return deep_gated_system(s.blocks, router, s.experts, s.sublayers);
   };
+  const ComparedSystem base = base_xn(s, 1);
   return {
-      base_xn(s, 1),
+      base,
+      {s.with_experts("base-x1-paper"), "BASE x1, the paper's router",
+       with_papers_router(base.config)},
       {s.with_experts("sparsely-gated-deep"), "Sparsely Gated MoE at L/2", deep("sparsely_gated")},
       {s.with_experts("switch-deep"), "Switch at L/2", deep("switch")}};
 }
@@ -104,9 +135,28 @@ Systems overview(const Setting& s) {
   Systems systems = {dense(s, dense_system(s.blocks, s.layers()), "Dense"),
                      dense(s, dense_of_equal_flops(s.blocks, base.config), "Dense, equal FLOPs"),
                      base,
-                     {s.with_experts("base-in-place"), "BASE in place",
-                      gated_system(s.blocks, "base", s.experts)}};
-  for (ComparedSystem& system : sparse_systems(s)) systems.push_back(std::move(system));
+                     base_xn(s, 2),
+                     base_xn(s, 3),
+                     base_in_place(s)};
+  append(systems, papers_routers_in_place(s));
+  return systems;
+}
+
+// What of BASE's router and experts makes the difference, all in one place and of equal FLOPs but
+// for Sparsely Gated, whose tokens have two experts, and data parallel, which has more blocks.
+Systems frames(const Setting& s) {
+  const Config base = in_place(s), top2 = with_two_of_twice_as_many(base);
+  Config near = base;
+  near.experts.look_ahead = false;
+  Systems systems = {dense(s, dense_of_equal_flops(s.blocks, base), "Dense, equal FLOPs"),
+                     dense(s, data_parallel_of(s), "Data parallel")};
+  append(systems, papers_routers_in_place(s));
+  append(systems, {{s.with_experts("base-in-place-near"), "BASE in place, no look-ahead", near},
+                   base_in_place(s),
+                   {fmt::format("base-top2-e{}", top2.experts.count),
+                    "BASE in place, two of twice as many half experts", top2},
+                   {s.with_experts("base-shared"), "BASE in place, half expert and shared half",
+                    with_shared_half(base)}});
   return systems;
 }
 
@@ -122,7 +172,8 @@ constexpr Figure kFigures[] = {
     {"expert-size", "Sizes of experts", false, expert_sizes},
     {"placement", "Places and numbers of BASE layers", false, placements},
     {"routing", "Routing, with the same experts", false, routings},
-    {"overview", "All systems", true, overview}};
+    {"overview", "All systems", true, overview},
+    {"frames", "Frames of the router", false, frames}};
 
 std::vector<Figure> figures_of(const std::string& name) {
   std::vector<Figure> figures;
@@ -138,6 +189,8 @@ std::vector<Figure> figures_of(const std::string& name) {
 
 Setting setting_of(const Figure& figure, const ComparisonRequest& request, int64_t experts) {
   Setting setting{request.blocks, experts, request.sublayers, request.workers};
+  if (setting.blocks.experts.groups == 0)
+    setting.blocks.experts.groups = usual_groups(setting.blocks, request.workers);
   const bool counts_layers = figure.systems == placements;
   if (counts_layers)
     setting.blocks.model.layers = std::max(kPlacementBlocks, request.blocks.model.layers);
@@ -205,7 +258,7 @@ std::vector<std::string> comparison_names() {
 PlannedComparison describe_comparison(const ComparisonRequest& request) {
   const std::vector<Figure> figures = figures_of(request.name);
   PlannedComparison out;
-  out.title = figures.size() == 1 ? figures.front().title : "All comparisons of the paper";
+  out.title = figures.size() == 1 ? figures.front().title : "All comparisons";
   std::set<std::string> all, taken;
   std::vector<int64_t> experts_of_panel;
   for (const Figure& figure : figures) {
@@ -286,12 +339,14 @@ std::vector<SystemRecord> records_of(const PlannedComparison& comparison) {
     record.title = system.title;
     record.words = system_in_words(system.config);
     const bool is_sparse = system.config.experts.layers > 0;
+    if (is_sparse) record.words += "; " + frame_in_words(system.config.experts);
     record.kind = is_sparse ? system.config.experts.router : "dense";
     if (is_sparse) record.experts = system.config.experts.count;
     record.knobs = knobs_to_give(system.config);
     record.parameters = size.total;
     record.active = size.active;
     record.flops_per_token = size.flops_per_token;
+    record.tokens_per_step = system.config.training.batch * system.config.model.context;
     records.push_back(std::move(record));
   }
   return records;

@@ -10,14 +10,17 @@
 
 namespace ballast {
 
-// What an experiment compares: the systems of one of the paper's figures.
+// What an experiment compares: the systems of one of the paper's figures, and of two of our own.
 
-// dense, sparse, expert-size, placement, routing, overview; and all, which has their panels.
+// dense, sparse, expert-size, placement, routing, overview, frames; and all, which has their
+// panels.
 std::vector<std::string> comparison_names();
 
 struct ComparisonRequest {
   std::string name;
-  Config blocks;                 // the dense model that all are made of; model.vocabulary is known
+  // The dense model that all are made of; model.vocabulary is known. experts.groups 0: those that
+  // come closest to 2048 tokens each.
+  Config blocks;
   std::vector<int64_t> experts;  // a panel for each; empty: what the paper has, 8, 32 and 128 or
                                  // `usual_experts`
   // Of all BASE layers of a model together, as far as its layers divide them. 0: 3; for placement

@@ -13,15 +13,21 @@ namespace ballast {
 int64_t steps_within(double seconds, double step_seconds);
 
 // Fixes the steps of all systems that are measured and have none yet. The first time, the seconds
-// that each may train are decided too: the budget, or less for all alike where one would see its
-// data more than max_epochs times. `epochs_of_step`: what a step takes of the data.
+// each may train are decided too: the budget, or less for all alike where one would see its data
+// more than max_epochs times. `epochs_of_step`: what a step of the experiment's tokens_per_step
+// takes of the data.
 void fix_steps(Experiment& experiment, double epochs_of_step);
 
-// A sweep tries each learning rate with this share of a run's steps. Half of it is the run's own
-// warm-up: what a rate does early decides whether it diverges.
+// A sweep tries each learning rate with this share of a run's steps, and the run's own warm-up:
+// what a rate does early decides whether it diverges.
 constexpr double kSweepShare = 0.2, kWarmupShare = 0.1;
-// kSweepShare of them, but at least 200, or all: fewer do not tell rates apart.
+// Of short runs more, 400 or all: fewer do not tell rates apart.
 int64_t sweep_steps(int64_t steps);
+// The warm-up's share of a run, 200 steps at least, and never more than half of `steps`, which a
+// sweep has fewer of than the run that it is for.
+int64_t warmup_steps(int64_t steps, int64_t full_steps);
+// Steps that are measured, where time allows: the last third comes after the warm-up.
+constexpr int64_t kStepsToMeasure = 400;
 
 // What a run is for.
 enum class RunPurpose { kMeasure, kSweep, kTrain };

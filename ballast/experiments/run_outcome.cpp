@@ -11,7 +11,13 @@
 namespace ballast {
 namespace {
 
-constexpr size_t kFewestMeasured = 4;
+constexpr size_t kFewestMeasured = 4, kPassedOver = 2;
+
+double median_of(std::span<const double> values) {
+  std::vector<double> sorted(values.begin(), values.end());
+  std::ranges::sort(sorted);
+  return sorted[sorted.size() / 2];
+}
 
 double or_zero(double value) { return std::isfinite(value) ? value : 0; }
 
@@ -54,9 +60,9 @@ std::optional<RunOutcome::Routed> RunOutcome::best() const {
   return priced->loss < greedy->loss ? priced : greedy;
 }
 
-std::map<std::string, double> RunOutcome::usual_step_parts() const {
+std::map<std::string, double> RunOutcome::settled_step_parts() const {
   std::map<std::string, double> means;
-  const std::span usual = std::span(step_parts).subspan(step_parts.size() / 3);
+  const std::span usual = std::span(step_parts).last((step_parts.size() + 2) / 3);
   for (const auto& parts : usual) {
     for (const auto& [name, seconds] : parts)
       means[name] += seconds / static_cast<double>(usual.size());
@@ -64,12 +70,17 @@ std::map<std::string, double> RunOutcome::usual_step_parts() const {
   return means;
 }
 
-std::optional<double> RunOutcome::usual_step_seconds() const {
-  std::vector<double> usual(step_seconds.begin() + static_cast<long>(step_seconds.size() / 3),
-                            step_seconds.end());
-  if (usual.size() < kFewestMeasured) return std::nullopt;
-  std::ranges::sort(usual);
-  return usual[usual.size() / 2];
+std::optional<double> RunOutcome::settled_step_seconds() const {
+  const size_t count = std::max(kFewestMeasured, step_seconds.size() / 3);
+  if (count + kPassedOver > step_seconds.size()) return std::nullopt;
+  return median_of(std::span(step_seconds).last(count));
+}
+
+std::optional<double> RunOutcome::early_step_seconds() const {
+  const size_t first = std::max(kPassedOver, step_seconds.size() / 10);
+  const size_t end = std::max(first + 1, step_seconds.size() / 3);
+  if (end > step_seconds.size()) return std::nullopt;
+  return median_of(std::span(step_seconds).subspan(first, end - first));
 }
 
 RunOutcome read_outcome(const std::filesystem::path& run) {

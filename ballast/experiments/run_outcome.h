@@ -32,10 +32,12 @@ struct RunOutcome {
 
   // The better of the two.
   std::optional<Routed> best() const;
-  // A step's time once it runs as it will: the median, without the first steps. None: too few.
-  std::optional<double> usual_step_seconds() const;
-  // Seconds of its parts: means, without the first steps that told them. Empty: none did.
-  std::map<std::string, double> usual_step_parts() const;
+  // A step's time, as a median: of the last third, once it runs as it will, and of the first
+  // third without its first steps. None: too few.
+  std::optional<double> settled_step_seconds() const;
+  std::optional<double> early_step_seconds() const;
+  // Seconds of its parts: means over the last third of the steps that told them. Empty: none did.
+  std::map<std::string, double> settled_step_parts() const;
 };
 
 // A folder without metrics.jsonl gives an outcome of 0 steps.

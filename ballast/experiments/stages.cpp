@@ -12,7 +12,6 @@ namespace {
 
 constexpr double kSecondsToStart = 4;      // of a run, before and after its steps
 constexpr double kWithValidations = 1.15;  // a run's time by that of its steps
-constexpr int64_t kSystemsWithSeeds = 2, kMoreThanTimeAllows = 1'000'000;
 
 double seconds_of(const SystemRecord& system, int64_t steps) {
   return kSecondsToStart +
@@ -27,10 +26,10 @@ Stage measure_stage(const SystemRecord& system, const Experiment& experiment) {
   return {RunPurpose::kMeasure,
           system.id,
           experiment.middle_rate,
-          kMoreThanTimeAllows,
+          kStepsToMeasure,
           1,
           "measured/" + system.id,
-          kSecondsToStart + seconds_to_measure(experiment)};
+          seconds_of_measuring(experiment)};
 }
 
 Stage training_stage(const SystemRecord& system, int64_t seed) {
@@ -60,7 +59,11 @@ bool is_trained_with(const SystemRecord& system, int64_t seed) {
 }  // namespace
 
 double seconds_to_measure(const Experiment& experiment) {
-  return std::clamp(experiment.budget_seconds / 20, 0.5, 15.0);
+  return std::clamp(experiment.budget_seconds / 5, 0.5, 60.0);
+}
+
+double seconds_of_measuring(const Experiment& experiment) {
+  return kSecondsToStart + seconds_to_measure(experiment);
 }
 
 std::vector<Stage> next_stages(const Experiment& experiment, const std::set<std::string>& failed,
@@ -86,10 +89,10 @@ std::vector<Stage> next_stages(const Experiment& experiment, const std::set<std:
   return stages;
 }
 
-void record_step_time(SystemRecord& system, double step_seconds,
-                      const std::map<std::string, double>& step_parts) {
-  system.step_seconds = step_seconds;
-  system.step_parts = step_parts;
+void record_step_time(SystemRecord& system, const MeasuredStep& step) {
+  system.step_seconds = step.seconds;
+  system.early_step_seconds = step.early_seconds;
+  system.step_parts = step.parts;
   system.status = Progression::kMeasured;
 }
 
@@ -118,6 +121,18 @@ void skip_sweeps(Experiment& experiment) {
   }
 }
 
+void take_rates(Experiment& experiment, const Experiment& from, const std::string& name) {
+  experiment.rates_from = name;
+  for (SystemRecord& system : experiment.systems) {
+    const auto found = std::ranges::find(from.systems, system.id, &SystemRecord::id);
+    if (found == from.systems.end() || !found->step_seconds || !found->learning_rate) continue;
+    record_step_time(system, {*found->step_seconds, found->early_step_seconds, found->step_parts});
+    system.sweep = found->sweep;
+    system.learning_rate = found->learning_rate;
+    system.status = Progression::kSwept;
+  }
+}
+
 StageCount count_stages(const Experiment& experiment) {
   StageCount count;
   const int64_t rates = experiment.rates > 1 ? experiment.rates : 0;
@@ -137,11 +152,12 @@ StageCount count_stages(const Experiment& experiment) {
 
 double seconds_left(const Experiment& experiment) {
   double left = 0;
+  const bool has_own_rates = experiment.rates_from.empty();
   const double training = kSecondsToStart + kWithValidations * budget_of(experiment);
   int64_t further = 0;
   for (const SystemRecord& system : experiment.systems) {
-    if (!system.step_seconds) left += kSecondsToStart + seconds_to_measure(experiment);
-    if (system.status < Progression::kSwept && experiment.rates > 1) {
+    if (!system.step_seconds && has_own_rates) left += seconds_of_measuring(experiment);
+    if (system.status < Progression::kSwept && experiment.rates > 1 && has_own_rates) {
       const auto rates = experiment.rates - static_cast<int64_t>(system.sweep.size());
       const double one = system.steps ? seconds_of(system, sweep_steps(*system.steps))
                                       : kSecondsToStart + kSweepShare * budget_of(experiment);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,13 +18,16 @@ struct Stage {
   RunPurpose purpose = RunPurpose::kMeasure;
   std::string system;  // its id
   double learning_rate = 0;
-  int64_t steps = 0, seed = 1;  // of measuring: more steps than the time for it allows
+  int64_t steps = 0, seed = 1;  // of measuring: the most, where time allows
   std::string run;              // its folder, as seen from the experiment's
   double seconds = 0;           // expected
 };
 
-// How long a system's steps are measured.
+// How long a system's steps are measured, at most, and how long its run may take, with its start.
 double seconds_to_measure(const Experiment& experiment);
+double seconds_of_measuring(const Experiment& experiment);
+// The best systems, so many, that are trained with further seeds.
+constexpr int64_t kSystemsWithSeeds = 3;
 
 // The runs to make next, all of one purpose: first every system is measured, then each has its
 // sweep, then all are trained, and at last those of `best` with further seeds. Systems of `failed`
@@ -32,12 +36,19 @@ std::vector<Stage> next_stages(const Experiment& experiment, const std::set<std:
                                const std::vector<std::string>& best);
 
 // What a stage has brought, put into the record of its system.
-void record_step_time(SystemRecord& system, double step_seconds,
-                      const std::map<std::string, double>& step_parts);
+struct MeasuredStep {
+  double seconds = 0;
+  std::optional<double> early_seconds = {};
+  std::map<std::string, double> parts = {};
+};
+void record_step_time(SystemRecord& system, const MeasuredStep& step);
 void record_swept(SystemRecord& system, const SweptRate& rate, const Experiment& experiment);
 void record_trained(SystemRecord& system, const TrainedRun& run);
 // Where no sweep is asked for, the middle rate is every measured system's.
 void skip_sweeps(Experiment& experiment);
+// What was measured and swept in another experiment with the same systems, of another budget; said
+// in rates_from as `name`. Systems that did not come so far there have their own.
+void take_rates(Experiment& experiment, const Experiment& from, const std::string& name);
 
 // Stages of the whole experiment, and of those the ones that are done.
 struct StageCount {

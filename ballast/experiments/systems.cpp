@@ -38,6 +38,7 @@ void set_router(ExpertsConfig& experts, const std::string& router) {
     experts.solver = defaults.solver;
     experts.test_routing = defaults.test_routing;
     experts.self_check = defaults.self_check;
+    take_papers_frame(experts);
   }
   if (experts.experts_of_token() == 1) experts.second_expert = defaults.second_expert;
 }
@@ -47,12 +48,27 @@ Config with_layers(Config config, const std::string& router, Placement placement
   set_router(config.experts, router);
   config.experts.placement = placement;
   config.experts.size = ExpertsConfig().size;
+  config.experts.per_token = ExpertsConfig().per_token;
+  config.experts.shared = ExpertsConfig().shared;
   config.experts.layers = 1;
   config.experts.sublayers = 0;
   return config;
 }
 
 }  // namespace
+
+int64_t usual_groups(const Config& config, int64_t workers) {
+  constexpr double kTokensOfGroup = 2048;
+  const int64_t tokens = config.training.batch / config.training.micro_steps * config.model.context;
+  const auto distance = [&](int64_t groups) {
+    return std::abs(std::log(static_cast<double>(tokens / groups) / kTokensOfGroup));
+  };
+  int64_t best = 0;
+  for (int64_t groups = workers; groups <= tokens; groups += workers) {
+    if (tokens % groups == 0 && (best == 0 || distance(groups) < distance(best))) best = groups;
+  }
+  return best;
+}
 
 Config dense_system(const Config& blocks, int64_t layers) {
   Config config = blocks;
@@ -109,6 +125,26 @@ Config gated_system(const Config& blocks, const std::string& router, int64_t cou
   Config config = with_layers(blocks, router, Placement::kReplace, count);
   config.experts.layers = std::max<int64_t>(1, config.model.layers / 2);
   return config;
+}
+
+Config with_papers_router(Config base) {
+  take_papers_frame(base.experts);
+  base.experts.solver = "auction";
+  base.experts.test_routing = "greedy";
+  return base;
+}
+
+Config with_two_of_twice_as_many(Config base) {
+  base.experts.hidden = base.experts.width_of_expert(base.model) / 2;
+  base.experts.count *= 2;
+  base.experts.per_token = 2;
+  return base;
+}
+
+Config with_shared_half(Config base) {
+  base.experts.hidden = base.experts.width_of_expert(base.model) / 2;
+  base.experts.shared = 1;  // as wide as one of them
+  return base;
 }
 
 Config deep_gated_system(const Config& blocks, const std::string& router, int64_t count,

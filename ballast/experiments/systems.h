@@ -9,9 +9,13 @@
 
 namespace ballast {
 
-// The systems the paper compares, each made of a dense model's config: its blocks, data and
-// training stay as they are. experts.groups and other knobs of experts are kept where the system's
-// router uses them.
+// The systems that are compared, each made of a dense model's config: its blocks, data and training
+// stay as they are. experts.groups and what else is said of experts is kept where the system's
+// router uses it. The router's frame is BASE's alone: gates keep that of their papers.
+
+// The routing groups of a micro-step that come closest to the paper's 2048 tokens: so many divide
+// its tokens, and the workers divide them. 0: there is no such number.
+int64_t usual_groups(const Config& config, int64_t workers);
 
 // The dense model itself, of so many blocks.
 Config dense_system(const Config& blocks, int64_t layers);
@@ -33,7 +37,13 @@ Config base_top_system(const Config& blocks, int64_t count, int64_t sublayers);
 // A router ("sparsely_gated", "switch", or "base" to compare like with like) with experts in place
 // of every other feed-forward.
 Config gated_system(const Config& blocks, const std::string& router, int64_t count);
-// The same as one layer of deep experts after block L / 2, where BASE x1 has its own.
+// Any BASE system with the router of its paper: its frame, the auction, greedy routing in tests.
+Config with_papers_router(Config base);
+// Any BASE system of E experts with the same operations a token: two of 2 E experts of half the
+// width, and one of E of half the width beside one as wide for all tokens.
+Config with_two_of_twice_as_many(Config base);
+Config with_shared_half(Config base);
+// Switch and the like as one layer of deep experts after block L / 2, where BASE x1 has its own.
 Config deep_gated_system(const Config& blocks, const std::string& router, int64_t count,
                          int64_t sublayers);
 

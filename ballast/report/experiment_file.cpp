@@ -36,7 +36,7 @@ std::optional<T> optional_of(const json& value) {
   return value.is_null() ? std::nullopt : std::optional<T>(value.get<T>());
 }
 
-Json json_of(const SystemRecord& system, int64_t tokens_per_step) {
+Json json_of(const SystemRecord& system) {
   Json out = {{"id", system.id},
               {"title", system.title},
               {"words", system.words},
@@ -46,10 +46,12 @@ Json json_of(const SystemRecord& system, int64_t tokens_per_step) {
               {"parameters", system.parameters},
               {"active", system.active},
               {"flops_per_token", system.flops_per_token},
+              {"tokens_per_step", system.tokens_per_step},
               {"step_seconds", or_null(system.step_seconds)},
+              {"early_step_seconds", or_null(system.early_step_seconds)},
               {"step_parts", system.step_parts},
               {"steps", or_null(system.steps)},
-              {"tokens", system.steps ? Json(*system.steps * tokens_per_step) : Json()},
+              {"tokens", system.steps ? Json(*system.steps * system.tokens_per_step) : Json()},
               {"sweep", Json::array()},
               {"learning_rate", or_null(system.learning_rate)},
               {"runs", Json::array()},
@@ -73,7 +75,8 @@ PanelRecord panel_of(const json& in) {
   return panel;
 }
 
-SystemRecord system_of(const json& in) {
+// Records of old had one number of tokens for all systems, and measured steps once.
+SystemRecord system_of(const json& in, int64_t tokens_per_step) {
   SystemRecord system;
   system.id = in.at("id");
   system.title = in.at("title");
@@ -84,7 +87,9 @@ SystemRecord system_of(const json& in) {
   system.parameters = in.at("parameters");
   system.active = in.at("active");
   system.flops_per_token = in.at("flops_per_token");
+  system.tokens_per_step = in.value("tokens_per_step", tokens_per_step);
   system.step_seconds = optional_of<double>(in.at("step_seconds"));
+  system.early_step_seconds = optional_of<double>(in.value("early_step_seconds", json()));
   system.step_parts = in.at("step_parts").get<std::map<std::string, double>>();
   system.steps = optional_of<int64_t>(in.at("steps"));
   for (const json& rate : in.at("sweep")) {
@@ -112,12 +117,13 @@ Experiment experiment_of(const json& in) {
   out.seeds = in.at("seeds");
   out.at_once = in.at("at_once");
   out.tokens_per_step = in.at("tokens_per_step");
+  out.rates_from = in.value("rates_from", "");
   out.data = in.at("data");
   out.program_version = in.at("program_version");
   out.hardware = in.at("hardware").dump();
   std::set<std::string> ids;
   for (const json& system : in.at("systems")) {
-    out.systems.push_back(system_of(system));
+    out.systems.push_back(system_of(system, out.tokens_per_step));
     ids.insert(out.systems.back().id);
   }
   for (const json& panel : in.at("panels")) {
@@ -192,13 +198,13 @@ void save_experiment(const std::filesystem::path& file, const Experiment& experi
               {"seeds", experiment.seeds},
               {"at_once", experiment.at_once},
               {"tokens_per_step", experiment.tokens_per_step},
+              {"rates_from", experiment.rates_from},
               {"data", experiment.data},
               {"program_version", experiment.program_version},
               {"hardware", parse_json(experiment.hardware)},
               {"panels", panels_json(experiment)},
               {"systems", Json::array()}};
-  for (const SystemRecord& system : experiment.systems)
-    out["systems"].push_back(json_of(system, experiment.tokens_per_step));
+  for (const SystemRecord& system : experiment.systems) out["systems"].push_back(json_of(system));
   write_text_atomically(file, out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 

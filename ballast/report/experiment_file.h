@@ -44,7 +44,10 @@ struct SystemRecord {
   std::map<std::string, std::string> knobs;  // what its runs are started with
   int64_t parameters = 0, active = 0;
   double flops_per_token = 0;
-  std::optional<double> step_seconds;        // measured, with nothing else running
+  int64_t tokens_per_step = 0;
+  // Measured, with nothing else running: once learning is under way, by which the budget goes, and
+  // right after the start.
+  std::optional<double> step_seconds, early_step_seconds;
   std::map<std::string, double> step_parts;  // of it, as metrics.jsonl names parts
   std::optional<int64_t> steps;              // fixed once all are measured
   std::vector<SweptRate> sweep;              // as far as it is done
@@ -68,7 +71,8 @@ struct Experiment {
   double max_epochs = 0;
   double middle_rate = 0;  // the learning rate that sweeps are around, or that all have
   int64_t workers = 1, rates = 1, seeds = 1, at_once = 1;
-  int64_t tokens_per_step = 0;
+  int64_t tokens_per_step = 0;  // of most systems
+  std::string rates_from;  // the experiment whose step times and learning rates these are; or empty
   std::string data;
   std::string program_version;
   std::string hardware = "{}";  // a JSON object

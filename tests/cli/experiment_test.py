@@ -44,7 +44,7 @@ class WholeExperiments(ExperimentTest):
         both = {routing: base[f"{routing}_perplexity"] for routing in ("greedy", "priced")}
         self.assertGreater(both["priced"], 1)
         self.assertEqual((base["perplexity"], base["routing"]), min((value, routing) for routing, value in both.items()))
-        self.assertEqual(base["routing_at_equal_tokens"], "greedy")
+        self.assertEqual(base["routing_at_equal_tokens"], "priced")
         self.assertEqual(found["panels"], record["panels"])
         self.assertEqual((record["panels"][0]["plan"]["workers"], list(record["panels"][0]["plan"]["tokens_per_second"])), (4, ["base-x1-e4", "dense"]))
         self.assertGreaterEqual(base["busiest"], 1)
@@ -55,6 +55,9 @@ class WholeExperiments(ExperimentTest):
 
         # People see which routing a number is of.
         table = self.run_well(*self.experiment("--seeds", 2)).stdout
+        # What was told when a system was trained is what the table says.
+        self.assertIn(f"base-x1-e4: perplexity {base['perplexity']:.3f} {base['routing']} (mean of 2 seeds) after", result.stderr)
+        self.assertIn(f"dense: perplexity {dense['perplexity']:.3f} (mean of 2 seeds) after", result.stderr)
         self.assertRegex(table, rf"BASE x1 +4 +{base['perplexity']:.3f} {base['routing']} ")
         self.assertRegex(table, r"base-x1-e4: perplexity [\d.]+ \+- [\d.]+ greedy, [\d.]+ \+- [\d.]+ priced, mean")
 
@@ -76,6 +79,8 @@ class WholeExperiments(ExperimentTest):
         self.assertEqual(system["status"], "trained")
         steps = system["steps"]
         self.assertAlmostEqual(steps, max(20, record["training_seconds"] / system["step_seconds"]), delta=1)
+        self.assertGreater(system["early_step_seconds"], 0)
+        self.assertEqual(system["tokens"], steps * system["tokens_per_step"])
         self.assertGreaterEqual(len(system["sweep"]), 3)
         best = min((rate for rate in system["sweep"] if rate["loss"] is not None), key=lambda rate: rate["loss"])
         self.assertEqual(system["learning_rate"], best["learning_rate"])
@@ -89,10 +94,33 @@ class WholeExperiments(ExperimentTest):
         self.assertIn(len(validations), range(8, 32))
         self.assertEqual(len({line["valid_tokens"] for line in validations}), 1, "all are of the whole split")
 
+    def test_a_second_budget_takes_the_rates_of_the_first(self):
+        found = json.loads(self.run_well(*self.experiment("--json", "--max-epochs", 100, systems="dense,base-in-place", budget="1s,2s")).stdout)
+        short, long = found["experiments"]
+        self.assertEqual([short["folder"], long["folder"]], ["x/1s", "x/2s"])
+        self.assertTrue(short["finished"] and long["finished"])
+        first, second = self.record("x/1s"), self.record("x/2s")
+        self.assertEqual((first["rates_from"], second["rates_from"]), ("", "x/1s"))
+        self.assertFalse((self.folder / "x/2s/sweeps").exists())
+        for one, other in zip(first["systems"], second["systems"]):
+            for key in ["learning_rate", "sweep", "step_seconds", "early_step_seconds"]:
+                self.assertEqual(one[key], other[key], key)
+            self.assertAlmostEqual(2 * one["steps"], other["steps"], delta=2)
+        again = json.loads(self.run_well(*self.experiment("--json", "--max-epochs", 100, systems="dense,base-in-place", budget="2s"), "--out", "x/2s").stdout)
+        self.assertEqual(again, long, "each is an experiment by itself")
+
+    def test_a_rate_that_is_given_is_swept_around_where_that_is_asked_for(self):
+        knobs = ["--optimizer.learning_rate", 3e-3, "--max-epochs", 100]
+        self.run_well(*self.experiment("--rates", 3, *knobs, systems="dense"))
+        self.assertIn(3e-3, [rate["learning_rate"] for rate in self.record()["systems"][0]["sweep"]])
+        self.run_well("experiment", "overview", "--systems", "dense", "--budget", "1s", "--out", "y", *TINY, *knobs)
+        self.assertEqual(self.record("y")["systems"][0]["sweep"], [])
+
     def test_two_workers_train_the_larger_model_divided(self):
         self.run_well("experiment", "dense", *TINY, "--systems", "dense-x2", "--budget", "1s", "--rates", 1, "--workers", 2, "--out", "x")
         system, = self.record()["systems"]
         self.assertEqual((system["title"], system["knobs"]["training.model_parallel"]), ("Model parallel x2", "2"))
+        self.assertEqual((system["knobs"]["training.batch"], system["tokens_per_step"]), ("2", 2 * 32), "half of the others' batch")
         self.assertEqual(system["status"], "trained")
 
 
@@ -188,13 +216,24 @@ class Failures(ExperimentTest):
 class DryRuns(ExperimentTest):
     def test_it_lists_systems_and_time_and_makes_nothing(self):
         result = self.run_well("experiment", "overview", "--experts", 8, "--dry-run", "--budget", "2m")
-        for words in ["Dense, equal FLOPs", "base-x3-e8", "FLOPs/token", "7 systems, 2m00s of training each"]:
+        for words in ["Dense, equal FLOPs", "base-x3-e8", "FLOPs/token", "9 systems, 2m00s of training each"]:
             self.assertIn(words, result.stdout)
         planned = json.loads(self.run_well("experiment", "overview", "--experts", 8, "--dry-run", "--json").stdout)
         self.assertRegex(result.stdout, r"8 experts, planned tokens/s on 8 v100 over infiniband: dense \d.*, base-x1-e8 \d")
         flops = {system["id"]: system["flops_per_token"] for system in planned["systems"]}
         self.assertAlmostEqual(flops["dense-l6"] / flops["base-x1-e8"], 1, delta=0.05)
         self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_frames_of_the_router_differ_in_little_else(self):
+        result = self.run_well("experiment", "frames", "--experts", 8, "--dry-run", "--json", "--budget", "2m,10m")
+        short, long = json.loads(result.stdout)["experiments"]
+        self.assertEqual(short["systems"], long["systems"])
+        words = {system["id"]: system["words"] for system in short["systems"]}
+        self.assertIn("raw features, sigmoid gate, dot scores", words["base-paper-e8"])
+        self.assertIn("look-ahead", words["base-in-place-e8"])
+        self.assertNotIn("look-ahead", words["base-in-place-near-e8"] + words["switch-e8"])
+        experts = {system["id"]: system["experts"] for system in short["systems"]}
+        self.assertEqual((experts["base-top2-e16"], experts["base-shared-e8"], experts["dense"]), (16, 8, None))
 
 
 if __name__ == "__main__":

@@ -66,6 +66,21 @@ TEST(Comparisons, LargerModelsAreDividedWhereThereAreWorkersForIt) {
   EXPECT_EQ(find(two, "dense-x4").title, "Dense, 4 times as large");
 }
 
+// A replica of the paper's has the batch of one worker, so that all of them have less.
+TEST(Comparisons, LargerModelsHaveTheirPartOfTheBatch) {
+  ComparisonRequest request = request_of("dense");
+  request.blocks.training.batch = 48;
+  request.blocks.training.micro_steps = 8;
+  const PlannedComparison dense = describe_comparison(request);
+  EXPECT_EQ(find(dense, "dense-l5").config.training.batch, 48);
+  EXPECT_EQ(find(dense, "dense-x2").config.training.batch, 24);
+  EXPECT_EQ(find(dense, "dense-x2").config.training.micro_steps, 8);
+  EXPECT_EQ(find(dense, "dense-x4").config.training.batch, 12);
+  EXPECT_EQ(find(dense, "dense-x4").config.training.micro_steps, 4);
+  EXPECT_EQ(records_of(dense).front().tokens_per_step, 48 * 128);
+  EXPECT_EQ(records_of(dense).back().tokens_per_step, 12 * 128) << "dense-x4";
+}
+
 // Rates of 8 GPUs and of 128 do not compare: a dense model that stands in three panels has three.
 TEST(Comparisons, RowsOfAPanelArePlannedForOneCluster) {
   const PlannedComparison dense = describe_comparison(request_of("dense"));
@@ -102,38 +117,95 @@ TEST(Comparisons, OthersHaveThePapersSystems) {
   ComparisonRequest request = request_of("sparse");
   request.usual_experts = 8;
   EXPECT_THAT(ids_of(describe_comparison(request)),
-              ElementsAre("base-x3-e8", "sparsely-gated-e8", "switch-e8"));
+              ElementsAre("base-x3-e8", "base-in-place-e8", "base-paper-e8", "sparsely-gated-e8",
+                          "switch-e8"));
   request.name = "expert-size";
   EXPECT_THAT(ids_of(describe_comparison(request)),
               ElementsAre("base-small-e8", "base-x1-e8", "base-large-e8"));
   request.name = "routing";
-  EXPECT_THAT(ids_of(describe_comparison(request)),
-              ElementsAre("base-x1-e8", "sparsely-gated-deep-e8", "switch-deep-e8"));
+  EXPECT_THAT(
+      ids_of(describe_comparison(request)),
+      ElementsAre("base-x1-e8", "base-x1-paper-e8", "sparsely-gated-deep-e8", "switch-deep-e8"));
   request.name = "overview";
   request.experts = {8};
   EXPECT_THAT(ids_of(describe_comparison(request)),
-              ElementsAre("dense", "dense-l6", "base-x1-e8", "base-in-place-e8", "base-x3-e8",
-                          "sparsely-gated-e8", "switch-e8"));
+              ElementsAre("dense", "dense-l6", "base-x1-e8", "base-x2-e8", "base-x3-e8",
+                          "base-in-place-e8", "base-paper-e8", "sparsely-gated-e8", "switch-e8"));
+}
+
+// With the GPU's width of 128 and 8 blocks, for which frames were first compared.
+ComparisonRequest frames_of_32() {
+  ComparisonRequest request = request_of("frames");
+  request.blocks.model = {.vocabulary = 8192, .width = 128, .layers = 8, .heads = 4};
+  request.blocks.training.batch = 128;
+  request.experts = {32};
+  return request;
+}
+
+TEST(Comparisons, FramesDifferInTheRouterAtEqualOperations) {
+  const PlannedComparison frames = describe_comparison(frames_of_32());
+  EXPECT_THAT(ids_of(frames),
+              ElementsAre("dense", "dense-l10", "base-paper-e32", "sparsely-gated-e32",
+                          "switch-e32", "base-in-place-near-e32", "base-in-place-e32",
+                          "base-top2-e64", "base-shared-e32"));
+  EXPECT_EQ(frames.systems.front().title, "Dense, equal FLOPs");
+  const double wanted = model_size(find(frames, "base-in-place-e32").config).flops_per_token;
+  for (const char* id : {"dense", "base-paper-e32", "switch-e32", "base-in-place-near-e32",
+                         "base-top2-e64", "base-shared-e32"}) {
+    const double flops = model_size(find(frames, id).config).flops_per_token;
+    EXPECT_NEAR(flops / wanted, 1, 0.02) << id;
+  }
+}
+
+TEST(Comparisons, RoutersHaveTheFrameThatTheirTitlesTell) {
+  const PlannedComparison frames = describe_comparison(frames_of_32());
+  const auto experts = [&](const char* id) { return find(frames, id).config.experts; };
+  const ExpertsConfig paper = experts("base-paper-e32"), gate = experts("switch-e32"),
+                      near = experts("base-in-place-near-e32"),
+                      ahead = experts("base-in-place-e32");
+  EXPECT_EQ(frame_in_words(paper), "raw features, sigmoid gate, dot scores");
+  EXPECT_EQ(paper.solver, "auction");
+  EXPECT_EQ(paper.tested_routing(), "greedy");
+  EXPECT_EQ(frame_in_words(gate), "normed features, softmax gate, dot scores");
+  EXPECT_EQ(frame_in_words(ahead), frame_in_words(ExpertsConfig()));
+  EXPECT_TRUE(ahead.look_ahead);
+  EXPECT_EQ(frame_in_words(ahead), frame_in_words(near) + ", look-ahead");
+  EXPECT_EQ(experts("base-top2-e64").experts_of_token(), 2);
+  EXPECT_EQ(experts("base-shared-e32").width_of_shared(find(frames, "dense").config.model), 256);
+  for (const ExpertsConfig& each : {paper, gate, near, ahead}) EXPECT_EQ(each.placement, "replace");
+}
+
+TEST(Comparisons, GroupsHaveAbout2048TokensUnlessToldOtherwise) {
+  ComparisonRequest request = frames_of_32();
+  EXPECT_EQ(find(describe_comparison(request), "switch-e32").config.experts.groups, 16);
+  EXPECT_EQ(find(describe_comparison(request), "base-top2-e64").config.experts.groups, 16);
+  EXPECT_TRUE(find(describe_comparison(request), "base-in-place-e32").config.experts.shuffle);
+  request.workers = 32;
+  EXPECT_EQ(find(describe_comparison(request), "switch-e32").config.experts.groups, 32);
+  request.workers = 1;
+  request.blocks.experts.groups = 4;
+  EXPECT_EQ(find(describe_comparison(request), "switch-e32").config.experts.groups, 4);
 }
 
 TEST(Comparisons, FiveLayersOfExpertsGetTheBlocksTheyNeed) {
   ComparisonRequest request = request_of("placement");
   request.usual_experts = 8;
   const PlannedComparison placement = describe_comparison(request);
-  EXPECT_THAT(ids_of(placement), ElementsAre("base-top-l6-s6-e8", "base-x1-l6-s6-e8",
-                                             "base-x3-l6-s6-e8", "base-x5-l6-s6-e8"));
+  EXPECT_THAT(ids_of(placement),
+              ElementsAre("base-top-l6-s6-e8", "base-x1-l6-s6-e8", "base-x2-l6-s6-e8",
+                          "base-x3-l6-s6-e8", "base-x5-l6-s6-e8"));
   EXPECT_EQ(find(placement, "base-x1-l6-s6-e8").config.experts.sublayers, 6);
   EXPECT_EQ(find(placement, "base-x3-l6-s6-e8").config.experts.sublayers, 2);
   EXPECT_EQ(find(placement, "base-x5-l6-s6-e8").config.experts.sublayers, 1);
   request.blocks.model.layers = 24;
   request.sublayers = 10;
   EXPECT_THAT(ids_of(describe_comparison(request)),
-              ElementsAre("base-top-e8", "base-x1-e8", "base-x3-e8", "base-x5-e8"));
+              ElementsAre("base-top-e8", "base-x1-e8", "base-x2-e8", "base-x3-e8", "base-x5-e8"));
 }
 
 TEST(Comparisons, AllHasThePanelsOfEachAndTrainsNoModelTwice) {
   const PlannedComparison all = describe_comparison(request_of("all"));
-  EXPECT_EQ(all.panels.size(), 3 + 1 + 1 + 1 + 1 + 3);
+  EXPECT_EQ(all.panels.size(), 3 + 1 + 1 + 1 + 1 + 3 + 1);
   std::vector<std::string> ids = ids_of(all);
   std::ranges::sort(ids);
   EXPECT_TRUE(std::ranges::adjacent_find(ids) == ids.end());
@@ -179,8 +251,8 @@ TEST(Comparisons, RecordsHoldTheKnobsThatMakeTheSameModelAgain) {
   }
   EXPECT_EQ(records[0].kind, "dense");
   EXPECT_EQ(records[0].experts, std::nullopt);
-  EXPECT_EQ(records[5].kind, "sparsely_gated");
-  EXPECT_EQ(records[5].experts, 8);
+  EXPECT_EQ(records[7].kind, "sparsely_gated");
+  EXPECT_EQ(records[7].experts, 8);
   EXPECT_THAT(records[0].knobs, Not(Contains(testing::Key("experts.count"))));
 }
 

@@ -29,7 +29,7 @@ TEST_F(Outcome, OfNothingIsNothing) {
   const RunOutcome outcome = read_outcome(run_.path());
   EXPECT_EQ(outcome.step, 0);
   EXPECT_FALSE(outcome.best());
-  EXPECT_FALSE(outcome.usual_step_seconds());
+  EXPECT_FALSE(outcome.settled_step_seconds());
 }
 
 TEST_F(Outcome, HasStepsAndTimes) {
@@ -38,30 +38,47 @@ TEST_F(Outcome, HasStepsAndTimes) {
   EXPECT_EQ(outcome.tokens, 200);
   EXPECT_EQ(outcome.seconds, 0.75);
   EXPECT_THAT(outcome.step_seconds, testing::ElementsAre(0.5, 0.25));
-  EXPECT_FALSE(outcome.usual_step_seconds()) << "two are too few";
+  EXPECT_FALSE(outcome.settled_step_seconds()) << "two are too few";
 }
 
-TEST_F(Outcome, TheUsualPartsAreMeansWithoutTheFirst) {
+TEST_F(Outcome, TheSettledPartsAreMeansOfTheLastThird) {
   std::string text;
-  for (const double seconds : {9.0, 1.0, 3.0})
+  for (const double seconds : {9.0, 8.0, 7.0, 6.0, 1.0, 3.0})
     text += fmt::format("{{\"step\":1,\"loss\":1,\"parts\":{{\"experts\":{}}}}}\n", seconds);
-  EXPECT_THAT(of(text).usual_step_parts(), testing::ElementsAre(testing::Pair("experts", 2.0)));
-  EXPECT_THAT(of(kTwoSteps).usual_step_parts(), testing::IsEmpty());
+  EXPECT_THAT(of(text).settled_step_parts(), testing::ElementsAre(testing::Pair("experts", 2.0)));
+  EXPECT_THAT(of(kTwoSteps).settled_step_parts(), testing::IsEmpty());
 }
 
 TEST_F(Outcome, ATornLastLineIsPassedOver) {
   EXPECT_EQ(of(std::string(kTwoSteps) + R"({"step":3,"loss":3.)").step, 2);
 }
 
-TEST_F(Outcome, TheUsualStepIsTheMedianWithoutTheFirst) {
+// Steps of 100 tokens that take so long.
+std::string lines_of(const std::vector<double>& seconds) {
   std::string text;
-  for (int step = 1; step <= 9; ++step)
-    text += fmt::format("{{\"step\":{},\"loss\":1,\"tokens\":{},\"tokens_per_second\":{}}}\n", step,
-                        100 * step,
-                        step <= 3   ? 1
-                        : step == 5 ? 10
-                                    : 50);
-  EXPECT_EQ(of(text).usual_step_seconds(), 2.0);
+  for (size_t i = 0; i < seconds.size(); ++i)
+    text += fmt::format("{{\"step\":{},\"loss\":1,\"tokens\":{},\"tokens_per_second\":{}}}\n",
+                        i + 1, 100 * (i + 1), 100 / seconds[i]);
+  return text;
+}
+
+TEST_F(Outcome, StepsAreTimedSoonAfterTheStartAndOnceTheyHaveSettled) {
+  std::vector<double> seconds(30, 4.0);
+  std::fill_n(seconds.begin(), 3, 100.0);  // memory, graphs
+  std::fill_n(seconds.begin() + 3, 7, 8.0);
+  std::fill(seconds.begin() + 20, seconds.end(), 2.0);
+  seconds.back() = 50;
+  const RunOutcome outcome = of(lines_of(seconds));
+  EXPECT_EQ(outcome.early_step_seconds(), 8.0);
+  EXPECT_EQ(outcome.settled_step_seconds(), 2.0);
+}
+
+TEST_F(Outcome, OfFewStepsTheFirstTwoAreNotMeasured) {
+  const RunOutcome few = of(lines_of({100, 100, 8, 2, 2, 2}));
+  EXPECT_EQ(few.early_step_seconds(), 8.0);
+  EXPECT_EQ(few.settled_step_seconds(), 2.0);
+  EXPECT_EQ(of(lines_of({100, 100, 8, 2, 2})).settled_step_seconds(), std::nullopt);
+  EXPECT_EQ(of(lines_of({100, 100})).early_step_seconds(), std::nullopt);
 }
 
 TEST_F(Outcome, GreedyAndPricedAreToldApartWhicheverIsFirst) {

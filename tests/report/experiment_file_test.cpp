@@ -28,7 +28,9 @@ SystemRecord base_record() {
   system.parameters = 1000;
   system.active = 300;
   system.flops_per_token = 1800.5;
+  system.tokens_per_step = 2048;
   system.step_seconds = 0.0125;
+  system.early_step_seconds = 0.02;
   system.step_parts = {{"experts", 0.005}};
   system.steps = 800;
   system.sweep = {{1e-3, 80, 3.5}, {2e-3, 80, std::nullopt}};
@@ -50,6 +52,7 @@ Experiment example() {
   experiment.seeds = 2;
   experiment.at_once = 2;
   experiment.tokens_per_step = 2048;
+  experiment.rates_from = "experiments/first";
   experiment.data = "builtin";
   experiment.program_version = "1";
   experiment.hardware = R"({"cores":2})";
@@ -95,6 +98,8 @@ TEST_F(ExperimentFile, ReadBackItIsTheSame) {
   EXPECT_THAT(differences(saved, read), IsEmpty());
   const SystemRecord& base = read.systems.at(0);
   EXPECT_EQ(base.step_seconds, 0.0125);
+  EXPECT_EQ(base.early_step_seconds, 0.02);
+  EXPECT_EQ(read.rates_from, "experiments/first");
   EXPECT_EQ(base.step_parts.at("experts"), 0.005);
   EXPECT_EQ(base.steps, 800);
   EXPECT_EQ(base.sweep.at(0).loss, 3.5);
@@ -170,6 +175,20 @@ TEST_F(ExperimentFile, ARecordOfVersion1IsReadWithoutItsPlans) {
   const Experiment read = load_experiment(file());
   EXPECT_EQ(read.panels.at(0).plan, std::nullopt);
   EXPECT_THAT(differences(example(), read), IsEmpty());
+}
+
+TEST_F(ExperimentFile, RecordsBeforeSystemsHadTheirOwnStepsAreRead) {
+  save_changed([](ordered_json& record) {
+    record.erase("rates_from");
+    for (ordered_json& system : record["systems"]) {
+      system.erase("tokens_per_step");
+      system.erase("early_step_seconds");
+    }
+  });
+  const Experiment read = load_experiment(file());
+  EXPECT_EQ(read.systems.at(0).tokens_per_step, 2048);
+  EXPECT_EQ(read.systems.at(0).early_step_seconds, std::nullopt);
+  EXPECT_EQ(read.rates_from, "");
 }
 
 TEST_F(ExperimentFile, WhatCannotBeChangedUnderWayIsNamed) {
