@@ -129,8 +129,8 @@ Config gated_system(const Config& blocks, const std::string& router, int64_t cou
 
 Config with_papers_router(Config base) {
   take_papers_frame(base.experts);
-  base.experts.solver = "auction";
-  base.experts.test_routing = "greedy";
+  base.experts.solver = TrainingSolver::kAuction;
+  base.experts.test_routing = TestRouting::kGreedy;
   return base;
 }
 
