@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ballast/assignment/solver.h"
-#include "ballast/scores/score_files.h"
-#include "ballast/scores/score_kinds.h"
+#include "ballast/studio/scores/score_files.h"
+#include "ballast/studio/scores/score_kinds.h"
 #include "ballast/system/error.h"
 #include "cli/assignment_run.h"
 #include "cli/at_least.h"

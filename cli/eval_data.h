@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ballast/inference/loaded_model.h"
+#include "ballast/loading/loaded_model.h"
 #include "ballast/system/file.h"
 #include "ballast/tokens/token_source.h"
 

@@ -8,7 +8,7 @@
 
 #include "ballast/inference/audit.h"
 #include "ballast/inference/evaluate.h"
-#include "ballast/inference/loaded_model.h"
+#include "ballast/loading/loaded_model.h"
 
 namespace ballast::cli {
 

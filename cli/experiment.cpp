@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "ballast/experiments/comparison.h"
-#include "ballast/experiments/stages.h"
+#include "ballast/studio/experiments/comparison.h"
+#include "ballast/studio/experiments/stages.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 #include "ballast/system/log.h"

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <set>
 
-#include "ballast/experiments/run_outcome.h"
-#include "ballast/experiments/stages.h"
+#include "ballast/studio/experiments/run_outcome.h"
+#include "ballast/studio/experiments/stages.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 #include "ballast/system/log.h"

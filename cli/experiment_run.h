@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ballast/report/experiment_file.h"
+#include "ballast/record/experiment_file.h"
 
 namespace ballast::cli {
 

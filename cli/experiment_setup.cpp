@@ -9,9 +9,9 @@
 #include <set>
 
 #include "ballast/batches/batch_stream.h"
-#include "ballast/experiments/comparison.h"
 #include "ballast/kernels/cuda_driver.h"
-#include "ballast/report/hardware.h"
+#include "ballast/record/hardware.h"
+#include "ballast/studio/experiments/comparison.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 #include "ballast/system/version.h"

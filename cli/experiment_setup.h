@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ballast/config/config.h"
-#include "ballast/report/experiment_file.h"
+#include "ballast/record/experiment_file.h"
 #include "cli/experiment_run.h"
 #include "cli/knob_options.h"
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "ballast/config/config.h"
-#include "ballast/experiments/run_outcome.h"
-#include "ballast/experiments/stages.h"
+#include "ballast/studio/experiments/run_outcome.h"
+#include "ballast/studio/experiments/stages.h"
 #include "ballast/system/progress.h"
 
 namespace ballast::cli {

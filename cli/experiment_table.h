@@ -5,7 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "ballast/report/experiment_file.h"
+#include "ballast/record/experiment_file.h"
 
 namespace ballast::cli {
 

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/checkpoint/checkpoint_writer.h"
-#include "ballast/inference/weights.h"
+#include "ballast/loading/weights.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 #include "ballast/system/progress.h"

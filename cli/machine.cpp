@@ -19,7 +19,7 @@
 
 #include "ballast/kernels/cuda_driver.h"
 #include "ballast/kernels/cuda_plugin.h"
-#include "ballast/report/hardware.h"
+#include "ballast/record/hardware.h"
 #include "ballast/system/onednn_limit.h"
 #include "ballast/system/version.h"
 

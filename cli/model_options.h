@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "ballast/inference/loaded_model.h"
+#include "ballast/loading/loaded_model.h"
 
 namespace CLI {
 class App;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/plan/plan.h"
+#include "ballast/studio/plan/plan.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,8 +15,8 @@
 #include "ballast/config/system_words.h"
 #include "ballast/model/device.h"
 #include "ballast/model/model_size.h"
-#include "ballast/plan/measured_bandwidth.h"
-#include "ballast/report/hardware.h"
+#include "ballast/record/hardware.h"
+#include "ballast/studio/plan/measured_bandwidth.h"
 #include "ballast/system/log.h"
 #include "ballast/system/parallel.h"
 #include "ballast/system/progress.h"

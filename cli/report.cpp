@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/pages/report.h"
+#include "ballast/studio/pages/report.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "ballast/pages/results.h"
+#include "ballast/studio/pages/results.h"
 #include "cli/commands.h"
 #include "cli/report_page.h"
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "ballast/pages/report.h"
+#include "ballast/studio/pages/report.h"
 
 namespace ballast::cli {
 

@@ -13,7 +13,7 @@
 
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/texts.h"
-#include "ballast/inference/loaded_model.h"
+#include "ballast/loading/loaded_model.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"

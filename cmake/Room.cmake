@@ -1,6 +1,6 @@
-# ballast_room(NAME [TORCH] [SHARED] [DEPENDS rooms...] [LINK libraries...])
-#   A room is one library made of all .cpp files in ballast/NAME. DEPENDS names the rooms whose
-#   headers it may include; tools/check_rooms.py holds every #include to it.
+# ballast_room(NAME [STOREY storey] [TORCH] [SHARED] [DEPENDS rooms...] [LINK libraries...])
+#   A room is one library made of all .cpp files in ballast/NAME, or ballast/STOREY/NAME. DEPENDS
+#   names the rooms whose headers it may include; tools/check_rooms.py holds every #include to it.
 # ballast_tests(NAME [LINK libraries...])
 #   All tests/NAME/*_test.cpp, one program, each suite a test in CTest. Suites whose name ends in Cuda
 #   need a GPU: label `cuda`, and not part of CTest where there is none (see tools/gpu_check).
@@ -8,8 +8,9 @@
 #   Each tests/FOLDER/*_test.py is a test.
 function(ballast_room NAME)
   set_property(GLOBAL APPEND PROPERTY BALLAST_ROOMS ${NAME})
-  cmake_parse_arguments(ARG "TORCH;SHARED" "" "DEPENDS;LINK" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${NAME}/*.cpp)
+  cmake_parse_arguments(ARG "TORCH;SHARED" "STOREY" "DEPENDS;LINK" ${ARGN})
+  cmake_path(APPEND CMAKE_CURRENT_SOURCE_DIR ${ARG_STOREY} ${NAME} OUTPUT_VARIABLE folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_(cuda|mpi|preload)\\.cpp$")  # those belong to the plugins
   set(kind STATIC)
   if(ARG_SHARED)

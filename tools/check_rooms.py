@@ -22,6 +22,7 @@ ROOMLESS_TESTS = {"cli", "long", "oracles", "support", "tools"}
 KERNEL_ROOMS = {("ballast", "kernels"), ("ballast", "experts")}
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
+KEYWORDS = {"DEPENDS", "LINK", "SHARED", "STOREY", "TORCH"}
 ROOM = re.compile(r"ballast_room\(\s*(\w+)([^)]*)\)")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"|<(?=ballast/))([^">]+)[">]', re.MULTILINE)
 PLATFORM_SWITCH = re.compile(
@@ -45,28 +46,43 @@ def read_rooms(text):
         rooms[name] = []
         if "DEPENDS" in words:
             for word in words[words.index("DEPENDS") + 1 :]:
-                if word in ("LINK", "TORCH", "SHARED"):
+                if word in KEYWORDS:
                     break
                 rooms[name].append(word)
     return rooms
 
 
-def check_table(root, rooms):
+def read_storeys(text):
+    """The storeys of those rooms that lie in one, from the table's text."""
+    words = {name: arguments.split() for name, arguments in ROOM.findall(re.sub(r"#[^\n]*", "", text))}
+    return {name: said[said.index("STOREY") + 1] for name, said in words.items() if "STOREY" in said}
+
+
+def check_table(root, rooms, storeys):
     known = set()
     for room, depends in rooms.items():
         for other in depends:
             if other not in known:
                 yield f"ballast/CMakeLists.txt: {room} DEPENDS on {other}, which is not declared above it"
         known.add(room)
-    for folder in sorted((root / "ballast").iterdir()):
-        if folder.is_dir() and any(folder.iterdir()) and folder.name not in rooms:
-            yield f"ballast/{folder.name}: not a room of ballast/CMakeLists.txt"
+    for place in folders(root / "ballast", set(storeys.values())):
+        storey, room = place.parent.as_posix().removeprefix("."), place.name
+        if room not in rooms or storeys.get(room, "") != storey:
+            yield f"ballast/{place}: not a room of ballast/CMakeLists.txt"
+
+
+def folders(house, storeys):
+    """Where the folders of `house` lie that are not empty, those of each storey in its place."""
+    for folder in sorted(house.iterdir()):
+        if folder.is_dir() and any(folder.iterdir()):
+            inside = sorted(folder.iterdir()) if folder.name in storeys else [folder]
+            yield from (place.relative_to(house) for place in inside)
 
 
 def check_includes(path, text, rooms):
     """Faults in the includes of a file in ballast/, where `path` is relative to the checkout."""
-    room = path.parts[1] if len(path.parts) > 2 else None
-    if room is None:
+    room = path.parent.name  # that it lies at its place, check_table sees
+    if room == "ballast":
         yield f"{path}: in no room"
         return
     allowed = {room, *rooms.get(room, [])}
@@ -74,8 +90,8 @@ def check_includes(path, text, rooms):
         parts = included.split("/")
         if parts[0] != "ballast" or len(parts) < 3:
             yield f'{path}: includes "{included}"; write it as "ballast/room/file.h"'
-        elif parts[1] not in allowed:
-            yield f"{path}: includes {included}, but {room} does not DEPEND on {parts[1]}"
+        elif parts[-2] not in allowed:
+            yield f"{path}: includes {included}, but {room} does not DEPEND on {parts[-2]}"
 
 
 def check_arrows(texts, rooms):
@@ -150,11 +166,12 @@ def check_file(root, path, rooms):
 def check(root):
     """All faults of the checkout at `root`, as lines of text."""
     root = Path(root)
-    rooms = read_rooms((root / "ballast/CMakeLists.txt").read_text(encoding="utf-8"))
+    table = (root / "ballast/CMakeLists.txt").read_text(encoding="utf-8")
+    rooms = read_rooms(table)
     if not rooms:
         yield "ballast/CMakeLists.txt: no ballast_room() was found"
         return
-    yield from check_table(root, rooms)
+    yield from check_table(root, rooms, read_storeys(table))
     code = [path for folder in (*FOLDERS, "examples") for path in sorted((root / folder).rglob("*")) if path.suffix in CODE]
     texts = {path.relative_to(root): path.read_text(encoding="utf-8") for path in code if path.is_file()}
     yield from check_arrows(texts, rooms)

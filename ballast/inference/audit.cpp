@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "ballast/comm/any_worker.h"
 #include "ballast/comm/collectives.h"
 #include "ballast/comm/texts.h"
-#include "ballast/inference/any_worker.h"
-#include "ballast/inference/batch_tensors.h"
 #include "ballast/inference/window_rounds.h"
+#include "ballast/loading/batch_tensors.h"
 #include "ballast/system/error.h"
 #include "ballast/system/random.h"
 

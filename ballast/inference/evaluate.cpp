@@ -12,9 +12,9 @@
 #include <string>
 #include <utility>
 
-#include "ballast/inference/any_worker.h"
-#include "ballast/inference/batch_tensors.h"
+#include "ballast/comm/any_worker.h"
 #include "ballast/inference/window_rounds.h"
+#include "ballast/loading/batch_tensors.h"
 
 namespace ballast {
 

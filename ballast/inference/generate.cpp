@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "ballast/inference/any_worker.h"
+#include "ballast/comm/any_worker.h"
 #include "ballast/system/random.h"
 
 namespace ballast {

@@ -6,7 +6,7 @@
 
 #include "ballast/config/config.h"
 #include "ballast/inference/evaluate.h"
-#include "ballast/report/validation_file.h"
+#include "ballast/record/validation_file.h"
 #include "ballast/tokenizer/tokenizer.h"
 
 namespace ballast {

@@ -10,9 +10,9 @@
 
 #include "ballast/kernels/cuda_driver.h"
 #include "ballast/kernels/gpu_graph.h"
-#include "ballast/plan/device.h"
-#include "ballast/plan/work.h"
-#include "ballast/report/hardware.h"
+#include "ballast/record/hardware.h"
+#include "ballast/studio/plan/device.h"
+#include "ballast/studio/plan/work.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"

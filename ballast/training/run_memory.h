@@ -8,7 +8,7 @@
 #include "ballast/comm/world.h"
 #include "ballast/config/config.h"
 #include "ballast/model/device.h"
-#include "ballast/plan/plan.h"
+#include "ballast/studio/plan/plan.h"
 
 namespace ballast {
 

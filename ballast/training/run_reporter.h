@@ -6,9 +6,9 @@
 #include <string>
 
 #include "ballast/config/config.h"
-#include "ballast/report/run_directory.h"
-#include "ballast/report/run_log.h"
-#include "ballast/report/tensorboard.h"
+#include "ballast/record/run_directory.h"
+#include "ballast/record/run_log.h"
+#include "ballast/record/tensorboard.h"
 #include "ballast/system/progress.h"
 #include "ballast/training/trainer.h"
 #include "ballast/training/validation.h"

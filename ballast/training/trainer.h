@@ -11,7 +11,7 @@
 #include "ballast/batches/prefetcher.h"
 #include "ballast/comm/worker_grid.h"
 #include "ballast/config/config.h"
-#include "ballast/inference/batch_tensors.h"
+#include "ballast/loading/batch_tensors.h"
 #include "ballast/model/device.h"
 #include "ballast/model/language_model.h"
 #include "ballast/parameters/parameter_table.h"

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "ballast/comm/agreement.h"
+#include "ballast/comm/any_worker.h"
 #include "ballast/config/system_words.h"
-#include "ballast/inference/any_worker.h"
 #include "ballast/inference/generate.h"
 #include "ballast/model/model_size.h"
 #include "ballast/system/error.h"

@@ -9,7 +9,7 @@
 #include "ballast/comm/world.h"
 #include "ballast/config/config.h"
 #include "ballast/inference/evaluate.h"
-#include "ballast/report/run_directory.h"
+#include "ballast/record/run_directory.h"
 #include "ballast/system/stop_signal.h"
 #include "ballast/training/run_memory.h"
 #include "ballast/training/run_reporter.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "ballast/assignment/problem.h"
-#include "ballast/scores/score_files.h"
-#include "ballast/scores/score_kinds.h"
+#include "ballast/studio/scores/score_files.h"
+#include "ballast/studio/scores/score_kinds.h"
 
 namespace ballast::cli {
 

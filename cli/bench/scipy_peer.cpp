@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ballast/assignment/active_problem.h"
-#include "ballast/scores/npy_file.h"
+#include "ballast/studio/scores/npy_file.h"
 #include "ballast/system/error.h"
 #include "ballast/system/json.h"
 #include "ballast/system/log.h"

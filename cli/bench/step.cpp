@@ -10,8 +10,8 @@
 
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/world.h"
-#include "ballast/experiments/systems.h"
 #include "ballast/model/model_size.h"
+#include "ballast/studio/experiments/systems.h"
 #include "ballast/system/error.h"
 #include "ballast/system/progress.h"
 #include "cli/at_least.h"

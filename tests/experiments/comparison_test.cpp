@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/experiments/comparison.h"
+#include "ballast/studio/experiments/comparison.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/experiments/run_outcome.h"
+#include "ballast/studio/experiments/run_outcome.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/experiments/stages.h"
+#include "ballast/studio/experiments/stages.h"
 
 #include <gmock/gmock.h>
 
-#include "ballast/experiments/learning_rates.h"
+#include "ballast/studio/experiments/learning_rates.h"
 
 namespace ballast {
 namespace {

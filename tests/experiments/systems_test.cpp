@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/experiments/systems.h"
+#include "ballast/studio/experiments/systems.h"
 
 #include <gmock/gmock.h>
 

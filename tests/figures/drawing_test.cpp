@@ -6,12 +6,12 @@
 #include <limits>
 #include <regex>
 
-#include "ballast/figures/bar_chart.h"
-#include "ballast/figures/heat_map.h"
-#include "ballast/figures/line_chart.h"
-#include "ballast/figures/markup.h"
-#include "ballast/figures/palette.h"
-#include "ballast/figures/svg.h"
+#include "ballast/studio/figures/bar_chart.h"
+#include "ballast/studio/figures/heat_map.h"
+#include "ballast/studio/figures/line_chart.h"
+#include "ballast/studio/figures/markup.h"
+#include "ballast/studio/figures/palette.h"
+#include "ballast/studio/figures/svg.h"
 
 namespace ballast {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/figures/png.h"
+#include "ballast/studio/figures/png.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
-#include "ballast/figures/line_chart.h"
+#include "ballast/studio/figures/line_chart.h"
 #include "ballast/system/file.h"
 #include "tests/support/child_process.h"
 #include "tests/support/error_of.h"

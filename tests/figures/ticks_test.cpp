@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/figures/ticks.h"
+#include "ballast/studio/figures/ticks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

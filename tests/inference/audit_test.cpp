@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/inference/sparse_model.h"
+#include "tests/loading/sparse_model.h"
 #include "tests/support/error_of.h"
 
 namespace ballast {

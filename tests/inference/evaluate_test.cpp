@@ -9,8 +9,8 @@
 #include <cmath>
 
 #include "ballast/system/random.h"
-#include "tests/inference/sparse_model.h"
 #include "tests/inference/tokens_of_domains.h"
+#include "tests/loading/sparse_model.h"
 #include "tests/support/config_of.h"
 #include "tests/support/lone_worker.h"
 

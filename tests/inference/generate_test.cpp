@@ -11,7 +11,7 @@
 #include <set>
 
 #include "ballast/system/random.h"
-#include "tests/inference/sparse_model.h"
+#include "tests/loading/sparse_model.h"
 #include "tests/support/lone_worker.h"
 
 namespace ballast {

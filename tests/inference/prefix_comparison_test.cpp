@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/inference/sparse_model.h"
+#include "tests/loading/sparse_model.h"
 
 namespace ballast {
 namespace {

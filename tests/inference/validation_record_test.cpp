@@ -10,8 +10,8 @@
 #include "ballast/config/system_words.h"
 #include "ballast/system/file.h"
 #include "ballast/tokenizer/token_text.h"
-#include "tests/inference/sparse_model.h"
 #include "tests/inference/tokens_of_domains.h"
+#include "tests/loading/sparse_model.h"
 #include "tests/support/temporary_folder.h"
 
 namespace ballast {

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "tests/inference/sparse_model.h"
+#include "tests/loading/sparse_model.h"
 
 namespace ballast {
 namespace {

@@ -13,10 +13,10 @@
 #include "ballast/inference/audit.h"
 #include "ballast/inference/evaluate.h"
 #include "ballast/inference/generate.h"
-#include "ballast/inference/whole_tensors.h"
+#include "ballast/loading/whole_tensors.h"
 #include "tests/comm/divisions.h"
-#include "tests/inference/sparse_model.h"
 #include "tests/inference/tokens_of_domains.h"
+#include "tests/loading/sparse_model.h"
 
 namespace ballast {
 namespace {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "ballast/pages/sections.h"
+#include "ballast/studio/pages/sections.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 #include "tests/pages/run_folder.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/pages/report.h"
+#include "ballast/studio/pages/report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

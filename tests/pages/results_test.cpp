@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/pages/results.h"
+#include "ballast/studio/pages/results.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "ballast/pages/balance.h"
-#include "ballast/pages/specialisation.h"
-#include "ballast/pages/words.h"
+#include "ballast/studio/pages/balance.h"
+#include "ballast/studio/pages/specialisation.h"
+#include "ballast/studio/pages/words.h"
 
 namespace ballast {
 namespace {

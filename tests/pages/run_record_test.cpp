@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/pages/run_record.h"
+#include "ballast/studio/pages/run_record.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "ballast/plan/measured_bandwidth.h"
+#include "ballast/studio/plan/measured_bandwidth.h"
 #include "tests/plan/measured_steps.h"
 
 namespace ballast {

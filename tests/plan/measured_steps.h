@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "ballast/plan/plan.h"
+#include "ballast/studio/plan/plan.h"
 
 namespace ballast {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/plan/network.h"
+#include "ballast/studio/plan/network.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ballast/plan/plan.h"
+#include "ballast/studio/plan/plan.h"
 
 namespace ballast {
 namespace {

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "ballast/assignment/solver.h"
-#include "ballast/scores/score_kinds.h"
+#include "ballast/studio/scores/score_kinds.h"
 #include "ballast/system/random.h"
 
 namespace ballast {

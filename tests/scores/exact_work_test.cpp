@@ -6,7 +6,7 @@
 #include <string>
 
 #include "ballast/assignment/exact_solver.h"
-#include "ballast/scores/score_kinds.h"
+#include "ballast/studio/scores/score_kinds.h"
 
 namespace ballast {
 namespace {

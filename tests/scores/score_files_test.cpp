@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/scores/score_files.h"
+#include "ballast/studio/scores/score_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

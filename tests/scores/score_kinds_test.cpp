@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/scores/score_kinds.h"
+#include "ballast/studio/scores/score_kinds.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <numeric>
 #include <set>
 
-#include "ballast/scores/normal_numbers.h"
+#include "ballast/studio/scores/normal_numbers.h"
 #include "tests/support/error_of.h"
 
 namespace ballast {

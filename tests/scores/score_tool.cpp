@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ballast/assignment/active_problem.h"
-#include "ballast/scores/score_files.h"
+#include "ballast/studio/scores/score_files.h"
 #include "ballast/system/error.h"
 
 namespace {

@@ -19,6 +19,7 @@ ballast_room(system LINK fmt::fmt)
 ballast_room(kernels SHARED TORCH)
 ballast_room(model TORCH
   DEPENDS system kernels LINK fmt::fmt)
+ballast_room(pages STOREY studio DEPENDS model)
 """
 
 
@@ -31,6 +32,7 @@ class CheckRooms(unittest.TestCase):
         self.write("ballast/kernels/gemm.cpp", SPDX + "#include <vector>\n")
         self.write("ballast/kernels/gemm.h", SPDX)
         self.write("ballast/model/model.cpp", SPDX + '#include "ballast/system/file.h"\n#include "ballast/kernels/gemm.h"\n')
+        self.write("ballast/studio/pages/page.cpp", SPDX + '#include "ballast/model/model.h"\n')
         self.write("tests/model/model_test.cpp", SPDX)
 
     def tearDown(self):
@@ -55,8 +57,10 @@ class CheckRooms(unittest.TestCase):
 
     def test_the_table_is_read_as_cmake_reads_it(self):
         self.assertEqual(
-            check_rooms.read_rooms(TABLE), {"system": [], "kernels": [], "model": ["system", "kernels"]}
+            check_rooms.read_rooms(TABLE),
+            {"system": [], "kernels": [], "model": ["system", "kernels"], "pages": ["model"]},
         )
+        self.assertEqual(check_rooms.read_storeys(TABLE), {"pages": "studio"})
 
     def test_a_wrong_arrow_is_found(self):
         self.write("ballast/system/file.cpp", SPDX + '#include "ballast/model/model.h"\n')
@@ -86,6 +90,20 @@ class CheckRooms(unittest.TestCase):
     def test_a_folder_that_is_no_room_is_found(self):
         self.write("ballast/attic/a.txt", "")
         self.assert_one_fault("ballast/attic")
+
+    def test_a_room_on_the_wrong_storey_is_found(self):
+        for path in ("ballast/studio/attic", "ballast/studio/system", "ballast/pages"):
+            self.write(f"{path}/a.txt", "")
+            self.assert_one_fault(path)
+            (self.root / path / "a.txt").unlink()
+            (self.root / path).rmdir()
+
+    def test_a_wrong_arrow_between_storeys_is_found(self):
+        self.write("ballast/studio/pages/a.cpp", SPDX + '#include "ballast/system/file.h"\n')
+        self.assert_one_fault("studio/pages/a.cpp", "pages does not DEPEND on system")
+        self.write("ballast/studio/pages/a.cpp", SPDX)
+        self.write("ballast/model/a.cpp", SPDX + '#include "ballast/studio/pages/page.h"\n')
+        self.assert_one_fault("ballast/model/a.cpp", "model does not DEPEND on pages")
 
     def test_a_long_file_is_found(self):
         self.write("ballast/model/model.h", SPDX + "\n" * 399)

@@ -7,8 +7,8 @@
 
 #include <cmath>
 
-#include "ballast/inference/batch_tensors.h"
 #include "ballast/kernels/cross_entropy.h"
+#include "ballast/loading/batch_tensors.h"
 #include "ballast/training/trainer.h"
 #include "tests/experts/layer_setting.h"
 #include "tests/support/lone_worker.h"

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/loading/weights.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "ballast/system/error.h"
+
+namespace ballast {
+namespace {
+
+Dtype dtype_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return Dtype::kF32;
+    case at::kDouble:
+      return Dtype::kF64;
+    case at::kBFloat16:
+      return Dtype::kBF16;
+    default:
+      throw std::logic_error("parameters are fp32, fp64 or bf16");
+  }
+}
+
+at::ScalarType scalar_type_of(Dtype dtype, const std::string& name) {
+  switch (dtype) {
+    case Dtype::kF32:
+      return at::kFloat;
+    case Dtype::kF64:
+      return at::kDouble;
+    case Dtype::kBF16:
+      return at::kBFloat16;
+    case Dtype::kF16:
+      return at::kHalf;
+    default:
+      fail("tensor {} has dtype {}; want F32, F64, BF16 or F16", name, dtype_name(dtype));
+  }
+}
+
+// Says which experts of which layer a checkpoint lacks, rather than one of their many tensors.
+void check_experts(const Checkpoint& checkpoint, const ParameterTable& table,
+                   const std::string& prefix) {
+  constexpr std::string_view kMark = ".expert.";  // layer.6.expert.17.sublayer.0.up.weight
+  std::string layer;
+  std::set<int64_t> missing;
+  for (const Segment& segment : table.segments()) {
+    if (segment.owner != Owner::kExpert || checkpoint.has(tensor_name(prefix, segment.name)))
+      continue;
+    const size_t mark = segment.name.find(kMark);
+    if (layer.empty()) layer = segment.name.substr(0, mark);
+    if (segment.name.substr(0, mark) == layer)
+      missing.insert(std::stoll(segment.name.substr(mark + kMark.size())));
+  }
+  if (missing.empty()) return;
+  const std::vector<int64_t> named(missing.begin(),
+                                   std::next(missing.begin(), std::min(missing.size(), size_t{8})));
+  fail("checkpoint {} lacks expert{} {}{} of {}, which its config has (use another checkpoint)",
+       checkpoint.path().string(), missing.size() > 1 ? "s" : "", fmt::join(named, ", "),
+       missing.size() > named.size() ? fmt::format(" and {} more", missing.size() - named.size())
+                                     : "",
+       layer);
+}
+
+void check_shape(const Checkpoint& checkpoint, const std::string& name, Dtype dtype,
+                 const std::vector<int64_t>& stored, const std::vector<int64_t>& wanted) {
+  if (stored == wanted) return;
+  fail("{}: tensor {} is {}, but the model wants {}: this is a checkpoint of another configuration",
+       checkpoint.path().string(), name, describe(dtype, stored), describe(dtype, wanted));
+}
+
+// The least and the largest are NaN where one number is.
+void check_finite(const Checkpoint& checkpoint, const std::string& name, const at::Tensor& values) {
+  if (values.numel() == 0) return;
+  const auto [least, largest] = at::aminmax(values);
+  if (std::isfinite(least.item<double>()) && std::isfinite(largest.item<double>())) return;
+  fail(
+      "{}: tensor {} holds numbers that are not finite (NaN or infinity), and so would all that is "
+      "computed with it: use an earlier checkpoint",
+      checkpoint.path().string(), name);
+}
+
+}  // namespace
+
+std::string tensor_name(const std::string& prefix, const std::string& parameter) {
+  return prefix.empty() ? parameter : prefix + "/" + parameter;
+}
+
+TensorView view_of(const std::string& name, const at::Tensor& tensor) {
+  return {name,
+          dtype_of(tensor),
+          tensor.sizes().vec(),
+          {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()}};
+}
+
+std::vector<TensorView> segment_views(const ParameterTable& table, const at::Tensor& flat,
+                                      const SegmentChoice& choice, at::Tensor& host) {
+  const ParameterTable::Range range = table.range(choice.first, choice.last);
+  host = range.of(flat.detach()).cpu();  // a view where it is there already
+  std::vector<TensorView> views;
+  for (const Segment& segment : table.segments()) {
+    if (segment.owner < choice.first || segment.owner > choice.last) continue;
+    const at::Tensor values = host.narrow(0, segment.offset - range.begin, segment.size);
+    views.push_back(view_of(tensor_name(choice.prefix, segment.name), values.view(segment.shape)));
+  }
+  return views;
+}
+
+void load_segment(const Checkpoint& checkpoint, const std::string& name, const at::Tensor& target,
+                  const std::optional<Slice>& slice) {
+  const at::NoGradGuard no_grad;
+  const TensorView stored = checkpoint.tensor(name);
+  const std::vector<int64_t> wanted = slice ? slice->full_shape : target.sizes().vec();
+  check_shape(checkpoint, name, stored.dtype, stored.shape, wanted);
+  const at::ScalarType type = scalar_type_of(stored.dtype, name);
+  const bool piece = slice && slice->is_one_piece();  // then of the file that much alone is read
+  const at::Tensor values = at::empty(piece ? slice->shape() : stored.shape, type);
+  const std::byte* from = stored.data.data();
+  if (piece) from += slice->full_index(0) * static_cast<int64_t>(values.itemsize());
+  std::memcpy(values.mutable_data_ptr(), from, values.nbytes());  // the bytes may be unaligned
+  target.copy_(slice && !piece ? slice->take(values) : values);
+  check_finite(checkpoint, name, target);
+}
+
+void check_segments(const Checkpoint& checkpoint, const ParameterTable& table,
+                    const std::string& prefix) {
+  check_experts(checkpoint, table, prefix);
+  std::map<std::string_view, const TensorEntry*> entries;
+  for (const TensorEntry& entry : checkpoint.manifest().tensors) entries[entry.name] = &entry;
+  for (const Segment& segment : table.segments()) {
+    const std::string name = tensor_name(prefix, segment.name);
+    const auto found = entries.find(name);
+    if (found == entries.end()) checkpoint.tensor(name);  // says that it is missing
+    check_shape(checkpoint, name, found->second->dtype, found->second->shape,
+                segment.slice ? segment.slice->full_shape : segment.shape);
+  }
+}
+
+void load_segments(const Checkpoint& checkpoint, const ParameterTable& table,
+                   const at::Tensor& flat, const std::string& prefix) {
+  check_segments(checkpoint, table, prefix);
+  for (const Segment& segment : table.segments())
+    load_segment(checkpoint, tensor_name(prefix, segment.name), table.view(flat, segment),
+                 segment.slice);
+}
+
+std::vector<TensorView> price_views(const LanguageModel& model) {
+  std::vector<TensorView> views;
+  for (const auto& layer : model.expert_layers()) {
+    if (const PriceAverage* const prices = layer->router().prices())
+      views.push_back(view_of(layer->name() + ".prices", prices->value()));
+  }
+  return views;
+}
+
+void load_prices(const Checkpoint& checkpoint, const LanguageModel& model) {
+  for (const auto& layer : model.expert_layers()) {
+    PriceAverage* const prices = layer->router().prices();
+    if (prices == nullptr) continue;
+    const at::Tensor loaded = at::empty_like(prices->value());
+    load_segment(checkpoint, layer->name() + ".prices", loaded);
+    prices->set(loaded);
+  }
+}
+
+}  // namespace ballast

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/studio/pages/comparison.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "ballast/config/system_words.h"
+#include "ballast/record/run_directory.h"
+#include "ballast/system/error.h"
+#include "ballast/system/file.h"
+#include "ballast/system/json.h"
+#include "ballast/system/progress.h"
+
+namespace ballast {
+namespace {
+
+std::string title_of(const Config& config) {
+  const std::string words = system_in_words(config);
+  if (config.experts.layers == 0) return words;
+  return fmt::format("{}, {} experts", words, config.experts.count);
+}
+
+// A path's last name, also of one that ends in a slash or is ".".
+std::string folder_name(const fs::path& path) {
+  const fs::path whole = fs::weakly_canonical(path);
+  return whole.filename().empty() ? whole.string() : whole.filename().string();
+}
+
+// The notes of all runs; one that several runs share is there once.
+void add_notes_of_runs(Comparison& comparison) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> notes;  // and who has them
+  for (const System& system : comparison.systems) {
+    for (const RunRecord& run : system.runs) {
+      for (const std::string& note : run.notes) {
+        auto place = std::ranges::find(notes, note, &decltype(notes)::value_type::first);
+        if (place == notes.end()) place = notes.insert(notes.end(), {note, {}});
+        place->second.push_back(folder_name(run.path));
+      }
+    }
+  }
+  for (const auto& [note, runs] : notes)
+    comparison.notes.push_back(fmt::format("{}: {}", fmt::join(runs, ", "), note));
+}
+
+System system_of_run(const fs::path& folder, const CountModel& count_model) {
+  System system;
+  RunRecord run = read_run(folder);
+  system.id = folder_name(folder);
+  system.title = system.words = system.id;
+  if (run.config) {
+    const ExpertsConfig& experts = run.config->experts;
+    system.title = system.words = title_of(*run.config);
+    system.kind = experts.layers == 0 ? "dense" : experts.router;
+    system.experts = experts.layers == 0 ? 0 : experts.count;
+    system.learning_rate = run.config->optimizer.learning_rate;
+    if (run.config->model.vocabulary > 0) {
+      const ModelCounts counts = count_model(*run.config);
+      system.parameters = counts.parameters;
+      system.active = counts.active;
+      system.flops_per_token = counts.flops_per_token;
+    }
+  }
+  system.status = run.steps.empty() ? Progression::kPlanned : Progression::kTrained;
+  system.runs.push_back(std::move(run));
+  return system;
+}
+
+System system_of_record(const SystemRecord& record) {
+  System system;
+  system.id = record.id;
+  system.title = record.title.empty() ? record.words : record.title;
+  if (system.title.empty()) system.title = record.id;
+  system.words = record.words;
+  system.kind = record.kind;
+  system.experts = record.experts.value_or(0);
+  system.parameters = static_cast<double>(record.parameters);
+  system.active = static_cast<double>(record.active);
+  system.flops_per_token = record.flops_per_token;
+  system.learning_rate = record.learning_rate.value_or(kUnknown);
+  system.status = record.status;
+  system.sweep = record.sweep;
+  return system;
+}
+
+// Of runs that shared their hardware with others the clock tells nothing: a step took what it took
+// when it was measured alone, by part too where that is known.
+void retime(RunRecord& run, const StepAlone& alone) {
+  const double step_seconds = alone.seconds;
+  double before = 0;
+  for (StepRecord& step : run.steps) {
+    step.seconds = static_cast<double>(step.step) * step_seconds;
+    step.tokens_per_second = (step.tokens - before) / step_seconds;
+    before = step.tokens;
+    if (!step.parts.empty()) step.parts = alone.parts;
+    for (LayerStep& layer : step.layers) layer.assign_seconds = layer.exchange_seconds = kUnknown;
+  }
+  for (ValidationPoint& point : run.validations)
+    point.seconds = static_cast<double>(point.step) * step_seconds;
+}
+
+// The runs that are there: of an experiment that goes on, later ones are not.
+void add_runs(System& system, const SystemRecord& record, const fs::path& folder) {
+  for (const TrainedRun& one : record.runs) {
+    const fs::path path = folder / one.run;
+    if (RunDirectory::is_run(path)) system.runs.push_back(read_run(path));
+  }
+}
+
+void add_facts(Comparison& comparison, const Experiment& experiment) {
+  const auto fact = [&](const char* name, const std::string& value) {
+    if (!value.empty()) comparison.facts.push_back(fmt::format("{}: {}", name, value));
+  };
+  if (experiment.budget_seconds > 0)
+    fact("training time of each system", format_duration(experiment.budget_seconds));
+  if (experiment.workers > 0) fact("workers", fmt::format("{}", experiment.workers));
+  if (experiment.at_once > 1)
+    fact("trained side by side", fmt::format("{}; times are steps times the time of a step, "
+                                             "measured alone before",
+                                             experiment.at_once));
+  fact("data", experiment.data);
+  fact("machine", machine_in_words(parse_json(experiment.hardware)));
+  fact("program", experiment.program_version);
+}
+
+void add_panels(Comparison& comparison, const Experiment& experiment,
+                const std::map<std::string, size_t>& places) {
+  std::set<size_t> shown;
+  for (const PanelRecord& record : experiment.panels) {
+    Panel panel = {record.title, {}, record.plan.value_or(ClusterEstimate())};
+    for (const std::string& id : record.systems) panel.systems.push_back(places.at(id));
+    shown.insert(panel.systems.begin(), panel.systems.end());
+    if (!panel.systems.empty()) comparison.panels.push_back(std::move(panel));
+  }
+  Panel others;
+  for (const auto& [id, place] : places) {
+    if (!shown.contains(place)) others.systems.push_back(place);
+  }
+  if (!others.systems.empty()) comparison.panels.push_back(std::move(others));
+}
+
+void add_experiment(Comparison& comparison, const fs::path& folder) {
+  const Experiment experiment = load_experiment(folder / kExperimentFile);
+  std::map<std::string, size_t> places;
+  for (const SystemRecord& record : experiment.systems) {
+    System system = system_of_record(record);
+    add_runs(system, record, folder);
+    if (experiment.at_once > 1 && record.step_seconds.value_or(0) > 0) {
+      system.alone = {*record.step_seconds, record.step_parts};
+      for (RunRecord& run : system.runs) retime(run, *system.alone);
+    }
+    if (!system.is_trained())
+      comparison.notes.push_back(
+          fmt::format("{}: {} so far, not trained", system.id, progression_name(system.status)));
+
+    places[system.id] = comparison.systems.size();
+    comparison.systems.push_back(std::move(system));
+  }
+  add_panels(comparison, experiment, places);
+  comparison.title = experiment.title.empty() ? "Experiment " + experiment.name : experiment.title;
+  add_facts(comparison, experiment);
+}
+
+// Lines of a chart are called as briefly as tells them apart.
+void choose_titles(Comparison& comparison, const std::vector<size_t>& runs) {
+  std::set<int64_t> counts;
+  for (const size_t i : runs) {
+    if (comparison.systems[i].experts > 0) counts.insert(comparison.systems[i].experts);
+  }
+  for (const size_t i : runs) {
+    System& system = comparison.systems[i];
+    const std::optional<Config>& config = system.runs.front().config;
+    if (runs.size() > 1 && counts.size() == 1 && config) system.title = system_in_words(*config);
+  }
+  std::map<std::string, int> titles;
+
+  for (const size_t i : runs) ++titles[comparison.systems[i].title];
+  for (const size_t i : runs) {
+    System& system = comparison.systems[i];
+    if (titles[system.title] > 1) system.title += fmt::format(" ({})", system.id);
+  }
+}
+
+void choose_names(Comparison& comparison) {
+  const auto with_experts = [](const System& system) {
+    return system.experts > 0 ? fmt::format("{}, {} experts", system.title, system.experts)
+                              : system.title;
+  };
+  std::map<std::string, int> titles, longer;
+  for (const System& system : comparison.systems) {
+    ++titles[system.title];
+    ++longer[with_experts(system)];
+  }
+  for (System& system : comparison.systems) {
+    system.name = titles[system.title] == 1 ? system.title
+                  : longer[with_experts(system)] == 1
+                      ? with_experts(system)
+                      : fmt::format("{} ({})", system.title, system.id);
+  }
+}
+
+void choose_styles(Comparison& comparison) {
+  std::map<std::string, size_t> styles;
+  for (System& system : comparison.systems)
+    system.style = styles.try_emplace(system.title, styles.size()).first->second;
+}
+
+}  // namespace
+
+bool System::is_trained() const {
+  return std::ranges::any_of(runs, [](const RunRecord& run) { return !run.steps.empty(); });
+}
+
+double Panel::planned_rate(const System& system) const {
+  const auto rate = planned.tokens_per_second.find(system.id);
+  return rate == planned.tokens_per_second.end() ? kUnknown : rate->second;
+}
+
+std::string Panel::planned_cluster() const {
+  if (planned.workers == 0) return "";
+  return fmt::format("{} x {}, {}", planned.workers, planned.device, planned.network);
+}
+
+Comparison read_comparison(const std::vector<fs::path>& paths, const CountModel& count_model) {
+  Comparison comparison;
+  std::vector<size_t> runs;
+  for (const fs::path& path : paths) {
+    if (fs::exists(path / kExperimentFile)) {
+      add_experiment(comparison, path);
+    } else if (RunDirectory::is_run(path)) {
+      runs.push_back(comparison.systems.size());
+      comparison.systems.push_back(system_of_run(path, count_model));
+    } else {
+      fail(
+          "{} is neither a run nor an experiment: a folder was wanted that `ballast train` or "
+          "`ballast experiment` made, with run.json or experiment.json in it",
+          path.string());
+    }
+  }
+  choose_titles(comparison, runs);
+  add_notes_of_runs(comparison);
+
+  if (!runs.empty())
+    comparison.panels.push_back({comparison.panels.empty() ? "" : "Single runs", runs});
+  choose_names(comparison);
+  choose_styles(comparison);
+  if (runs.size() == comparison.systems.size())
+    comparison.title =
+        runs.size() == 1 ? comparison.systems.front().title : fmt::format("{} runs", runs.size());
+  else if (paths.size() > 1)
+    comparison.title = fmt::format("{} experiments and runs", paths.size());
+  return comparison;
+}
+
+}  // namespace ballast

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ballast/record/experiment_file.h"
+#include "ballast/studio/pages/run_record.h"
+
+namespace ballast {
+
+// A step measured while nothing else ran, of systems whose runs shared their hardware.
+struct StepAlone {
+  double seconds = kUnknown;
+  std::map<std::string, double> parts = {};  // seconds by part; empty: not measured
+};
+
+// One system with its runs, which differ in their seeds.
+struct System {
+  std::string id, title, words;  // title: what its lines are called within a panel; words: in full
+  std::string name = {};  // unique in the report: the title, where needed with its experts or id
+  std::string kind;       // base, dense, switch, sparsely_gated
+  int64_t experts = 0;    // 0: dense
+  double parameters = kUnknown, active = kUnknown, flops_per_token = kUnknown;
+  double learning_rate = kUnknown;
+  std::vector<SweptRate> sweep = {};
+  std::optional<StepAlone> alone = {};  // there: times of its runs are steps times this
+  Progression status = Progression::kPlanned;
+  std::vector<RunRecord> runs = {};
+  size_t style = 0;  // of its lines; systems of one title have the same
+
+  bool is_trained() const;  // some run has steps
+};
+
+struct Panel {
+  std::string title;  // may be empty
+  std::vector<size_t> systems;
+  ClusterEstimate planned = {};  // of no workers: none
+
+  double planned_rate(const System& system) const;  // NaN: none
+  std::string planned_cluster() const;              // "128 x v100, infiniband"; empty: none
+};
+
+// What a report is about: an experiment, a run, or several of them side by side.
+struct Comparison {
+  std::string title;
+  std::vector<System> systems;
+  std::vector<Panel> panels;       // each system is in one at least
+  std::vector<std::string> facts;  // of experiments: budget, workers, data, machine, version
+  std::vector<std::string> notes;  // what is missing or damaged
+
+  bool is_single_run() const { return systems.size() == 1 && systems.front().runs.size() == 1; }
+};
+
+// Parameters, those a token meets, and operations a token takes, counted from a configuration.
+struct ModelCounts {
+  double parameters = kUnknown, active = kUnknown, flops_per_token = kUnknown;
+};
+using CountModel = std::function<ModelCounts(const Config&)>;
+
+// Reads runs and experiments. Throws UserError if a path is neither. Runs whose systems have the
+// same name are told apart by their folders.
+Comparison read_comparison(const std::vector<std::filesystem::path>& paths,
+                           const CountModel& count_model);
+
+}  // namespace ballast

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ballast/studio/pages/results.h"
+#include "ballast/studio/pages/sections.h"
+#include "ballast/studio/pages/words.h"
+
+namespace ballast {
+namespace {
+
+constexpr double kEarly = 0.4;  // of the x axis: what lies higher before may be cut off
+constexpr double kLogFrom = 4;  // ratio of highest and lowest from which a scale is logarithmic
+constexpr size_t kSmoothPoints = 200;
+
+// Training perplexity of a run, smoothed, behind its validations.
+Series training_series(const RunRecord& run, size_t style, Against against, double unit) {
+  Series series;
+  series.name = "training, smoothed";
+  series.style = style;
+  series.weight = Weight::kFaint;
+  const double keep = 1 - 1 / std::clamp(static_cast<double>(run.steps.size()) / 40, 1.0, 50.0);
+  double mean = kUnknown;
+  const size_t every = run.steps.size() / kSmoothPoints + 1;
+  for (size_t i = 0; i < run.steps.size(); ++i) {
+    const StepRecord& step = run.steps[i];
+    if (!std::isfinite(step.loss)) continue;
+    mean = std::isnan(mean) ? step.loss : keep * mean + (1 - keep) * step.loss;
+    if (i % every == 0 || i + 1 == run.steps.size())
+      series.points.push_back(
+          {(against == Against::kSeconds ? step.seconds : step.tokens) / unit, std::exp(mean)});
+  }
+  return series;
+}
+
+// Of all charts, so that they can be compared: what is high early on is cut off if it would leave
+// no room for the differences at the end.
+void choose_y_axis(std::vector<LineChart>& charts, double floor) {
+  double low = kUnknown, high = kUnknown, late = kUnknown;
+  for (const LineChart& chart : charts) {
+    double last = 0;
+    for (const Series& series : chart.series) {
+      for (const Point& point : series.points) last = std::max(last, point.x);
+    }
+    for (const Series& series : chart.series) {
+      for (const Point& point : series.points) {
+        if (!std::isfinite(point.y)) continue;
+        low = std::isnan(low) ? point.y : std::min(low, point.y);
+        high = std::isnan(high) ? point.y : std::max(high, point.y);
+        if (point.x >= kEarly * last) late = std::isnan(late) ? point.y : std::max(late, point.y);
+      }
+      for (const Band& band : series.band) {  // no seed lies outside of the figure
+        if (std::isfinite(band.low)) low = std::min(low, band.low);
+      }
+    }
+  }
+  if (std::isnan(low)) return;
+
+  const bool are_compared = charts.size() > 1 || charts.front().series.size() > 2;
+  if (are_compared && std::isfinite(late) && high > 1.3 * late) high = 1.05 * late;
+  if (std::isfinite(floor) && floor > 0.6 * low) low = std::min(low, floor);
+  const bool is_log = high / low > kLogFrom;
+  const double room = 0.05;
+  for (LineChart& chart : charts) {
+    chart.y.scale = is_log ? Scale::kLog : Scale::kLinear;
+    if (is_log) chart.y.label += ", log scale";
+    chart.y.low = is_log ? low / std::pow(high / low, room) : low - room * (high - low);
+    chart.y.high = is_log ? high * std::pow(high / low, room) : high + room * (high - low);
+    if (!(*chart.y.high > *chart.y.low)) chart.y.low = chart.y.high = std::nullopt;
+    if (std::isfinite(floor) && floor >= low)
+      chart.levels.push_back({floor, "entropy floor of the text"});
+  }
+}
+
+double longest_time(const Comparison& comparison) {
+  double longest = 0;
+  for (const System& system : comparison.systems) {
+    const double seconds = result_of(system).seconds;
+    if (seconds > longest) longest = seconds;
+  }
+  return longest;
+}
+
+// Of a panel all systems that can be compared, of several panels the reference, the lowest, and the
+// lowest of sparse ones.
+std::vector<const System*> systems_to_name(const Comparison& comparison, const Panel& panel) {
+  const bool is_one_of_many = comparison.panels.size() > 1;
+  const System* named[] = {
+      reference_of(comparison, panel),
+      lowest_of(comparison, panel, [](const System&) { return true; }),
+      lowest_of(comparison, panel, [](const System& system) { return system.experts > 0; })};
+  std::vector<const System*> systems;
+  for (const size_t i : panel.systems) {
+    const System& system = comparison.systems[i];
+    if (!std::isfinite(final_perplexity(system))) continue;
+    if (!is_one_of_many || std::ranges::find(named, &system) != std::end(named))
+      systems.push_back(&system);
+  }
+  return systems;
+}
+
+// "dense 24.61 and BASE x1 with priced routing 23.41 (-4.9 %)".
+std::string ends_in_words(const Comparison& comparison, const Panel& panel) {
+  const System* reference = reference_of(comparison, panel);
+  const double usual = reference == nullptr ? kUnknown : final_perplexity(*reference);
+  std::vector<std::string> words;
+  for (const System* system : systems_to_name(comparison, panel)) {
+    const double perplexity = final_perplexity(*system);
+    words.push_back(fmt::format("{} {}", title_with_routing(*system), perplexity_text(perplexity)));
+    if (system != reference && std::isfinite(usual))
+      words.back() += fmt::format(" ({})", change_text(perplexity, usual));
+  }
+  return words.empty() ? "not known yet" : in_words(words);
+}
+
+// Without differences in percent: systems are at different places of their schedules there.
+std::string at_tokens_in_words(const Comparison& comparison, const Panel& panel, double tokens) {
+  std::vector<std::string> words;
+  for (const System* system : systems_to_name(comparison, panel)) {
+    const double perplexity = perplexity_at(*system, tokens);
+    if (std::isfinite(perplexity))
+      words.push_back(fmt::format("{} {}", with_routing(system->title, routing_on_the_way(*system)),
+                                  perplexity_text(perplexity)));
+  }
+  return words.empty() ? "not known yet" : in_words(words);
+}
+
+std::string first_to_last(const System& system) {
+  const Series series = perplexity_series(system, Against::kTokens, 1);
+  if (series.points.empty()) return "";
+  const Point &first = series.points.front(), &last = series.points.back();
+  const std::string what = with_routing("Validation perplexity", routing_on_the_way(system));
+  if (series.points.size() == 1)
+    return fmt::format("{} is {} after {} tokens", what, perplexity_text(last.y),
+                       count_text(last.x));
+  return fmt::format("{} goes from {} after {} tokens to {} after {}", what,
+                     perplexity_text(first.y), count_text(first.x), perplexity_text(last.y),
+                     count_text(last.x));
+}
+
+std::string sentence_of(const Comparison& comparison, Against against) {
+  if (comparison.is_single_run()) {
+    const System& system = comparison.systems.front();
+    const SystemResult result = result_of(system);
+    if (against == Against::kSeconds)
+      return fmt::format("After {} of training the validation perplexity is {}.",
+                         time_text(result.seconds),
+                         with_routing(perplexity_text(result.best().mean), result.routing));
+    std::string sentence = first_to_last(system);
+    if (std::isfinite(result.floor))
+      sentence +=
+          fmt::format("; the text's own entropy floor is at {}", perplexity_text(result.floor));
+    return sentence + ".";
+  }
+  const bool by_time = against == Against::kSeconds;
+  std::vector<std::string> parts;
+  for (const Panel& panel : comparison.panels) {
+    const double tokens = tokens_of_all(comparison, panel);
+    const std::string when =
+        by_time ? "at the end" : fmt::format("after {} tokens", count_text(tokens));
+    const std::string ends =
+        by_time ? ends_in_words(comparison, panel) : at_tokens_in_words(comparison, panel, tokens);
+    parts.push_back(comparison.panels.size() > 1
+                        ? fmt::format("with {} {} it is {}", panel.title, when, ends)
+                        : fmt::format("{} it is {}", when, ends));
+  }
+  return fmt::format(
+      "Perplexity{}: {}.{}",
+      comparison.panels.size() > 1 ? ", the lowest and the lowest of sparse systems beside the "
+                                     "reference"
+                                   : "",
+      fmt::join(parts, "; "),
+      by_time ? ""
+              : " Systems that train on more tokens are still in the middle of their decay of "
+                "the learning rate there.");
+}
+
+void add_charts(Page& page, const Comparison& comparison, Against against) {
+  const bool by_time = against == Against::kSeconds;
+  const TimeUnit time = time_unit(longest_time(comparison));
+  const double unit = by_time ? time.seconds : 1;
+  double floor = kUnknown;
+  std::vector<LineChart> charts;
+  for (const Panel& panel : comparison.panels) {
+    LineChart chart;
+    chart.title = by_time ? "Validation perplexity against training time"
+                          : "Validation perplexity against tokens";
+    chart.heading = comparison.panels.size() > 1 ? panel.title : "";
+    chart.x.label = by_time ? "training time, " + time.name : "tokens trained on";
+    chart.x.low = 0;
+    chart.y.label = comparison.is_single_run() ? "perplexity" : "validation perplexity";
+    for (const size_t i : panel.systems) {
+      const System& system = comparison.systems[i];
+      Series series = perplexity_series(system, against, unit);
+      if (series.points.empty()) continue;
+      if (comparison.is_single_run()) {
+        series.name = "validation";
+        chart.series.push_back(
+            training_series(system.runs.front(), system.style + 1, against, unit));
+      }
+      floor = result_of(system).floor;
+      chart.series.push_back(std::move(series));
+    }
+    if (!chart.series.empty()) charts.push_back(std::move(chart));
+  }
+  if (charts.empty()) {
+    page.note("There was no validation yet: a perplexity will stand here after the first.");
+    return;
+  }
+  const std::string sentence = sentence_of(comparison, against);
+  for (LineChart& chart : charts) chart.description = sentence;
+  choose_y_axis(charts, floor);
+  page.figure(by_time ? "perplexity_time" : "perplexity_tokens", charts, sentence);
+}
+
+}  // namespace
+
+void add_perplexity(Page& page, const Comparison& comparison) {
+  page.section("perplexity-time", "Perplexity by time", "Perplexity against training time");
+  add_charts(page, comparison, Against::kSeconds);
+  page.section("perplexity-tokens", "Perplexity by tokens", "Perplexity against tokens");
+  add_charts(page, comparison, Against::kTokens);
+}
+
+}  // namespace ballast

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/studio/pages/run_record.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "ballast/record/append_file.h"
+#include "ballast/record/json_fields.h"
+#include "ballast/record/run_directory.h"
+#include "ballast/system/error.h"
+#include "ballast/system/file.h"
+#include "ballast/system/json.h"
+#include "ballast/system/progress.h"
+
+namespace ballast {
+namespace {
+
+using nlohmann::json;
+
+std::string text_or_nothing(const fs::path& path) {
+  return fs::exists(path) ? read_text(path) : "";
+}
+
+void read_config(RunRecord& run) {
+  run.config_text = text_or_nothing(run.path / "config.toml");
+  if (run.config_text.empty()) {
+    run.notes.emplace_back("config.toml is missing");
+    return;
+  }
+  try {
+    Config config;
+    read_recorded_config(config, run.config_text, (run.path / "config.toml").string());
+    run.config = config;
+  } catch (const UserError& error) {
+    run.notes.push_back(fmt::format("config.toml is not understood: {}", error.what()));
+  }
+}
+
+void read_starts(RunRecord& run) {
+  const json file = parse_json_or_discard(text_or_nothing(run.path / "run.json"));
+  for (const json& start : list_in(file, "starts")) {
+    std::vector<std::string> words;
+    for (const json& word : list_in(start, "command_line"))
+      words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
+    run.starts.push_back(
+        {count_in(start, "step"), text_in(start, "time"), text_in(start, "program_version"),
+         fmt::format("{}", fmt::join(words, " ")), machine_in_words(field_in(start, "hardware"))});
+  }
+}
+
+// Runs of earlier programs called the bound of an inexact solver a gap, too.
+void rename_bounds(RunRecord& run) {
+  if (!run.config || run.config->experts.solver == TrainingSolver::kExact) return;
+  for (StepRecord& step : run.steps) {
+    for (LayerStep& layer : step.layers) {
+      if (std::isfinite(layer.relative_gap))
+        layer.shortfall_bound = std::exchange(layer.relative_gap, kUnknown);
+    }
+  }
+}
+
+// The routing of `valid_loss` in metrics.jsonl.
+std::string routing_of(const RunRecord& run, const RoutingUse& main) {
+  if (main.layers.empty()) return "";
+  return run.config && run.config->experts.traits().balanced
+             ? name_of(run.config->experts.tested_routing())
+             : "greedy";
+}
+
+void read_steps(RunRecord& run) {
+  const fs::path path = run.path / "metrics.jsonl";
+  if (!fs::exists(path)) {
+    run.notes.emplace_back("metrics.jsonl is missing: no step was recorded");
+    return;
+  }
+  Metrics metrics = read_metrics(path);
+  if (metrics.damaged > 0)
+    run.notes.push_back(fmt::format("metrics.jsonl: {} damaged line{} passed over", metrics.damaged,
+                                    metrics.damaged > 1 ? "s" : ""));
+  run.steps = std::move(metrics.steps);
+  run.validations = std::move(metrics.validations);
+  run.validation = std::move(metrics.last_validation);
+  rename_bounds(run);
+  if (!run.validation) return;
+  RoutingUse& main = run.validation->routings.front();
+  main.routing = routing_of(run, main);
+}
+
+void read_last_validation(RunRecord& run) {
+  const fs::path path = run.path / "validation.json";
+  if (!fs::exists(path)) {
+    if (run.validation)
+      run.notes.emplace_back(
+          "validation.json is missing: the run was written before it existed, or has not come to "
+          "its last validation");
+    else
+      run.notes.emplace_back("there was no validation yet");
+    return;
+  }
+  try {
+    LastValidation validation = read_validation(path);
+    if (run.validation && run.validation->step != validation.step) {
+      run.notes.push_back(fmt::format(
+          "validation.json is of step {}, the last validation of step {}: it is left aside",
+          validation.step, run.validation->step));
+      return;
+    }
+    run.validation = std::move(validation);
+    run.has_validation_file = true;
+  } catch (const UserError& error) {
+    run.notes.emplace_back(error.what());
+  }
+}
+
+// The last sample, without the two spaces before each of its lines.
+void read_sample(RunRecord& run) {
+  const std::string text = text_or_nothing(run.path / "samples.txt");
+  for (const std::string_view line : whole_lines(text)) {
+    constexpr std::string_view kHead = "== step ";
+    if (line.starts_with(kHead)) {
+      run.sample_step = std::atoll(std::string(line.substr(kHead.size())).c_str());
+      run.sample.clear();
+    } else {
+      run.sample += std::string(line.starts_with("  ") ? line.substr(2) : line) + "\n";
+    }
+  }
+  while (run.sample.ends_with("\n")) run.sample.pop_back();
+}
+
+void note_progress(RunRecord& run) {
+  if (!run.steps.empty() && !run.is_finished())
+    run.notes.push_back(fmt::format("interrupted at step {} of {}, or still going on",
+                                    run.steps_done(), run.planned_steps()));
+}
+
+}  // namespace
+
+bool RunRecord::is_finished() const {
+  if (steps.empty()) return false;
+  const double limit = config ? config->training.max_time : 0;
+  return steps_done() >= planned_steps() || (limit > 0 && seconds() >= limit);
+}
+
+RunRecord read_run(const fs::path& folder) {
+  if (!RunDirectory::is_run(folder))
+    fail("{} is not the folder of a run (there is no run.json of Ballast in it)", folder.string());
+  RunRecord run;
+  run.path = folder;
+  read_config(run);
+  read_starts(run);
+  read_steps(run);
+  read_last_validation(run);
+  read_sample(run);
+  note_progress(run);
+  return run;
+}
+
+std::string machine_in_words(const json& hardware) {
+  std::vector<std::string> words;
+  std::map<std::string, int> gpus;
+  for (const json& gpu : list_in(hardware, "gpus")) {
+    if (gpu.is_string()) ++gpus[gpu.get<std::string>()];
+  }
+  for (const auto& [name, count] : gpus)
+    words.push_back(count > 1 ? fmt::format("{} x {}", count, name) : name);
+  if (const std::string cpu = text_in(hardware, "cpu"); !cpu.empty()) words.push_back(cpu);
+  if (const int64_t cores = count_in(hardware, "cores"); cores > 0)
+    words.push_back(fmt::format("{} core{}", cores, cores > 1 ? "s" : ""));
+  if (const double memory = number_in(hardware, "memory_bytes"); memory > 0)
+    words.push_back(format_bytes(memory));
+  if (const std::string system = text_in(hardware, "os"); !system.empty()) words.push_back(system);
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+}  // namespace ballast

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ballast/config/config.h"
+#include "ballast/record/metrics_file.h"
+
+namespace ballast {
+
+// A run read back from its folder. Nothing in it is locked or changed: a run that goes on can be
+// read as well. Numbers that are not there are NaN.
+
+struct RunStartRecord {
+  int64_t step = 0;
+  std::string time = {}, version = {}, command = {}, machine = {};
+};
+
+struct RunRecord {
+  std::filesystem::path path;
+  std::string config_text;
+  std::optional<Config> config;  // none: it cannot be read, see notes
+  std::vector<RunStartRecord> starts;
+  std::vector<StepRecord> steps;             // by rising step
+  std::vector<ValidationPoint> validations;  // by rising step
+  std::optional<LastValidation> validation;
+  bool has_validation_file = false;
+  std::string sample;  // the last one
+  int64_t sample_step = 0;
+  std::vector<std::string> notes;  // what is missing or damaged, in words
+
+  int64_t planned_steps() const { return config ? config->training.steps : 0; }
+  // Came to the end of its schedule, as far as its config tells.
+  bool is_finished() const;
+  int64_t steps_done() const { return steps.empty() ? 0 : steps.back().step; }
+  double tokens() const { return steps.empty() ? kUnknown : steps.back().tokens; }
+  double seconds() const { return steps.empty() ? kUnknown : steps.back().seconds; }
+};
+
+// Throws UserError if `folder` is not the folder of a run. What is damaged in it is noted.
+RunRecord read_run(const std::filesystem::path& folder);
+
+// "2 x NVIDIA H200, AMD EPYC, 2 cores, 25 GB, Debian GNU/Linux 12": what run.json or
+// experiment.json calls hardware.
+std::string machine_in_words(const nlohmann::json& hardware);
+
+}  // namespace ballast

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/studio/pages/specialisation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "ballast/studio/pages/balance.h"
+
+namespace ballast {
+namespace {
+
+double bits_of(const std::vector<TokenUse>& tokens) {
+  double sum = 0, count = 0;
+  for (const TokenUse& token : tokens) {
+    if (!(token.count > 0) || !(token.lift > 0)) continue;
+    sum += token.count * std::log2(token.lift);
+    count += token.count;
+  }
+  return count > 0 ? sum / count : 0;
+}
+
+}  // namespace
+
+double specialisation(const ExpertTokens& expert) {
+  return std::max(bits_of(expert.tokens), bits_of(expert.previous));
+}
+
+std::vector<const ExpertTokens*> by_specialisation(const LayerUse& layer) {
+  std::vector<const ExpertTokens*> experts;
+  for (const ExpertTokens& expert : layer.experts) experts.push_back(&expert);
+  std::ranges::stable_sort(experts, std::greater(), [&](const ExpertTokens* expert) {
+    return std::make_pair(is_used(layer, static_cast<size_t>(expert->expert)),
+                          specialisation(*expert));
+  });
+  return experts;
+}
+
+std::string with_visible_spaces(const std::string& token) {
+  std::string text;
+  for (const char letter : token) {
+    if (letter == ' ')
+      text += "\u2423";
+    else
+      text += letter;
+  }
+  return text;
+}
+
+}  // namespace ballast

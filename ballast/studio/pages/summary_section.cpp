@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ballast/studio/figures/markup.h"
+#include "ballast/studio/pages/results.h"
+#include "ballast/studio/pages/sections.h"
+#include "ballast/studio/pages/words.h"
+
+namespace ballast {
+namespace {
+
+void add_tiles(Page& page, const System& system) {
+  const SystemResult result = result_of(system);
+  std::string tiles;
+  const auto tile = [&](const char* name, const std::string& value) {
+    if (value != "-")
+      tiles += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", name, markup_text(value));
+  };
+  const bool base = system.kind == "base";
+  tile(base ? "perplexity, greedy routing" : "perplexity", perplexity_text(result.greedy.mean));
+  tile("perplexity, priced routing", perplexity_text(result.priced.mean));
+  tile("entropy floor of the text, as a perplexity", perplexity_text(result.floor));
+  tile("tokens trained on", count_text(result.tokens));
+  tile("training time", time_text(result.seconds));
+  tile("tokens a second, median", count_text(result.tokens_per_second));
+  tile("parameters a token meets", count_text(system.active));
+  tile("parameters in all", count_text(system.parameters));
+  page.html("<dl class=\"tiles\">\n" + tiles + "</dl>\n");
+}
+
+std::string seeds_text(const System& system) {
+  const size_t seeds = result_of(system).best().count;
+  return seeds > 1 ? fmt::format(" <small>{} seeds</small>", seeds) : "";
+}
+
+std::string progress_text(const System& system) {
+  if (!system.is_trained()) return " <small>not trained yet</small>";
+  const RunRecord* run = half_trained_run(system);
+  if (run == nullptr) return "";
+  return fmt::format(" <small>at step {} of {}</small>", run->steps_done(), run->planned_steps());
+}
+
+// Which columns a table needs: those that some system has something for.
+struct Columns {
+  bool routings = false, plan = false;
+};
+
+// A number of a BASE system says how tokens were routed.
+std::string labelled(const std::string& number, const std::string& routing) {
+  return routing.empty() || number == "-" ? number
+                                          : fmt::format("{} <small>{}</small>", number, routing);
+}
+
+std::vector<std::string> row_of(const Panel& panel, const System& system, const System* reference,
+                                double tokens, Columns columns) {
+  const SystemResult result = result_of(system);
+  const double usual = reference == nullptr ? kUnknown : final_perplexity(*reference);
+  std::vector<std::string> row = {markup_text(system.title) + seeds_text(system) +
+                                  progress_text(system)};
+  row.push_back(labelled(spread_text(result.best()), result.routing));
+  row.push_back(&system == reference ? "<small>reference</small>"
+                                     : change_text(final_perplexity(system), usual));
+  if (columns.routings) {
+    row.push_back(result.routing.empty() ? "-" : spread_text(result.greedy));
+    row.push_back(spread_text(result.priced));
+  }
+  row.push_back(
+      labelled(perplexity_text(perplexity_at(system, tokens)), routing_on_the_way(system)));
+  row.push_back(count_text(result.tokens));
+  row.push_back(time_text(result.seconds));
+  row.push_back(count_text(result.tokens_per_second));
+  row.push_back(count_text(system.active));
+  row.push_back(count_text(system.parameters));
+  if (columns.plan) row.push_back(count_text(panel.planned_rate(system)));
+  return row;
+}
+
+void add_panel(Page& page, const Comparison& comparison, const Panel& panel) {
+  const System* reference = reference_of(comparison, panel);
+  const double tokens = tokens_of_all(comparison, panel);
+  const Columns columns = {
+      std::ranges::any_of(
+          panel.systems,
+          [&](size_t i) { return result_of(comparison.systems[i]).priced.count > 0; }),
+      !panel.planned.tokens_per_second.empty()};
+  Table table;
+  table.head = {"system", "perplexity", reference == nullptr ? "" : "against " + reference->title};
+  if (columns.routings) {
+    table.head.emplace_back("greedy routing");
+    table.head.emplace_back("priced routing");
+  }
+  table.head.push_back(std::isfinite(tokens) ? fmt::format("at {} tokens", count_text(tokens))
+                                             : "at equal tokens");
+  for (const char* name : {"tokens", "time", "tokens/s", "active", "parameters"})
+    table.head.emplace_back(name);
+  if (columns.plan) table.head.emplace_back("planned tokens/s");
+  for (const size_t i : panel.systems)
+    table.rows.push_back(row_of(panel, comparison.systems[i], reference, tokens, columns));
+  if (!panel.title.empty()) page.subsection(panel.title);
+  page.table(table);
+  if (columns.plan)
+    page.html(fmt::format(
+        "<p class=\"facts\">Planned: what the cost model expects of {}, of every row; each worker "
+        "has the whole batch of the experiment.</p>\n",
+        markup_text(panel.planned_cluster())));
+}
+
+// What a panel shows, such as "BASE x1 has the lowest perplexity, 23.41, 4.9 % below dense
+// (24.61)"; where that is a dense one, the best sparse one too.
+std::string lowest_in_words(const Comparison& comparison, const Panel& panel) {
+  const System* reference = reference_of(comparison, panel);
+  const System* best = lowest_of(comparison, panel, [](const System&) { return true; });
+  const std::string where = panel.title.empty() ? "" : panel.title + ": ";
+  if (best == nullptr) return where + "no system was trained to its end and validated yet";
+  const double usual = reference == nullptr ? kUnknown : final_perplexity(*reference),
+               lowest = final_perplexity(*best);
+  std::string words = fmt::format("{}{} has the lowest perplexity, {}", where,
+                                  title_with_routing(*best), perplexity_text(lowest));
+  if (best != reference && std::isfinite(usual))
+    words += fmt::format(", {:.1f} % below {} ({})", 100 * (1 - lowest / usual),
+                         title_with_routing(*reference), perplexity_text(usual));
+  const System* sparse =
+      lowest_of(comparison, panel, [](const System& system) { return system.experts > 0; });
+  if (sparse != nullptr && sparse != best)
+    words += fmt::format("; the lowest of sparse systems is {}, {} ({} against {})",
+                         title_with_routing(*sparse), perplexity_text(final_perplexity(*sparse)),
+                         change_text(final_perplexity(*sparse), lowest), best->title);
+  return words;
+}
+
+}  // namespace
+
+void add_summary(Page& page, const Comparison& comparison) {
+  page.section("summary", "Summary", "Summary");
+  for (const std::string& note : comparison.notes) page.note(note);
+  if (comparison.is_single_run()) {
+    add_tiles(page, comparison.systems.front());
+    return;
+  }
+  std::vector<std::string> sentences;
+  for (const Panel& panel : comparison.panels)
+    sentences.push_back(lowest_in_words(comparison, panel));
+  page.paragraph(fmt::format("{}.", fmt::join(sentences, ". ")));
+  for (const Panel& panel : comparison.panels) add_panel(page, comparison, panel);
+  page.html(
+      "<p class=\"facts\">Perplexity is that of the last validation; of a BASE system it is the "
+      "better of greedy and priced routing, and says which; gates route greedily. ± is the "
+      "standard deviation over seeds; systems that did not come to "
+      "their end are not compared. At equal tokens: the most tokens after which all systems of a "
+      "table were validated, between validations linear in loss and the logarithm of tokens; "
+      "systems that train on more tokens are still in the middle of their decay of the learning "
+      "rate there. Active: parameters that a token meets.</p>\n");
+  if (!comparison.facts.empty())
+    page.html(fmt::format("<p class=\"facts\">{}</p>\n",
+                          markup_text(fmt::format("{}", fmt::join(comparison.facts, " · ")))));
+}
+
+}  // namespace ballast

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/studio/plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ballast/studio/plan/memory_advice.h"
+#include "ballast/studio/plan/work.h"
+#include "ballast/system/error.h"
+#include "ballast/system/progress.h"
+
+namespace ballast {
+namespace {
+
+double as_double(int64_t value) { return static_cast<double>(value); }
+
+struct Groups {
+  GroupOnNetwork everyone, shards, replicas;
+};
+
+Groups groups_of(const LayoutShape& shape, const Network& network) {
+  const int64_t workers = shape.workers, shards = shape.shards;
+  const int64_t machine = network.in_machine(workers);
+  const int64_t shards_here = std::min(shards, machine);
+  return {.everyone = {workers, machine, 1},
+          .shards = {shards, shards_here, machine / shards_here},
+          .replicas = {shape.replicas, std::max<int64_t>(1, machine / shards), shards_here}};
+}
+
+double assignment_seconds(const LayoutShape& shape, const Cluster& cluster) {
+  const ExpertsConfig& experts = shape.config.experts;
+  if (experts.layers == 0 || !experts.traits().balanced) return 0;
+  const Device device = cluster.of_worker();
+  const double groups = as_double(experts.groups / shape.workers);
+  // A GPU solves its groups side by side.
+  const double solver = device.assignment * (device.is_cpu() ? groups : 1) +
+                        device.assignment_pair * shape.own_tokens * as_double(experts.count);
+  return shape.expert_layers * cluster.assignment_seconds.value_or(solver);
+}
+
+double all_to_all_seconds(const LayoutShape& shape, const Wires& wires, const GroupOnNetwork& all) {
+  const ExpertsConfig& experts = shape.config.experts;
+  if (experts.layers == 0 || shape.workers == 1) return 0;
+  // To the experts and back, forward and backward; BASE layers shuffle before and after.
+  const double row = shape.width * shape.number;
+  const double exchange = 4 * wires.all_to_all(shape.expert_rows * row, all);
+  const bool shuffles = experts.traits().balanced && experts.shuffle;
+  const double shuffle = shuffles ? 4 * wires.all_to_all(shape.own_tokens * row, all) : 0;
+  return shape.expert_layers * (exchange + shuffle);
+}
+
+double shard_sum_seconds(const LayoutShape& shape, const Wires& wires,
+                         const GroupOnNetwork& shards) {
+  if (shape.shards == 1) return 0;
+  const double row = shape.width * shape.number;
+  // Each attention and feed-forward has one forward, one backward, one where it is computed again;
+  // embedding and loss have one each.
+  const double passes = shape.recomputes_blocks ? 3 : 2;
+  const double sums = passes * (shape.blocks + shape.feed_forwards) + 2;
+  return sums * wires.all_reduce(shape.tokens * row, shards) +
+         2 * shape.expert_layers * wires.all_gather(shape.own_tokens * row, shards);
+}
+
+double gradient_sum_seconds(const LayoutShape& shape, const Wires& wires,
+                            const GroupOnNetwork& replicas) {
+  const double buckets = shape.blocks + 1;
+  const double bytes = (shape.parameters - shape.expert_parameters) * shape.number;
+  return buckets * wires.all_reduce(bytes / buckets, replicas);
+}
+
+StepParts step_of(const LayoutShape& shape, const Cluster& cluster) {
+  const Device device = cluster.of_worker();
+  const Wires wires{cluster.network, device.link_bandwidth, device.pair_bandwidth};
+  const Groups groups = groups_of(shape, cluster.network);
+  const double times = as_double(shape.config.training.micro_steps);
+  StepParts step;
+  step.attention = times * seconds_of(attention_work(shape), device);
+  step.feed_forward = times * seconds_of(feed_forward_work(shape), device);
+  step.experts = times * seconds_of(experts_work(shape), device);
+  step.vocabulary = times * seconds_of(vocabulary_work(shape), device);
+  step.assignment = times * assignment_seconds(shape, cluster);
+  step.optimizer = seconds_of(optimizer_work(shape, device), device);
+  step.all_to_all = times * all_to_all_seconds(shape, wires, groups.everyone);
+  step.shard_sums = times * shard_sum_seconds(shape, wires, groups.shards);
+  step.gradient_sums = gradient_sum_seconds(shape, wires, groups.replicas);
+  if (cluster.overlap_gradients) {
+    const double backward = step.compute() / times * 2 / 3;
+    step.gradient_sums = std::max(0.0, step.gradient_sums - backward);
+  }
+  return step;
+}
+
+std::string words_of(const LayoutShape& shape) {
+  std::string words = shape.shards > 1    ? fmt::format("model parallel x{}", shape.shards)
+                      : shape.workers > 1 ? "data parallel"
+                                          : "one worker";
+  const auto experts = static_cast<int64_t>(shape.experts_here);
+  if (experts > 0) words += fmt::format(", {} expert{} a worker", experts, experts == 1 ? "" : "s");
+  return words;
+}
+
+void check_cluster(const Cluster& cluster, Precision precision) {
+  const Device& device = cluster.device;
+  if (precision != Precision::kAuto &&
+      precision != (device.is_cpu() ? Precision::kFp32 : Precision::kBf16))
+    fail("training.precision: {} is planned in {} alone, got {}", device.name,
+         device.is_cpu() ? "fp32" : "half precision (numbers of 2 bytes, bf16 or fp16; say bf16)",
+         name_of(precision));
+  if (device.matrix_rate() <= 0 || device.pass_rate() <= 0)
+    fail("{}: its rates are not known; measure them, or give --flops and --bandwidth", device.name);
+  if (!cluster.network.is_one_machine(cluster.workers) && cluster.network.bandwidth <= 0)
+    fail("{}: the bandwidth between machines is not known", cluster.network.name);
+}
+
+}  // namespace
+
+Device Cluster::of_worker() const {
+  Device own = device;
+  if (!device.is_cpu()) return own;
+  const double sharing = as_double(network.in_machine(workers));
+  own.matrix_flops /= sharing;
+  own.memory_bandwidth /= sharing;
+  own.memory /= sharing;
+  return own;
+}
+
+LayoutPlan plan_layout(const Config& config, const Cluster& cluster) {
+  const Device device = cluster.of_worker();
+  const LayoutShape shape(config, cluster.workers, device);
+  LayoutPlan layout;
+  layout.model_parallel = shape.shards;
+  layout.replicas = shape.replicas;
+  layout.experts_per_worker = static_cast<int64_t>(shape.experts_here);
+  layout.micro_steps = config.training.micro_steps;
+  layout.tokens_per_micro_step = static_cast<int64_t>(shape.tokens);
+  layout.words = words_of(shape);
+  layout.memory = memory_of(shape, device);
+  layout.step = step_of(shape, cluster);
+  layout.tokens_per_second =
+      as_double(config.training.batch * config.model.context) / layout.step.total();
+  layout.fits = fits(layout.memory, device);
+  return layout;
+}
+
+Plan make_plan(const Config& given, const Cluster& cluster) {
+  check_cluster(cluster, given.training.precision);
+  Config config = given;
+  if (config.experts.groups == 0) config.experts.groups = cluster.workers;
+  check_workers(config, cluster.workers);
+  Plan plan;
+  plan.layouts.push_back(plan_layout(config, cluster));
+  for (const int64_t shards : {1, 2, 4, 8}) {
+    if (shards == given.training.model_parallel || shards > cluster.workers) continue;
+    config.training.model_parallel = shards;
+    try {
+      check_workers(config, cluster.workers);
+      plan.layouts.push_back(plan_layout(config, cluster));
+    } catch (const UserError& error) {
+      plan.refused.push_back({shards, error.what()});
+    }
+  }
+  if (!plan.own().fits) plan.advice = advice_on_memory(given, cluster);
+  return plan;
+}
+
+}  // namespace ballast

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/studio/plan/work.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ballast/model/model_size.h"
+
+namespace ballast {
+namespace {
+
+// A matrix is read forward and backward, its gradient read and written.
+constexpr double kWeightPasses = 4;
+constexpr double kUsableMemory = 0.95;
+// A CPU's heap, which what comes and goes leaves full of holes, and the libraries' own memory: of
+// measured peaks (docs/profiling.md).
+constexpr double kHeapShare = 0.3, kCpuLibraries = 40e6;
+
+double as_double(int64_t value) { return static_cast<double>(value); }
+
+// Rows that the experts of one layer compute on this worker; blocks are filled up to the ceiling.
+double rows_of_experts(const Config& config, double tokens_of_all, double workers) {
+  const ExpertsConfig& experts = config.experts;
+  if (experts.layers == 0) return 0;
+  const double count = as_double(experts.count), groups = as_double(experts.groups);
+  const double fair = tokens_of_all / groups / count;
+  const double capacity = experts.traits().balanced ? as_double(experts.experts_of_token())
+                                                    : experts.training_capacity();
+  const double rows = capacity > 0 ? groups * count * std::ceil(capacity * fair * (1 - 1e-12))
+                                   : tokens_of_all * as_double(experts.experts_of_token());
+  return rows / workers;
+}
+
+}  // namespace
+
+Work& Work::operator+=(const Work& other) {
+  products += other.products;
+  attention += other.attention;
+  bytes += other.bytes;
+  operations += other.operations;
+  return *this;
+}
+
+Work Work::operator*(double times) const {
+  return {products * times, attention * times, bytes * times, operations * times};
+}
+
+double seconds_of(const Work& work, const Device& device) {
+  return (work.products + work.attention / device.attention_rate) / device.matrix_rate() +
+         work.bytes / device.pass_rate() + work.operations * device.launch;
+}
+
+LayoutShape::LayoutShape(const Config& of, int64_t all_workers, const Device& device)
+    : config(of),
+      workers(all_workers),
+      shards(of.training.model_parallel),
+      replicas(all_workers / of.training.model_parallel),
+      width(as_double(of.model.width)),
+      hidden(as_double(of.model.feed_forward_width())),
+      blocks(as_double(of.model.layers)),
+      feed_forwards(blocks -
+                    (of.experts.replaces_feed_forwards() ? as_double(of.experts.layers) : 0)),
+      tokens(as_double(of.training.batch / of.training.micro_steps / replicas * of.model.context)),
+      own_tokens(tokens / as_double(shards)),
+      number(as_double(device.working)),
+      expert_rows(rows_of_experts(of, tokens * as_double(replicas), as_double(all_workers))),
+      expert_layers(as_double(of.experts.layers)),
+      expert_hidden(as_double(of.experts.width_of_expert(of.model))),
+      shared_hidden(of.experts.layers > 0 ? as_double(of.experts.width_of_shared(of.model)) : 0),
+      expert_sublayers(of.experts.layers > 0 ? as_double(of.experts.sublayers_of_layer()) : 0),
+      experts_here(of.experts.layers > 0 ? as_double(of.experts.count / all_workers) : 0),
+      parameters(as_double(parameters_of_worker(of, all_workers))),
+      expert_parameters(experts_here * as_double(model_size(of).per_expert)),
+      is_cpu(device.is_cpu()),
+      fused(device.fused),
+      recomputes_blocks(of.training.recompute == Recompute::kBlocks) {}
+
+double LayoutShape::rows_of_logits() const {
+  const double here = as_double(config.model.vocabulary) / as_double(shards);
+  // As in kernels/cross_entropy.cpp: on a GPU equal chunks.
+  if (!is_cpu) return tokens / std::ceil(tokens / std::max(64.0, (1 << 29) / here));
+  return std::min(tokens, std::clamp((1 << 19) / here, 64.0, 8192.0));
+}
+
+namespace {
+
+// Forward is a third of forward and backward.
+double passes_of_blocks(const LayoutShape& s) { return s.recomputes_blocks ? 4.0 / 3 : 1; }
+
+}  // namespace
+
+Work attention_work(const LayoutShape& s) {
+  const double matrices = 4 * s.width * s.width / as_double(s.shards);
+  const double context = as_double(s.config.model.context);
+  Work work;
+  work.products = 6 * matrices * s.tokens;
+  work.attention = 6 * s.width / as_double(s.shards) * context * s.tokens;
+  // Whole rows: the norm, the residual, what comes in and goes out; divided: the rest, of which 39
+  // put the gradients of queries, keys and values together (docs/plan.md counts them).
+  const double whole = s.fused ? 14 : 20, divided = s.fused ? 30 : 66;
+  work.bytes = s.number * (s.tokens * s.width * (whole + divided / as_double(s.shards)) +
+                           kWeightPasses * matrices);
+  work.operations = s.fused ? 16 : 32;
+  return work * (s.blocks * passes_of_blocks(s));
+}
+
+Work feed_forward_work(const LayoutShape& s) {
+  const double matrices = 2 * s.width * s.hidden / as_double(s.shards);
+  Work work;
+  work.products = 6 * matrices * s.tokens;
+  const double narrow = s.fused ? 14 : 20, wide = s.fused ? 6 : 12;
+  work.bytes = s.number * (s.tokens * (narrow * s.width + wide * s.hidden / as_double(s.shards)) +
+                           kWeightPasses * matrices);
+  work.operations = s.fused ? 12 : 20;
+  return work * (s.feed_forwards * passes_of_blocks(s));
+}
+
+namespace {
+
+Work sublayer_work(const LayoutShape& s) {
+  const double matrices = 2 * s.width * s.expert_hidden;
+  Work work;
+  work.products = 6 * matrices * s.expert_rows;
+  const double narrow = s.fused ? 12 : 22, wide = s.fused ? 6 : 12;
+  work.bytes = s.number * (s.expert_rows * (narrow * s.width + wide * s.expert_hidden) +
+                           kWeightPasses * s.experts_here * matrices);
+  work.operations = s.fused ? 12 : 20;
+  return work;
+}
+
+// Of the expert for all tokens.
+Work shared_work(const LayoutShape& s) {
+  if (s.shared_hidden == 0) return {};
+  const double matrices = 2 * s.width * s.shared_hidden;
+  Work work;
+  work.products = 6 * matrices * s.own_tokens;
+  const double narrow = s.fused ? 14 : 20, wide = s.fused ? 6 : 12;
+  work.bytes = s.number * (s.own_tokens * (narrow * s.width + wide * s.shared_hidden) +
+                           kWeightPasses * matrices);
+  work.operations = s.fused ? 12 : 20;
+  return work;
+}
+
+// The paper's BASE layer, which gates where the expert is.
+Work base_router_work(const LayoutShape& s) {
+  const double experts = as_double(s.config.experts.count);
+  Work work;
+  work.products = 2 * s.width * experts * s.own_tokens;
+  // Rows move eight times (four without the shuffle, which one group has not); where nothing is
+  // fused a GPU's gate makes copies in fp32, where all is, affinities alone do.
+  const double moves = (s.shuffles() ? 16 : 8) - (s.fused ? 8 : 0);
+  const double copies = s.is_cpu ? 8 : s.fused ? 5 : 68;
+  work.bytes =
+      s.number * s.width * s.expert_rows * (moves + copies) + 4 * experts * s.own_tokens * 4;
+  work.operations = s.fused ? 45 : 80;
+  return work;
+}
+
+Work gate_router_work(const LayoutShape& s) {
+  const double experts = as_double(s.config.experts.count);
+  Work work;
+  work.products = 6 * s.width * experts * s.own_tokens;
+  // The norm, then rows spread and mixed, forward and backward; logits and what is made of them.
+  work.bytes = s.number * s.width * (s.own_tokens * (s.fused ? 8 : 20) + s.expert_rows * 6) +
+               25 * 4 * experts * s.own_tokens;
+  work.operations = s.fused ? 48 : 80;
+  return work;
+}
+
+}  // namespace
+
+Work experts_work(const LayoutShape& s) {
+  if (s.expert_layers == 0) return {};
+  Work work = s.config.experts.gates_at_experts() ? base_router_work(s) : gate_router_work(s);
+  if (s.shuffles() && !s.config.experts.gates_at_experts())
+    work.bytes += 8 * s.number * s.width * s.own_tokens;
+  work += sublayer_work(s) * s.expert_sublayers;
+  work += shared_work(s) * s.expert_sublayers;
+  return work * s.expert_layers;
+}
+
+Work vocabulary_work(const LayoutShape& s) {
+  const double rows = as_double(s.config.model.vocabulary) / as_double(s.shards);
+  const double chunks = std::ceil(s.tokens / s.rows_of_logits());
+  Work work;
+  work.products = 6 * rows * s.width * s.tokens;
+  const double of_logits = s.fused ? 5 : 6;
+  work.bytes = s.number * (s.tokens * (of_logits * rows + (s.fused ? 14 : 16) * s.width) +
+                           kWeightPasses * rows * s.width * chunks);
+  work.operations = s.fused ? 10 + 3 * chunks : 12 + 6 * chunks;
+  return work;
+}
+
+Work optimizer_work(const LayoutShape& s, const Device& device) {
+  const double working = as_double(device.working), master = as_double(device.master);
+  Work work;
+  // Gradients are written, and read twice; weights and two moments read and written.
+  work.bytes = s.parameters * (3 * working + 6 * master + (working == master ? 0 : working));
+  work.operations = 10;
+  return work;
+}
+
+MemoryParts memory_of(const LayoutShape& s, const Device& device) {
+  const ParameterBytes each = bytes_of_parameter(device.working, device.master);
+  const double shards = as_double(s.shards);
+  MemoryParts memory;
+  memory.weights = s.parameters * as_double(each.weights);
+  memory.gradients = s.parameters * as_double(each.gradients);
+  memory.optimizer = s.parameters * as_double(each.moments);
+  // What autograd keeps: inputs of norms and products, queries to values and their mix, the active
+  // units of feed-forwards; of a layer of experts also what goes in and out of its gate.
+  const double of_attention = (2 + 4 / shards) * s.width;
+  const double of_feed_forward = 2 * s.width + s.hidden / shards;
+  // Recomputed blocks keep the stream and its last change; one at a time has the rest.
+  const double of_blocks = s.recomputes_blocks
+                               ? s.blocks * 2 * s.width + of_attention + of_feed_forward
+                               : s.blocks * of_attention + s.feed_forwards * of_feed_forward;
+  const double of_experts =
+      s.expert_layers *
+      (s.expert_sublayers *
+           (s.expert_rows * (2 * s.width + s.expert_hidden) +
+            (s.shared_hidden > 0 ? s.own_tokens * (2 * s.width + s.shared_hidden) : 0)) +
+       2 * s.expert_rows * s.width);
+  memory.activations = s.number * (s.tokens * (of_blocks + 2 * s.width) + of_experts);
+  const double widest = std::max(s.tokens * (2 * s.hidden / shards + 3 * s.width),
+                                 s.expert_rows * (2 * s.expert_hidden + 3 * s.width));
+  const double messages = s.workers > 1 ? 2 * s.expert_rows * s.width : 0;
+  const double block = (4 * s.width + 2 * s.hidden) * s.width / shards;  // sums of gradients
+  memory.buffers =
+      s.number *
+      (std::max(s.rows_of_logits() * as_double(s.config.model.vocabulary) / shards, widest) +
+       messages + (s.replicas > 1 ? block : 0));
+  if (s.is_cpu)
+    memory.buffers += kHeapShare * (memory.activations + memory.buffers) + kCpuLibraries;
+  return memory;
+}
+
+bool fits(const MemoryParts& memory, const Device& device) {
+  return device.memory == 0 || memory.total() <= kUsableMemory * device.memory;
+}
+
+}  // namespace ballast
