@@ -68,7 +68,7 @@ JSON keys (--json): tokens, experts, solver, device, valid (shares kept, nothing
 struct Options {
   std::string scores, kind, solver = "exact", capacities, mask;
   std::string non_finite = "reject", start_prices, prices_out, out;
-  DeviceChoice device = DeviceChoice::kCpu;
+  config::DeviceChoice device = config::DeviceChoice::kCpu;
   int64_t tokens = 0, experts = 0;
   uint64_t seed = 0, batch = 0;
   size_t threads = 0, repeat = 0;
@@ -77,29 +77,30 @@ struct Options {
 
 // What a problem refers to.
 struct Input {
-  StoredScores scores;
+  scores::StoredScores scores;
   std::vector<uint8_t> counted;
   std::vector<double> start_prices;
-  AssignmentProblem problem;
+  assignment::AssignmentProblem problem;
 };
 
-StoredScores scores_of(const CLI::App& command, const Options& options) {
+scores::StoredScores scores_of(const CLI::App& command, const Options& options) {
   const auto given = [&](const char* name) { return command.count(name) > 0; };
   if (given("--scores") == given("--kind"))
     fail("give either --scores FILE or --kind NAME (with --tokens and --experts)");
   if (given("--scores")) {
     for (const char* name : {"--tokens", "--experts", "--seed", "--batch"})
       if (given(name)) fail("{} is for --kind; the scores here come from a file", name);
-    return read_scores(options.scores);
+    return scores::read_scores(options.scores);
   }
   if (!given("--tokens") || !given("--experts"))
     fail("--kind needs --tokens and --experts: how many of each");
-  return store_scores(generate_scores({.kind = parse_score_kind(options.kind),
-                                       .tokens = options.tokens,
-                                       .experts = options.experts,
-                                       .seed = options.seed,
-                                       .batch = options.batch}),
-                      options.tokens, options.experts);
+  return scores::store_scores(
+      scores::generate_scores({.kind = scores::parse_score_kind(options.kind),
+                               .tokens = options.tokens,
+                               .experts = options.experts,
+                               .seed = options.seed,
+                               .batch = options.batch}),
+      options.tokens, options.experts);
 }
 
 std::vector<int64_t> parse_capacities(const std::string& text) {
@@ -109,7 +110,7 @@ std::vector<int64_t> parse_capacities(const std::string& text) {
           "--capacities: \"{}\" is not a list of whole numbers, such as 10,10,20, and there is no "
           "such file",
           text);
-    return read_whole_numbers(text);
+    return scores::read_whole_numbers(text);
   }
   std::vector<int64_t> capacities;
   for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
@@ -131,7 +132,7 @@ std::vector<int64_t> parse_capacities(const std::string& text) {
 
 std::vector<uint8_t> read_mask(const std::string& path, int64_t tokens) {
   std::vector<uint8_t> counted;
-  for (const int64_t value : read_whole_numbers(path)) {
+  for (const int64_t value : scores::read_whole_numbers(path)) {
     if (value != 0 && value != 1)
       fail("{}: token {} has {}; want 1 (counts) or 0 (padding)", path, counted.size(), value);
     counted.push_back(static_cast<uint8_t>(value));
@@ -141,32 +142,32 @@ std::vector<uint8_t> read_mask(const std::string& path, int64_t tokens) {
   return counted;
 }
 
-NonFinite parse_non_finite(const std::string& name) {
-  if (name == "reject") return NonFinite::kReject;
-  return name == "lowest" ? NonFinite::kLowest : NonFinite::kForbid;
+assignment::NonFinite parse_non_finite(const std::string& name) {
+  if (name == "reject") return assignment::NonFinite::kReject;
+  return name == "lowest" ? assignment::NonFinite::kLowest : assignment::NonFinite::kForbid;
 }
 
 std::unique_ptr<Input> read_input(const CLI::App& command, const Options& options) {
   auto input = std::make_unique<Input>();
   input->scores = scores_of(command, options);
-  const ScoreMatrix& matrix = input->scores.matrix;
-  AssignmentProblem& problem = input->problem;
+  const assignment::ScoreMatrix& matrix = input->scores.matrix;
+  assignment::AssignmentProblem& problem = input->problem;
   problem.scores = matrix;
   problem.non_finite = parse_non_finite(options.non_finite);
-  check_shape(problem);
+  assignment::check_shape(problem);
   if (command.count("--capacities") > 0) {
     const std::vector<int64_t> capacities = parse_capacities(options.capacities);
     if (std::ssize(capacities) != matrix.experts)
       fail("--capacities names {} experts, and the scores have {}", capacities.size(),
            matrix.experts);
-    problem.bounds = at_most(capacities, matrix.tokens);
+    problem.bounds = assignment::at_most(capacities, matrix.tokens);
   }
   if (!options.mask.empty()) {
     input->counted = read_mask(options.mask, matrix.tokens);
     problem.counted = input->counted;
   }
   if (!options.start_prices.empty()) {
-    input->start_prices = read_numbers(options.start_prices);
+    input->start_prices = scores::read_numbers(options.start_prices);
     if (std::ssize(input->start_prices) != matrix.experts)
       fail("{} holds {} prices, and the scores have {} experts", options.start_prices,
            input->start_prices.size(), matrix.experts);
@@ -175,19 +176,19 @@ std::unique_ptr<Input> read_input(const CLI::App& command, const Options& option
 }
 
 struct Outcome {
-  Assignment assignment;
+  assignment::Assignment assignment;
   double milliseconds = 0;
   double relative_gap = 0;
   int32_t smallest_load = 0, largest_load = 0;
 };
 
 // Reads the scores before they are solved, so that one that is refused is named with its file.
-double checked_magnitude(const Options& options, const AssignmentProblem& problem) {
+double checked_magnitude(const Options& options, const assignment::AssignmentProblem& problem) {
   try {
     return magnitude_of(problem);
   } catch (const UserError& error) {
     fail("{}: {}{}", options.scores, error.what(),
-         problem.non_finite == NonFinite::kLowest
+         problem.non_finite == assignment::NonFinite::kLowest
              ? ""
              : "; --non-finite lowest takes NaN and inf as the lowest score, --non-finite forbid "
                "takes -inf as a forbidden pair");
@@ -197,8 +198,8 @@ double checked_magnitude(const Options& options, const AssignmentProblem& proble
 Outcome solve(const Options& options, const Input& input) {
   Outcome outcome;
   const double magnitude = checked_magnitude(options, input.problem);
-  const auto run =
-      make_assignment_run(parse_solver_kind(options.solver), options.device, options.threads);
+  const auto run = make_assignment_run(assignment::parse_solver_kind(options.solver),
+                                       options.device, options.threads);
   run->load(input.problem);
   outcome.milliseconds = run->solve(input.start_prices, outcome.assignment);
   std::vector<double> again;
@@ -221,11 +222,11 @@ bool is_proved_optimal(const Outcome& outcome) {
 }
 
 void print_json(const Options& options, const Input& input, const Outcome& outcome) {
-  const Certificate& certificate = outcome.assignment.certificate;
+  const assignment::Certificate& certificate = outcome.assignment.certificate;
   const Json object{{"tokens", input.problem.scores.tokens},
                     {"experts", input.problem.scores.experts},
                     {"solver", options.solver},
-                    {"device", name_of(options.device)},
+                    {"device", config::name_of(options.device)},
                     {"valid", certificate.valid},
                     {"primal", certificate.primal},
                     {"dual", certificate.dual},
@@ -255,13 +256,13 @@ std::string verdict(const Options& options, const Outcome& outcome) {
 }
 
 void print_summary(const Options& options, const Input& input, const Outcome& outcome) {
-  const Certificate& certificate = outcome.assignment.certificate;
-  const ScoreMatrix& matrix = input.problem.scores;
+  const assignment::Certificate& certificate = outcome.assignment.certificate;
+  const assignment::ScoreMatrix& matrix = input.problem.scores;
   fmt::print("{} tokens, {} experts, solver {} on {}: {:.3f} ms{}\n\n", matrix.tokens,
-             matrix.experts, options.solver, name_of(options.device), outcome.milliseconds,
+             matrix.experts, options.solver, config::name_of(options.device), outcome.milliseconds,
              options.repeat > 0 ? fmt::format(" (median of {} calls)", options.repeat)
-             : options.device == DeviceChoice::kCuda ? ""
-                                                     : " (a first call)");
+             : options.device == config::DeviceChoice::kCuda ? ""
+                                                             : " (a first call)");
   fmt::print("sum of scores  {:.9g}\n", certificate.primal);
   fmt::print("upper bound    {:.9g}\n", certificate.dual);
   if (certificate.valid) fmt::print("{}\n", verdict(options, outcome));
@@ -279,7 +280,7 @@ void print_summary(const Options& options, const Input& input, const Outcome& ou
 
 int run(const CLI::App& command, const Options& options) {
   for (const std::string& path : {options.out, options.prices_out})
-    if (!path.empty()) check_numbers_path(path);
+    if (!path.empty()) scores::check_numbers_path(path);
   const auto whole = [](const std::string& path) {
     return fs::weakly_canonical(fs::absolute(path));
   };
@@ -288,8 +289,9 @@ int run(const CLI::App& command, const Options& options) {
     fail("--out and --prices-out name the same file, {}", options.out);
   const auto input = read_input(command, options);
   const Outcome outcome = solve(options, *input);
-  if (!options.out.empty()) write_numbers(options.out, outcome.assignment.expert_of_token);
-  if (!options.prices_out.empty()) write_numbers(options.prices_out, outcome.assignment.prices);
+  if (!options.out.empty()) scores::write_numbers(options.out, outcome.assignment.expert_of_token);
+  if (!options.prices_out.empty())
+    scores::write_numbers(options.prices_out, outcome.assignment.prices);
   options.json ? print_json(options, *input, outcome) : print_summary(options, *input, outcome);
   return 0;
 }
@@ -344,8 +346,8 @@ void add_solver_options(CLI::App& command, Options& o) {
 
 std::string footer() {
   std::string kinds;
-  for (const ScoreKind kind : all_score_kinds())
-    kinds += fmt::format("      {:17}{}\n", score_kind_name(kind), describe(kind));
+  for (const scores::ScoreKind kind : scores::all_score_kinds())
+    kinds += fmt::format("      {:17}{}\n", scores::score_kind_name(kind), scores::describe(kind));
   std::string text = kFooter;
   return text.replace(text.find("{kinds}"), 7, kinds);
 }

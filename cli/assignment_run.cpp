@@ -13,11 +13,12 @@ namespace {
 
 class CpuRun final : public AssignmentRun {
  public:
-  CpuRun(SolverKind kind, size_t threads) : solver_(make_solver(kind, threads)) {}
+  CpuRun(assignment::SolverKind kind, size_t threads)
+      : solver_(assignment::make_solver(kind, threads)) {}
 
-  void load(const AssignmentProblem& problem) override { problem_ = &problem; }
+  void load(const assignment::AssignmentProblem& problem) override { problem_ = &problem; }
 
-  double solve(std::span<const double> start_prices, Assignment& result) override {
+  double solve(std::span<const double> start_prices, assignment::Assignment& result) override {
     const auto start = std::chrono::steady_clock::now();
     solver_->solve(*problem_, start_prices, result);
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
@@ -25,8 +26,8 @@ class CpuRun final : public AssignmentRun {
   }
 
  private:
-  std::unique_ptr<AssignmentSolver> solver_;
-  const AssignmentProblem* problem_ = nullptr;
+  std::unique_ptr<assignment::AssignmentSolver> solver_;
+  const assignment::AssignmentProblem* problem_ = nullptr;
 };
 
 }  // namespace
@@ -35,16 +36,16 @@ size_t usable_threads(size_t wanted) {
   return wanted == 0 ? num_cores() : std::min(wanted, num_cores());
 }
 
-std::unique_ptr<AssignmentRun> make_assignment_run(SolverKind kind, DeviceChoice device,
-                                                   size_t threads) {
-  if (device == DeviceChoice::kCuda) return make_gpu_assignment_run(kind);
+std::unique_ptr<AssignmentRun> make_assignment_run(assignment::SolverKind kind,
+                                                   config::DeviceChoice device, size_t threads) {
+  if (device == config::DeviceChoice::kCuda) return make_gpu_assignment_run(kind);
   return std::make_unique<CpuRun>(kind, usable_threads(threads));
 }
 
-double magnitude_of(const AssignmentProblem& problem) {
-  const LoadBounds bounds;  // only rows are read
-  ActiveRows rows;
-  const ActiveProblem active = rows.read(problem, bounds, 1);
+double magnitude_of(const assignment::AssignmentProblem& problem) {
+  const assignment::LoadBounds bounds;  // only rows are read
+  assignment::ActiveRows rows;
+  const assignment::ActiveProblem active = rows.read(problem, bounds, 1);
   double sum = 0;
   for (int64_t t = 0; t < active.tokens; ++t) {
     float largest = 0;

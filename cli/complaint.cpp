@@ -40,8 +40,8 @@ int complain_of_exception(const std::string& prefix) {
     return complain_of_lost_output();  // fmt throws when it cannot print
   try {
     throw;
-  } catch (const WorkersLost& error) {
-    return complain(error.what(), kWorkersLost);  // it names its worker itself
+  } catch (const comm::WorkersLost& error) {
+    return complain(error.what(), comm::kWorkersLost);  // it names its worker itself
   } catch (const UserError& error) {
     return complain(prefix + error.what(), kUserMistake);
   } catch (const std::system_error& error) {  // of files, threads: the machine's state

@@ -29,6 +29,8 @@
 namespace ballast::cli {
 namespace {
 
+using experts::RoutingMode;
+
 constexpr int kAuditFailed = 3;  // the exit code
 
 constexpr const char* kExamples = R"(
@@ -94,26 +96,28 @@ struct Options {
 };
 
 // What must be the same on all workers beside the model.
-void check_alike(const Options& options, Communicator& workers) {
-  const Fact facts[] = {{"--data", fmt::format("{}", fmt::join(options.data, ","))},
-                        {"--split", options.split},
-                        {"--routing", options.routing},
-                        {"--stride", fmt::format("{}", options.stride)},
-                        {"--batch", fmt::format("{}", options.batch)},
-                        {"--experts", options.experts ? "given" : "not given"},
-                        {"--audit", options.audit ? "given" : "not given"},
-                        {"--out", options.out},
-                        {"--model-parallel", fmt::format("{}", options.model.model_parallel)}};
-  check_agreement(workers, facts, {"eval"});
+void check_alike(const Options& options, comm::Communicator& workers) {
+  const comm::Fact facts[] = {
+      {"--data", fmt::format("{}", fmt::join(options.data, ","))},
+      {"--split", options.split},
+      {"--routing", options.routing},
+      {"--stride", fmt::format("{}", options.stride)},
+      {"--batch", fmt::format("{}", options.batch)},
+      {"--experts", options.experts ? "given" : "not given"},
+      {"--audit", options.audit ? "given" : "not given"},
+      {"--out", options.out},
+      {"--model-parallel", fmt::format("{}", options.model.model_parallel)}};
+  comm::check_agreement(workers, facts, {"eval"});
 }
 
-std::vector<RoutingMode> chosen_routings(const Options& options, const LoadedModel& loaded) {
+std::vector<RoutingMode> chosen_routings(const Options& options,
+                                         const loading::LoadedModel& loaded) {
   const bool is_dense = loaded.model->expert_layers().empty();
   if (options.experts && is_dense)
     fail("--experts: {} is a dense model, without experts", loaded.path.string());
   if (options.routing == "all" && !is_dense && !loaded.config.experts.traits().balanced) {
     log_info("--routing all: a {} routes greedily, there is no other way",
-             layer_in_words(loaded.config.experts));
+             config::layer_in_words(loaded.config.experts));
     return {RoutingMode::kGreedy};
   }
   // A run's validation.json has all of them, too.
@@ -127,7 +131,7 @@ std::vector<RoutingMode> chosen_routings(const Options& options, const LoadedMod
 // A look at the windows, with a progress bar on worker 0, until all are done or someone stops it.
 class Watch {
  public:
-  Watch(const char* title, uint64_t windows, Communicator& workers) {
+  Watch(const char* title, uint64_t windows, comm::Communicator& workers) {
     if (workers.rank() == 0) progress_.emplace(title, windows, "windows");
   }
   std::function<bool(uint64_t)> advance() {
@@ -143,7 +147,7 @@ class Watch {
 };
 
 // As a program that a signal ended.
-int stopped(const Communicator& workers) {
+int stopped(const comm::Communicator& workers) {
   constexpr int kInterrupted = 130;
   if (workers.rank() == 0) complain("stopped before the end: nothing to report", kInterrupted);
   return kInterrupted;
@@ -151,24 +155,24 @@ int stopped(const Communicator& workers) {
 
 struct Job {
   const Options& options;
-  const LoadedModel& loaded;
-  const EvalWindows& windows;
+  const loading::LoadedModel& loaded;
+  const batches::EvalWindows& windows;
   std::string data;
   std::vector<RoutingMode> routings;
 };
 
 void write_record(const Job& job, const EvalReport& report) {
-  EvaluatedModel model{.config = job.loaded.config,
-                       .step = static_cast<int64_t>(job.loaded.step),
-                       .windows = job.windows,
-                       .tokenizer = job.loaded.tokenizer.get(),
-                       .routings = {}};
+  inference::EvaluatedModel model{.config = job.loaded.config,
+                                  .step = static_cast<int64_t>(job.loaded.step),
+                                  .windows = job.windows,
+                                  .tokenizer = job.loaded.tokenizer.get(),
+                                  .routings = {}};
   for (const RoutingResult& result : report.results)
     model.routings.push_back({result.routing, result.evaluation});
-  write_validation(job.options.out, last_validation(model));
+  record::write_validation(job.options.out, inference::last_validation(model));
 }
 
-int evaluate_all(const Job& job, Communicator& workers, int64_t stride) {
+int evaluate_all(const Job& job, comm::Communicator& workers, int64_t stride) {
   EvalReport report{.model = job.loaded,
                     .data = job.data,
                     .stride = stride,
@@ -179,13 +183,14 @@ int evaluate_all(const Job& job, Communicator& workers, int64_t stride) {
   {
     Watch watch("eval", job.windows.size() * job.routings.size(), workers);
     for (const RoutingMode routing : job.routings) {
-      const EvaluationOptions options{
+      const inference::EvaluationOptions options{
           .batch = job.options.batch,
           .routing = routing,
           .previous_tokens = job.options.experts ||
                              (!job.options.out.empty() && routing != RoutingMode::kBalanced)};
-      report.results.push_back({routing, evaluate(*job.loaded.model, job.loaded.place, job.windows,
-                                                  options, watch.advance())});
+      report.results.push_back(
+          {routing, inference::evaluate(*job.loaded.model, job.loaded.place, job.windows, options,
+                                        watch.advance())});
       if (report.results.back().evaluation.tokens < job.windows.predictions())
         return stopped(workers);
     }
@@ -198,16 +203,17 @@ int evaluate_all(const Job& job, Communicator& workers, int64_t stride) {
   return 0;
 }
 
-int audit_all(const Job& job, Communicator& workers) {
+int audit_all(const Job& job, comm::Communicator& workers) {
   AuditSummary summary{.model = job.loaded, .data = job.data, .audits = {}};
   {
-    AuditOptions options{.batch = job.options.batch};
+    inference::AuditOptions options{.batch = job.options.batch};
     const uint64_t windows = std::min(options.max_windows, job.windows.size());
     Watch watch("audit", windows * job.routings.size(), workers);
     for (const RoutingMode routing : job.routings) {
       options.routing = routing;
-      summary.audits.push_back({routing, audit_causality(*job.loaded.model, job.loaded.place,
-                                                         job.windows, options, watch.advance())});
+      summary.audits.push_back(
+          {routing, inference::audit_causality(*job.loaded.model, job.loaded.place, job.windows,
+                                               options, watch.advance())});
       if (static_cast<uint64_t>(summary.audits.back().audit.windows) < windows)
         return stopped(workers);
     }
@@ -216,12 +222,12 @@ int audit_all(const Job& job, Communicator& workers) {
   return summary.passed() ? 0 : kAuditFailed;
 }
 
-int work(const Options& options, World& world) {
-  Communicator& workers = world.everyone();
+int work(const Options& options, comm::World& world) {
+  comm::Communicator& workers = world.everyone();
   check_alike(options, workers);
   const auto loaded = load(options.model, world);
   std::vector<RoutingMode> routings;
-  all_or_none(workers, [&] { routings = chosen_routings(options, *loaded); }, {"routing"});
+  comm::all_or_none(workers, [&] { routings = chosen_routings(options, *loaded); }, {"routing"});
   const EvalData data({options.model.path, options.data, options.split}, *loaded, workers);
   const int64_t context = loaded->config.model.context;
   const int64_t stride = options.stride > 0 ? options.stride : context;
@@ -230,12 +236,12 @@ int work(const Options& options, World& world) {
     if (!folder.empty() && !std::filesystem::is_directory(folder))
       fail("--out {}: there is no folder {}", options.out, folder.string());
     if (!options.out.empty() && std::filesystem::exists(options.out) &&
-        !is_validation_file(options.out))
+        !record::is_validation_file(options.out))
       fail("--out {}: what is there is no validation.json, and is not replaced", options.out);
   };
-  all_or_none(workers, check_out, {"--out"});
-  std::optional<EvalWindows> windows;
-  all_or_none(workers, [&] { windows.emplace(data.source(), context, stride); }, {"windows"});
+  comm::all_or_none(workers, check_out, {"--out"});
+  std::optional<batches::EvalWindows> windows;
+  comm::all_or_none(workers, [&] { windows.emplace(data.source(), context, stride); }, {"windows"});
   const Job job{.options = options,
                 .loaded = *loaded,
                 .windows = *windows,
@@ -247,7 +253,7 @@ int work(const Options& options, World& world) {
 
 int run(const Options& options) {
   if (!must_launch(options.workers))
-    return run_as_worker(options.workers, [&](World& world) { return work(options, world); });
+    return run_as_worker(options.workers, [&](comm::World& world) { return work(options, world); });
   if (std::ranges::find(options.data, "-") != options.data.end())
     fail("--data -: standard input does not reach workers that --workers starts; give a file");
   return launch_workers(options.workers, {}, {});

@@ -17,20 +17,21 @@ namespace ballast::cli {
 namespace {
 
 bool holds_tokens(const fs::path& path) {
-  return TokenDataset::is_dataset(path) || path.extension() == ".bin" || path.extension() == ".idx";
+  return tokens::TokenDataset::is_dataset(path) || path.extension() == ".bin" ||
+         path.extension() == ".idx";
 }
 
 // The folder of the run's own data; empty where there is none, as beside an export.
 fs::path data_of_run(const std::string& model) {
-  const fs::path folder = tokenizer_folder_of(model).parent_path() / "data";
-  return TokenDataset::is_dataset(folder) ? folder : fs::path();
+  const fs::path folder = loading::tokenizer_folder_of(model).parent_path() / "data";
+  return tokens::TokenDataset::is_dataset(folder) ? folder : fs::path();
 }
 
 // What is called the run's own data is what it was validated on.
-void check_validation_data(const std::vector<DataEntry>& trained_on,
-                           const std::vector<DataEntry>& now) {
-  const auto before = std::ranges::find(trained_on, "valid", &DataEntry::role);
-  const auto found = std::ranges::find(now, "valid", &DataEntry::role);
+void check_validation_data(const std::vector<checkpoint::DataEntry>& trained_on,
+                           const std::vector<checkpoint::DataEntry>& now) {
+  const auto before = std::ranges::find(trained_on, "valid", &checkpoint::DataEntry::role);
+  const auto found = std::ranges::find(now, "valid", &checkpoint::DataEntry::role);
   if (before == trained_on.end() || found == now.end()) return;
   if (before->fingerprint != found->fingerprint) {
     fail(
@@ -40,48 +41,51 @@ void check_validation_data(const std::vector<DataEntry>& trained_on,
   }
 }
 
-std::shared_ptr<TokenSource> own_data(const DataChoice& choice, const LoadedModel& loaded,
-                                      const fs::path& scratch) {
+std::shared_ptr<tokens::TokenSource> own_data(const DataChoice& choice,
+                                              const loading::LoadedModel& loaded,
+                                              const fs::path& scratch) {
   const fs::path of_run = data_of_run(choice.model);
-  TrainingData data =
-      open_training_data(loaded.config.data, of_run.empty() ? scratch / "data" : of_run);
+  training::TrainingData data =
+      training::open_training_data(loaded.config.data, of_run.empty() ? scratch / "data" : of_run);
   if (data.valid == nullptr)
     fail("the run has no validation data of its own: name some with --data");
   check_validation_data(loaded.data, data.identity);
   return data.valid;
 }
 
-std::shared_ptr<TokenSource> open_tokens(const DataChoice& choice) {
-  std::vector<std::unique_ptr<TokenSource>> parts;
+std::shared_ptr<tokens::TokenSource> open_tokens(const DataChoice& choice) {
+  std::vector<std::unique_ptr<tokens::TokenSource>> parts;
   for (const std::string& path : choice.data) {
     if (!holds_tokens(path))
       fail("--data: {} is text and others are tokens: evaluate them one after the other", path);
-    check_before_use(path);
-    parts.push_back(open_token_source(path, choice.split));
+    tokens::check_before_use(path);
+    parts.push_back(tokens::open_token_source(path, choice.split));
   }
   if (parts.size() == 1) return std::move(parts.front());
-  return concatenate(std::move(parts), {.name = "the data", .format = "several"});
+  return tokens::concatenate(std::move(parts), {.name = "the data", .format = "several"});
 }
 
 // Prepares the text in `scratch` unless another worker has.
-std::shared_ptr<TokenSource> open_text(const DataChoice& choice, const LoadedModel& loaded,
-                                       const fs::path& scratch) {
-  const Tokenizer& tokenizer = require_tokenizer(loaded);
-  if (!TokenDataset::is_dataset(scratch / "data")) {
+std::shared_ptr<tokens::TokenSource> open_text(const DataChoice& choice,
+                                               const loading::LoadedModel& loaded,
+                                               const fs::path& scratch) {
+  const tokenizer::Tokenizer& tokenizer = require_tokenizer(loaded);
+  if (!tokens::TokenDataset::is_dataset(scratch / "data")) {
     tokenizer.save(scratch / "tokenizer");
-    PrepareRequest request;
+    tokens::PrepareRequest request;
     request.inputs = choice.data;
     request.out = scratch / "data";
     request.valid_fraction = 0;
     request.tokenizer = (scratch / "tokenizer").string();
-    prepare(request);
+    tokens::prepare(request);
   }
-  return open_token_source(scratch / "data", "train");
+  return tokens::open_token_source(scratch / "data", "train");
 }
 
-std::shared_ptr<TokenSource> open_data(const DataChoice& choice, const LoadedModel& loaded,
-                                       const fs::path& scratch) {
-  std::shared_ptr<TokenSource> source;
+std::shared_ptr<tokens::TokenSource> open_data(const DataChoice& choice,
+                                               const loading::LoadedModel& loaded,
+                                               const fs::path& scratch) {
+  std::shared_ptr<tokens::TokenSource> source;
   if (choice.data.empty()) {
     source = own_data(choice, loaded, scratch);
   } else if (std::ranges::any_of(choice.data, holds_tokens)) {
@@ -89,26 +93,27 @@ std::shared_ptr<TokenSource> open_data(const DataChoice& choice, const LoadedMod
   } else {
     source = open_text(choice, loaded, scratch);
   }
-  if (loaded.tokenizer != nullptr) require_same_tokenizer(*source, *loaded.tokenizer);
+  if (loaded.tokenizer != nullptr) tokens::require_same_tokenizer(*source, *loaded.tokenizer);
   source->limit_vocabulary(static_cast<uint64_t>(loaded.config.model.vocabulary));
   return source;
 }
 
 // Whether tokens must first be made: of text, or of the built-in corpus.
-bool needs_scratch(const DataChoice& choice, const LoadedModel& loaded) {
+bool needs_scratch(const DataChoice& choice, const loading::LoadedModel& loaded) {
   if (!choice.data.empty()) return std::ranges::none_of(choice.data, holds_tokens);
   const auto is_builtin = [](const std::string& name) { return name.starts_with("builtin"); };
-  const DataConfig& data = loaded.config.data;
+  const config::DataConfig& data = loaded.config.data;
   return data_of_run(choice.model).empty() && (std::ranges::any_of(data.train, is_builtin) ||
                                                std::ranges::any_of(data.valid, is_builtin));
 }
 
 }  // namespace
 
-EvalData::EvalData(const DataChoice& choice, const LoadedModel& loaded, Communicator& workers) {
+EvalData::EvalData(const DataChoice& choice, const loading::LoadedModel& loaded,
+                   comm::Communicator& workers) {
   const bool is_first = workers.rank() == 0;
-  const auto on = [&](bool these, const std::function<void()>& work, Label label) {
-    all_or_none(
+  const auto on = [&](bool these, const std::function<void()>& work, comm::Label label) {
+    comm::all_or_none(
         workers,
         [&] {
           if (these) work();
@@ -121,10 +126,10 @@ EvalData::EvalData(const DataChoice& choice, const LoadedModel& loaded, Communic
      },
      {"temporary folder"});
   const fs::path scratch =
-      gather_texts(workers, scratch_ ? scratch_->path().string() : "", {"temporary folder"})
+      comm::gather_texts(workers, scratch_ ? scratch_->path().string() : "", {"temporary folder"})
           .front();
   if (workers.size() > 1 && !scratch.empty())
-    check_same_folder(workers, scratch, {"tokens of the text; TMPDIR chooses the place"});
+    comm::check_same_folder(workers, scratch, {"tokens of the text; TMPDIR chooses the place"});
   on(is_first, [&] { source_ = open_data(choice, loaded, scratch); }, {"prepare data"});
   on(!is_first, [&] { source_ = open_data(choice, loaded, scratch); }, {"open data"});
 }

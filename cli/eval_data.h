@@ -23,13 +23,14 @@ struct DataChoice {
 class EvalData {
  public:
   // Collective. SharedError (a UserError): what is missing or does not fit the model.
-  EvalData(const DataChoice& choice, const LoadedModel& loaded, Communicator& workers);
+  EvalData(const DataChoice& choice, const loading::LoadedModel& loaded,
+           comm::Communicator& workers);
 
-  const std::shared_ptr<TokenSource>& source() const { return source_; }
+  const std::shared_ptr<tokens::TokenSource>& source() const { return source_; }
 
  private:
   std::optional<TemporaryFolder> scratch_;  // worker 0's
-  std::shared_ptr<TokenSource> source_;
+  std::shared_ptr<tokens::TokenSource> source_;
 };
 
 }  // namespace ballast::cli

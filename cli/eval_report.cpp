@@ -24,26 +24,27 @@ Json or_null(const std::optional<Value>& value) {
   return value ? Json(*value) : Json();
 }
 
-std::vector<int64_t> places_of(const LoadedModel& loaded) {
+std::vector<int64_t> places_of(const loading::LoadedModel& loaded) {
   std::vector<int64_t> places;
   for (const auto& layer : loaded.model->expert_layers()) places.push_back(layer->place());
   return places;
 }
 
-bool is_dense(const LoadedModel& loaded) { return loaded.model->expert_layers().empty(); }
+bool is_dense(const loading::LoadedModel& loaded) { return loaded.model->expert_layers().empty(); }
 
-std::string title(const LoadedModel& loaded) {
+std::string title(const loading::LoadedModel& loaded) {
   return fmt::format("{} (step {})\n", loaded.path.string(), loaded.step);
 }
 
 // The decoded token, or nothing where it cannot be known.
-Json decoded(const Tokenizer* tokenizer, int64_t token) {
+Json decoded(const tokenizer::Tokenizer* tokenizer, int64_t token) {
   if (tokenizer == nullptr || token >= static_cast<int64_t>(tokenizer->vocabulary_size()))
     return {};
-  return replace_invalid_utf8(tokenizer->token_bytes(static_cast<TokenId>(token)));
+  return replace_invalid_utf8(tokenizer->token_bytes(static_cast<tokenizer::TokenId>(token)));
 }
 
-Json top_tokens_json(const ExpertUse& use, int64_t expert, const Tokenizer* tokenizer) {
+Json top_tokens_json(const inference::ExpertUse& use, int64_t expert,
+                     const tokenizer::Tokenizer* tokenizer) {
   Json tokens = Json::array();
   for (const auto& top : use.top_tokens(expert, kTopTokens)) {
     tokens.push_back({{"token", top.token},
@@ -54,8 +55,8 @@ Json top_tokens_json(const ExpertUse& use, int64_t expert, const Tokenizer* toke
   return tokens;
 }
 
-Json expert_json(const ExpertUse& use, const ExpertUse& previous, int64_t expert,
-                 const Tokenizer* tokenizer) {
+Json expert_json(const inference::ExpertUse& use, const inference::ExpertUse& previous,
+                 int64_t expert, const tokenizer::Tokenizer* tokenizer) {
   const int64_t load = use.loads()[static_cast<size_t>(expert)];
   Json domains = Json::object();
   const std::vector<int64_t> of_domain = use.domain_loads(expert);
@@ -70,9 +71,9 @@ Json expert_json(const ExpertUse& use, const ExpertUse& previous, int64_t expert
           {"previous_tokens", top_tokens_json(previous, expert, tokenizer)}};
 }
 
-Json layer_json(const Evaluation& evaluation, size_t index, int64_t place,
+Json layer_json(const inference::Evaluation& evaluation, size_t index, int64_t place,
                 const EvalReport& report) {
-  const ExpertUse& use = evaluation.experts[index];
+  const inference::ExpertUse& use = evaluation.experts[index];
   Json layer = {
       {"layer", place},
       {"busiest_share", use.busiest_share()},
@@ -81,7 +82,7 @@ Json layer_json(const Evaluation& evaluation, size_t index, int64_t place,
       {"domain_information_bits", use.domains().empty() ? Json() : Json(use.domain_information())},
       {"loads", use.loads()}};
   if (!report.with_experts) return layer;
-  const ExpertUse& previous = evaluation.previous_tokens.at(index);
+  const inference::ExpertUse& previous = evaluation.previous_tokens.at(index);
   layer["token_information_bits"] = use.token_information();
   layer["previous_information_bits"] = previous.token_information();
   layer["experts"] = Json::array();
@@ -91,27 +92,27 @@ Json layer_json(const Evaluation& evaluation, size_t index, int64_t place,
 }
 
 Json routing_json(const RoutingResult& result, const EvalReport& report) {
-  const Evaluation& e = result.evaluation;
+  const inference::Evaluation& e = result.evaluation;
   const std::vector<int64_t> places = places_of(report.model);
   Json layers = Json::array();
   for (size_t i = 0; i < e.experts.size(); ++i) {
     layers.push_back(layer_json(e, i, places[i], report));
     if (e.second_experts.empty()) continue;
-    const ExpertUse& second = e.second_experts[i];
+    const inference::ExpertUse& second = e.second_experts[i];
     layers.back()["second_experts"] = {{"busiest_share", second.busiest_share()},
                                        {"experts_in_use", experts_in_use(second)},
                                        {"loads", second.loads()}};
   }
-  return {{"routing", routing_name(result.routing)},
+  return {{"routing", experts::routing_name(result.routing)},
           {"loss", e.loss},
           {"perplexity", e.perplexity},
           {"bits_per_byte", or_null(e.bits_per_byte)},
-          {"domains", domains_json(domain_results(e.domains))},
+          {"domains", record::domains_json(inference::domain_results(e.domains))},
           {"layers", layers}};
 }
 
 // "1.82 x its fair share" and so on, of one layer.
-std::string balance_text(const ExpertUse& use) {
+std::string balance_text(const inference::ExpertUse& use) {
   return fmt::format("busiest expert {:.2f} x its fair share, {} of {} in use{}",
                      use.busiest_share(), experts_in_use(use), use.experts(),
                      use.domains().empty()
@@ -121,14 +122,14 @@ std::string balance_text(const ExpertUse& use) {
 
 std::string one_result(const EvalReport& report) {
   const RoutingResult& result = report.results.front();
-  const Evaluation& e = result.evaluation;
+  const inference::Evaluation& e = result.evaluation;
   std::string text;
   if (!is_dense(report.model))
-    text += fmt::format("  routing        {}\n", routing_name(result.routing));
+    text += fmt::format("  routing        {}\n", experts::routing_name(result.routing));
   text += fmt::format("  loss           {:.4f} nats a token\n  perplexity     {:.3f}\n", e.loss,
                       e.perplexity);
   if (e.bits_per_byte) text += fmt::format("  bits per byte  {:.4f}\n", *e.bits_per_byte);
-  const std::vector<std::string> names = layers_in_words(report.model.config);
+  const std::vector<std::string> names = config::layers_in_words(report.model.config);
   for (size_t i = 0; i < e.experts.size(); ++i) {
     text += fmt::format("  {:<13}  {}\n", names[i], balance_text(e.experts[i]));
     if (!e.second_experts.empty())
@@ -144,10 +145,10 @@ std::string side_by_side(const EvalReport& report) {
                                  "BASE layer", "busiest, x fair", "in use", "bits of domain");
   const std::vector<int64_t> places = places_of(report.model);
   for (const RoutingResult& result : report.results) {
-    const Evaluation& e = result.evaluation;
+    const inference::Evaluation& e = result.evaluation;
     for (size_t i = 0; i < e.experts.size(); ++i) {
-      const ExpertUse& use = e.experts[i];
-      const std::string name = i == 0 ? std::string(routing_name(result.routing)) : "",
+      const inference::ExpertUse& use = e.experts[i];
+      const std::string name = i == 0 ? std::string(experts::routing_name(result.routing)) : "",
                         perplexity = i == 0 ? fmt::format("{:.3f}", e.perplexity) : "",
                         bits =
                             i == 0 ? fmt::format("{:.4f}", e.bits_per_byte.value_or(e.loss)) : "";
@@ -163,15 +164,15 @@ std::string side_by_side(const EvalReport& report) {
 
 // Perplexities of each domain, in a column for each way of routing.
 std::string domain_table(const EvalReport& report) {
-  const std::vector<DomainLoss>& domains = report.results.front().evaluation.domains;
-  const auto has_tokens = [](const DomainLoss& domain) { return domain.tokens > 0; };
+  const std::vector<inference::DomainLoss>& domains = report.results.front().evaluation.domains;
+  const auto has_tokens = [](const inference::DomainLoss& domain) { return domain.tokens > 0; };
   if (std::ranges::count_if(domains, has_tokens) < 2) return "";
   size_t width = 6;
-  for (const DomainLoss& domain : domains) width = std::max(width, domain.name.size());
+  for (const inference::DomainLoss& domain : domains) width = std::max(width, domain.name.size());
   std::string text = fmt::format("\n  {:<{}} {:>10}", "domain", width, "tokens");
   for (const RoutingResult& result : report.results)
-    text += fmt::format(" {:>11}",
-                        report.results.size() > 1 ? routing_name(result.routing) : "perplexity");
+    text += fmt::format(" {:>11}", report.results.size() > 1 ? experts::routing_name(result.routing)
+                                                             : "perplexity");
   text += "\n";
   for (size_t i = 0; i < domains.size(); ++i) {
     if (!has_tokens(domains[i])) continue;
@@ -189,7 +190,7 @@ constexpr const char* kBalancedNote =
 
 bool any_balanced(const EvalReport& report) {
   return std::ranges::any_of(report.results, [](const RoutingResult& result) {
-    return result.routing == RoutingMode::kBalanced;
+    return result.routing == experts::RoutingMode::kBalanced;
   });
 }
 
@@ -206,8 +207,8 @@ std::string to_text(const EvalReport& report) {
   text += domain_table(report);
   if (!report.with_experts) return text;
   for (const RoutingResult& result : report.results) {
-    text += fmt::format("\n{} routing\n", routing_name(result.routing));
-    text += expert_table(result.evaluation, layers_in_words(report.model.config),
+    text += fmt::format("\n{} routing\n", experts::routing_name(result.routing));
+    text += expert_table(result.evaluation, config::layers_in_words(report.model.config),
                          report.model.tokenizer.get());
   }
   return text;
@@ -215,7 +216,7 @@ std::string to_text(const EvalReport& report) {
 
 std::string to_json(const EvalReport& report) {
   const RoutingResult& main = report.results[report.main];
-  const Evaluation& e = main.evaluation;
+  const inference::Evaluation& e = main.evaluation;
   Json out = {{"model", report.model.path.string()},
               {"step", report.model.step},
               {"data", report.data},
@@ -225,8 +226,8 @@ std::string to_json(const EvalReport& report) {
               {"tokens", e.tokens},
               {"stride", report.stride},
               {"floor_per_token", or_null(report.floor)},
-              {"domains", domains_json(domain_results(e.domains))}};
-  out["routing"] = is_dense(report.model) ? Json() : Json(routing_name(main.routing));
+              {"domains", record::domains_json(inference::domain_results(e.domains))}};
+  out["routing"] = is_dense(report.model) ? Json() : Json(experts::routing_name(main.routing));
   out["routings"] = Json::array();
   if (!is_dense(report.model)) {
     for (const RoutingResult& result : report.results)
@@ -242,15 +243,15 @@ bool AuditSummary::passed() const {
 std::string to_text(const AuditSummary& summary) {
   std::string text = title(summary.model);
   for (const auto& [routing, audit] : summary.audits) {
-    const ComparisonCounts& c = audit.counts;
+    const inference::ComparisonCounts& c = audit.counts;
     text += fmt::format(
         "  causality{}: {}\n",
-        is_dense(summary.model) ? "" : fmt::format(", {} routing", routing_name(routing)),
+        is_dense(summary.model) ? "" : fmt::format(", {} routing", experts::routing_name(routing)),
         audit.passed() ? "passed" : "FAILED");
     text += fmt::format(
         "    {} windows, each cut at up to {} places, {} cuts in all: tokens after a cut were "
         "replaced\n",
-        audit.windows, AuditOptions().cuts, audit.cuts);
+        audit.windows, inference::AuditOptions().cuts, audit.cuts);
     text += fmt::format(
         "    routes before cuts    {} compared, {} changed, {} more by a tie within rounding\n",
         c.routes, c.changed_routes, c.ties);
@@ -270,21 +271,22 @@ std::string to_text(const AuditSummary& summary) {
 std::string to_json(const AuditSummary& summary) {
   Json audits = Json::array();
   for (const auto& [routing, audit] : summary.audits) {
-    const ComparisonCounts& c = audit.counts;
-    audits.push_back({{"routing", is_dense(summary.model) ? Json() : Json(routing_name(routing))},
-                      {"passed", audit.passed()},
-                      {"windows", audit.windows},
-                      {"cuts", audit.cuts},
-                      {"routes", c.routes},
-                      {"ties", c.ties},
-                      {"changed_routes", c.changed_routes},
-                      {"logits", c.logits},
-                      {"changed_logits", c.changed_logits},
-                      {"left_out", c.left_out},
-                      {"logit_difference", c.logit_difference},
-                      {"logit_bound", audit.bounds.logits},
-                      {"score_bound", audit.bounds.scores},
-                      {"first_leak", audit.first_leak.empty() ? Json() : Json(audit.first_leak)}});
+    const inference::ComparisonCounts& c = audit.counts;
+    audits.push_back(
+        {{"routing", is_dense(summary.model) ? Json() : Json(experts::routing_name(routing))},
+         {"passed", audit.passed()},
+         {"windows", audit.windows},
+         {"cuts", audit.cuts},
+         {"routes", c.routes},
+         {"ties", c.ties},
+         {"changed_routes", c.changed_routes},
+         {"logits", c.logits},
+         {"changed_logits", c.changed_logits},
+         {"left_out", c.left_out},
+         {"logit_difference", c.logit_difference},
+         {"logit_bound", audit.bounds.logits},
+         {"score_bound", audit.bounds.scores},
+         {"first_leak", audit.first_leak.empty() ? Json() : Json(audit.first_leak)}});
   }
   const Json out = {{"model", summary.model.path.string()},
                     {"step", summary.model.step},

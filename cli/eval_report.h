@@ -14,11 +14,11 @@ namespace ballast::cli {
 
 // What `ballast eval` found, as it prints it. All refer to what must outlive them.
 struct RoutingResult {
-  RoutingMode routing = RoutingMode::kGreedy;  // says nothing of a dense model
-  Evaluation evaluation;
+  experts::RoutingMode routing = experts::RoutingMode::kGreedy;  // says nothing of a dense model
+  inference::Evaluation evaluation;
 };
 struct EvalReport {
-  const LoadedModel& model;
+  const loading::LoadedModel& model;
   std::string data;
   int64_t stride = 0;
   std::optional<double> floor;         // entropy floor, nats a token
@@ -30,11 +30,11 @@ std::string to_text(const EvalReport& report);
 std::string to_json(const EvalReport& report);
 
 struct RoutingAudit {
-  RoutingMode routing = RoutingMode::kGreedy;
-  AuditReport audit;
+  experts::RoutingMode routing = experts::RoutingMode::kGreedy;
+  inference::AuditReport audit;
 };
 struct AuditSummary {
-  const LoadedModel& model;
+  const loading::LoadedModel& model;
   std::string data;
   std::vector<RoutingAudit> audits;
   bool passed() const;  // all of them

@@ -106,7 +106,7 @@ int show_plans(const Options& options) {
   Json all = Json::array();
   fs::path first;
   for (const ExperimentRequest& request : options.requests()) {
-    Experiment planned = set_up(request, Preparing::kNothing).experiment;
+    record::Experiment planned = set_up(request, Preparing::kNothing).experiment;
     if (!first.empty()) planned.rates_from = first.string();
     if (first.empty()) first = experiment_folder(request);
     all.push_back(planned_json(planned));
@@ -117,9 +117,9 @@ int show_plans(const Options& options) {
 }
 
 // Goes on with the experiment that is there, if it is the one that is asked for.
-void go_on_with(Experiment& experiment, const fs::path& file) {
-  Experiment stored = load_experiment(file);
-  const std::vector<std::string> changes = differences(stored, experiment);
+void go_on_with(record::Experiment& experiment, const fs::path& file) {
+  record::Experiment stored = record::load_experiment(file);
+  const std::vector<std::string> changes = record::differences(stored, experiment);
   if (!changes.empty()) {
     fail(
         "{} holds an experiment that was started otherwise: {}. Choose another --out for it, or "
@@ -135,7 +135,7 @@ void go_on_with(Experiment& experiment, const fs::path& file) {
 void check_folder(const fs::path& folder) {
   if (fs::exists(folder) && !fs::is_directory(folder))
     fail("{} is a file, not the folder of an experiment: choose another --out", folder.string());
-  if (!fs::exists(folder / kExperimentFile) && fs::exists(folder / "run.json"))
+  if (!fs::exists(folder / record::kExperimentFile) && fs::exists(folder / "run.json"))
     fail("{} is the folder of a run: choose another --out", folder.string());
 }
 
@@ -153,8 +153,8 @@ fs::path write_page(const fs::path& folder) {
 }
 
 // Its table for people; what it is as JSON.
-Json show_end(const Options& options, const ExperimentEnd& end, const Experiment& experiment,
-              const fs::path& folder) {
+Json show_end(const Options& options, const ExperimentEnd& end,
+              const record::Experiment& experiment, const fs::path& folder) {
   const Json results = results_json(experiment, folder);
   const fs::path page =
       results["systems"].empty() || end.was_stopped ? fs::path() : write_page(folder);
@@ -177,13 +177,14 @@ Finished run_one(const Options& options, const ExperimentRequest& request, const
   make_folder(folder);
   const FileLock lock(folder / "lock", "experiment folder " + folder.string());
   ExperimentSetup setup = set_up(request, Preparing::kData);
-  const fs::path file = folder / kExperimentFile;
+  const fs::path file = folder / record::kExperimentFile;
   if (fs::exists(file)) {
     go_on_with(setup.experiment, file);
   } else if (!first.empty()) {
-    take_rates(setup.experiment, load_experiment(first / kExperimentFile), first.string());
+    experiments::take_rates(
+        setup.experiment, record::load_experiment(first / record::kExperimentFile), first.string());
   }
-  save_experiment(file, setup.experiment);
+  record::save_experiment(file, setup.experiment);
   log_info("{}: {} systems, {} of training each; {}", setup.experiment.title,
            setup.experiment.systems.size(), format_duration(setup.experiment.budget_seconds),
            folder.string());

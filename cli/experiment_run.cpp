@@ -20,6 +20,7 @@
 namespace ballast::cli {
 namespace {
 
+using experiments::Stage;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLinesOfFailure = 8;
@@ -27,8 +28,8 @@ constexpr int64_t kFewestToMeasure = 8;  // where the time to measure is too sho
 
 class Conductor {
  public:
-  Conductor(Experiment& experiment, const ExperimentPlace& place)
-      : experiment_(experiment), place_(place), expected_(seconds_left(experiment)) {}
+  Conductor(record::Experiment& experiment, const ExperimentPlace& place)
+      : experiment_(experiment), place_(place), expected_(experiments::seconds_left(experiment)) {}
 
   ExperimentEnd run() {
     make_folder(place_.folder / "logs");
@@ -36,8 +37,8 @@ class Conductor {
       run(stages);
     ExperimentEnd end{stop_.requested(), {failed_.begin(), failed_.end()}};
     if (end.was_stopped) return end;
-    for (const SystemRecord& system : experiment_.systems) {
-      if (system.status == Progression::kTrained || failed_.contains(system.id)) continue;
+    for (const record::SystemRecord& system : experiment_.systems) {
+      if (system.status == record::Progression::kTrained || failed_.contains(system.id)) continue;
       log_warning(
           "{}: all learning rates diverged: choose another --out and a lower "
           "--optimizer.learning_rate",
@@ -50,18 +51,18 @@ class Conductor {
  private:
   std::vector<Stage> next() {
     const bool must_measure = std::ranges::any_of(experiment_.systems, [&](const auto& system) {
-      return system.status == Progression::kPlanned && !failed_.contains(system.id);
+      return system.status == record::Progression::kPlanned && !failed_.contains(system.id);
     });
     if (!must_measure) fix_lengths();
-    std::vector<Stage> stages = next_stages(experiment_, failed_, {});
+    std::vector<Stage> stages = experiments::next_stages(experiment_, failed_, {});
     if (!stages.empty() || experiment_.seeds == 1) return stages;
-    return next_stages(experiment_, failed_, best_systems(experiment_, place_.folder));
+    return experiments::next_stages(experiment_, failed_, best_systems(experiment_, place_.folder));
   }
 
   void fix_lengths() {
     const bool is_first = !experiment_.training_seconds;
-    fix_steps(experiment_, place_.epochs_of_step);
-    skip_sweeps(experiment_);
+    experiments::fix_steps(experiment_, place_.epochs_of_step);
+    experiments::skip_sweeps(experiment_);
     save();
     if (!is_first || !experiment_.training_seconds) return;
     if (*experiment_.training_seconds < experiment_.budget_seconds) {
@@ -80,7 +81,7 @@ class Conductor {
       commands.push_back({command_of(stage), log_of(stage)});
     }
     // Steps are measured with nothing else running.
-    const bool is_alone = stages.front().purpose == RunPurpose::kMeasure;
+    const bool is_alone = stages.front().purpose == experiments::RunPurpose::kMeasure;
     ChildWatch watch;
     watch.at_once = is_alone ? 1 : experiment_.at_once;
     watch.started = [&](size_t i) { announce(stages[i]); };
@@ -88,8 +89,8 @@ class Conductor {
     run_children(commands, watch, stop_);
   }
 
-  SystemRecord& record_of(const Stage& stage) {
-    return *std::ranges::find(experiment_.systems, stage.system, &SystemRecord::id);
+  record::SystemRecord& record_of(const Stage& stage) {
+    return *std::ranges::find(experiment_.systems, stage.system, &record::SystemRecord::id);
   }
 
   fs::path log_of(const Stage& stage) const {
@@ -99,19 +100,21 @@ class Conductor {
   }
 
   std::vector<std::string> command_of(const Stage& stage) {
-    const SystemRecord& system = record_of(stage);
+    const record::SystemRecord& system = record_of(stage);
     std::map<std::string, std::string> knobs = system.knobs;
-    const RunLength length{stage.purpose,
-                           stage.steps,
-                           stage.seed,
-                           system.steps.value_or(0),
-                           stage.learning_rate,
-                           system.step_seconds.value_or(0),
-                           validations_of(experiment_, place_.split_batches)};
-    for (const auto& [key, value] : knobs_of(length)) knobs[key] = value;
+    const experiments::RunLength length{
+        stage.purpose,
+        stage.steps,
+        stage.seed,
+        system.steps.value_or(0),
+        stage.learning_rate,
+        system.step_seconds.value_or(0),
+        experiments::validations_of(experiment_, place_.split_batches)};
+    for (const auto& [key, value] : experiments::knobs_of(length)) knobs[key] = value;
     for (const auto& [key, value] : place_.given) knobs[key] = value;
-    if (stage.purpose == RunPurpose::kMeasure)
-      knobs["training.max_time"] = fmt::format("{}", seconds_of_measuring(experiment_));
+    if (stage.purpose == experiments::RunPurpose::kMeasure)
+      knobs["training.max_time"] =
+          fmt::format("{}", experiments::seconds_of_measuring(experiment_));
     std::vector<std::string> words = {"train", "--run", (place_.folder / stage.run).string(),
                                       "--resume", "auto"};
     if (experiment_.workers > 1)
@@ -121,12 +124,12 @@ class Conductor {
   }
 
   void announce(const Stage& stage) {
-    const StageCount count = count_stages(experiment_);
+    const experiments::StageCount count = experiments::count_stages(experiment_);
     std::string what = "measuring its steps";
-    if (stage.purpose != RunPurpose::kMeasure) {
+    if (stage.purpose != experiments::RunPurpose::kMeasure) {
       what = fmt::format("{}, {} steps, learning rate {:.3g}{}",
-                         stage.purpose == RunPurpose::kSweep ? "sweep" : "training", stage.steps,
-                         stage.learning_rate,
+                         stage.purpose == experiments::RunPurpose::kSweep ? "sweep" : "training",
+                         stage.steps, stage.learning_rate,
                          stage.seed > 1 ? fmt::format(", seed {}", stage.seed) : "");
     }
     log_info("[{}/{}] {}: {} | {} | all in {}", count.done + 1 + running_, count.all, stage.system,
@@ -136,7 +139,7 @@ class Conductor {
 
   // What is expected of the rest, by how long what is done has taken.
   double left() const {
-    const double rest = seconds_left(experiment_), done = expected_ - rest;
+    const double rest = experiments::seconds_left(experiment_), done = expected_ - rest;
     const double taken = std::chrono::duration<double>(Clock::now() - start_).count();
     constexpr double kEnoughToJudge = 30;
     return done > kEnoughToJudge ? rest * taken / done : rest;
@@ -144,12 +147,13 @@ class Conductor {
 
   void take(const Stage& stage, int code) {
     --running_;
-    if (stage.purpose == RunPurpose::kMeasure) return take_measured(stage, code);
-    const RunOutcome outcome = read_outcome(place_.folder / stage.run);
+    if (stage.purpose == experiments::RunPurpose::kMeasure) return take_measured(stage, code);
+    const experiments::RunOutcome outcome = experiments::read_outcome(place_.folder / stage.run);
     const bool is_done = code == 0 && outcome.step >= stage.steps;
-    if (stage.purpose == RunPurpose::kSweep) return take_swept(stage, code, outcome, is_done);
+    if (stage.purpose == experiments::RunPurpose::kSweep)
+      return take_swept(stage, code, outcome, is_done);
     if (!is_done || !outcome.best()) return fail_or_stop(stage, code);
-    record_trained(record_of(stage), {stage.seed, stage.run});
+    experiments::record_trained(record_of(stage), {stage.seed, stage.run});
     save();
     log_info("    {}: perplexity {} after {} of training", stage.system,
              perplexity_in_words(record_of(stage), experiment_, place_.folder),
@@ -159,7 +163,7 @@ class Conductor {
 
   // The budget is equal by the measured times. Where a run's steps took another time, the user is
   // told.
-  void warn_of_drift(const Stage& stage, const RunOutcome& outcome) {
+  void warn_of_drift(const Stage& stage, const experiments::RunOutcome& outcome) {
     constexpr double kMuch = 1.25;
     const double expected =
         static_cast<double>(stage.steps) * record_of(stage).step_seconds.value();
@@ -172,13 +176,13 @@ class Conductor {
   }
 
   void take_measured(const Stage& stage, int code) {
-    RunOutcome outcome = read_outcome(place_.folder / stage.run);
+    experiments::RunOutcome outcome = experiments::read_outcome(place_.folder / stage.run);
     // The first time may have gone into the start, the second tells how many steps to take.
     for (int again = 0; again < 2 && code == 0 && !stop_.requested(); ++again) {
       const int64_t wanted = steps_to_measure(outcome);
       if (2 * std::ssize(outcome.step_seconds) >= wanted) break;
       code = measure(stage, wanted);
-      outcome = read_outcome(place_.folder / stage.run);
+      outcome = experiments::read_outcome(place_.folder / stage.run);
     }
     const bool is_over = code == 0 || outcome.was_skipped;  // diverged steps take as long as others
     if (!is_over || stop_.requested() || !outcome.settled_step_seconds())
@@ -186,10 +190,11 @@ class Conductor {
     keep_measured(stage, outcome);
   }
 
-  void keep_measured(const Stage& stage, const RunOutcome& outcome) {
-    SystemRecord& system = record_of(stage);
+  void keep_measured(const Stage& stage, const experiments::RunOutcome& outcome) {
+    record::SystemRecord& system = record_of(stage);
     const double seconds = outcome.settled_step_seconds().value();
-    record_step_time(system, {seconds, outcome.early_step_seconds(), outcome.settled_step_parts()});
+    experiments::record_step_time(
+        system, {seconds, outcome.early_step_seconds(), outcome.settled_step_parts()});
     save();
     fs::remove_all(place_.folder / "measured");  // one is measured at a time
     log_info("    {}: {:.2f} ms a step, {:.2f} right after the start, {} tokens/s", stage.system,
@@ -198,11 +203,11 @@ class Conductor {
   }
 
   // As many as there is time for, by what is known of them.
-  int64_t steps_to_measure(const RunOutcome& outcome) const {
+  int64_t steps_to_measure(const experiments::RunOutcome& outcome) const {
     const std::optional<double> seconds = outcome.settled_step_seconds();
     if (!seconds) return kFewestToMeasure;
-    return std::clamp(static_cast<int64_t>(seconds_to_measure(experiment_) / *seconds),
-                      kFewestToMeasure, kStepsToMeasure);
+    return std::clamp(static_cast<int64_t>(experiments::seconds_to_measure(experiment_) / *seconds),
+                      kFewestToMeasure, experiments::kStepsToMeasure);
   }
 
   // Once more, so many steps without a limit of time; the exit code.
@@ -219,12 +224,13 @@ class Conductor {
     return code;
   }
 
-  void take_swept(const Stage& stage, int code, const RunOutcome& outcome, bool is_done) {
-    SweptRate rate{stage.learning_rate, stage.steps, std::nullopt};
+  void take_swept(const Stage& stage, int code, const experiments::RunOutcome& outcome,
+                  bool is_done) {
+    record::SweptRate rate{stage.learning_rate, stage.steps, std::nullopt};
     const bool has_diverged = code != 0 && outcome.was_skipped;
     if (!is_done && !has_diverged) return fail_or_stop(stage, code);
     if (is_done && outcome.best()) rate.loss = outcome.best()->loss;
-    record_swept(record_of(stage), rate, experiment_);
+    experiments::record_swept(record_of(stage), rate, experiment_);
     save();
     fs::remove_all(place_.folder / stage.run / "checkpoints");  // its loss is all that is wanted
     log_info("    {}: learning rate {:.3g}: {}", stage.system, stage.learning_rate,
@@ -238,9 +244,11 @@ class Conductor {
                 log_of(stage).string(), last_lines(log_of(stage), kLinesOfFailure));
   }
 
-  void save() const { save_experiment(place_.folder / kExperimentFile, experiment_); }
+  void save() const {
+    record::save_experiment(place_.folder / record::kExperimentFile, experiment_);
+  }
 
-  Experiment& experiment_;
+  record::Experiment& experiment_;
   const ExperimentPlace& place_;
   const StopSignal stop_;
   std::set<std::string> failed_;
@@ -251,20 +259,21 @@ class Conductor {
 
 }  // namespace
 
-ExperimentEnd run_experiment(Experiment& experiment, const ExperimentPlace& place) {
+ExperimentEnd run_experiment(record::Experiment& experiment, const ExperimentPlace& place) {
   return Conductor(experiment, place).run();
 }
 
-std::vector<std::string> best_systems(const Experiment& experiment, const fs::path& folder) {
+std::vector<std::string> best_systems(const record::Experiment& experiment,
+                                      const fs::path& folder) {
   std::vector<std::pair<double, std::string>> ranked;
-  for (const SystemRecord& system : experiment.systems) {
+  for (const record::SystemRecord& system : experiment.systems) {
     if (system.runs.empty()) continue;
-    const auto best = read_outcome(folder / system.runs.front().run).best();
+    const auto best = experiments::read_outcome(folder / system.runs.front().run).best();
     if (best) ranked.emplace_back(best->loss, system.id);
   }
   std::ranges::sort(ranked);
   std::vector<std::string> ids;
-  for (size_t i = 0; i < std::min<size_t>(kSystemsWithSeeds, ranked.size()); ++i)
+  for (size_t i = 0; i < std::min<size_t>(experiments::kSystemsWithSeeds, ranked.size()); ++i)
     ids.push_back(ranked[i].second);
   return ids;
 }

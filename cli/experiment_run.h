@@ -25,10 +25,10 @@ struct ExperimentEnd {
 
 // Makes every run that is left, one after another or several at once, each a child process, and
 // keeps experiment.json up to date. Says on stderr what it does, and which child fails.
-ExperimentEnd run_experiment(Experiment& experiment, const ExperimentPlace& place);
+ExperimentEnd run_experiment(record::Experiment& experiment, const ExperimentPlace& place);
 
 // The systems with the lowest validation loss, the best first, kSystemsWithSeeds at most.
-std::vector<std::string> best_systems(const Experiment& experiment,
+std::vector<std::string> best_systems(const record::Experiment& experiment,
                                       const std::filesystem::path& folder);
 
 }  // namespace ballast::cli

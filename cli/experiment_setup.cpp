@@ -20,10 +20,12 @@
 namespace ballast::cli {
 namespace {
 
+using config::Config;
+
 bool has_gpu(const ExperimentRequest& request) {
   const auto device = request.config.knobs.find("training.device");
   if (device != request.config.knobs.end() && device->second == "cpu") return false;
-  return !query_cuda_driver().devices.empty();
+  return !kernels::query_cuda_driver().devices.empty();
 }
 
 Config gpu_defaults() {
@@ -75,16 +77,16 @@ Config shared_config(const ExperimentRequest& request) {
   Config config = has_gpu(request) ? gpu_defaults() : cpu_defaults();
   if (!request.config.file.empty()) {
     config = Config();
-    read_config_file(config, request.config.file, request.config.scale_of_file());
+    config::read_config_file(config, request.config.file, request.config.scale_of_file());
   }
-  for (const auto& [key, value] : request.config.overrides()) set_knob(config, key, value);
+  for (const auto& [key, value] : request.config.overrides()) config::set_knob(config, key, value);
   if (!request.data.empty()) config.data.train = request.data;
   return config;
 }
 
 int64_t sublayers_of(const ExperimentRequest& request, const Config& config) {
-  const ExpertsConfig& experts = config.experts;
-  const bool has_own = experts.layers > 0 && experts.placement != Placement::kReplace;
+  const config::ExpertsConfig& experts = config.experts;
+  const bool has_own = experts.layers > 0 && experts.placement != config::Placement::kReplace;
   return request.sublayers == 0 && has_own ? experts.layers * experts.sublayers_of_layer()
                                            : request.sublayers;
 }
@@ -102,11 +104,11 @@ void make_findable(std::vector<std::string>& sources, const fs::path& prepared) 
 }
 
 // Of the source that is repeated most.
-double epochs_of_step(const TrainingData& data, const Config& config) {
+double epochs_of_step(const training::TrainingData& data, const Config& config) {
   constexpr uint64_t kSteps = 1000;
-  const BatchStream batches(data.train, {.context = config.model.context,
-                                         .global_batch = config.training.batch,
-                                         .micro_steps = config.training.micro_steps});
+  const batches::BatchStream batches(data.train, {.context = config.model.context,
+                                                  .global_batch = config.training.batch,
+                                                  .micro_steps = config.training.micro_steps});
   double most = 0;
   for (size_t i = 0; i < data.train.size(); ++i)
     most = std::max(most, batches.epochs(i, kSteps) / static_cast<double>(kSteps));
@@ -114,9 +116,10 @@ double epochs_of_step(const TrainingData& data, const Config& config) {
 }
 
 std::string hardware() {
-  nlohmann::json out = describe_hardware();
+  nlohmann::json out = record::describe_hardware();
   out["gpus"] = nlohmann::json::array();
-  for (const CudaDevice& device : query_cuda_driver().devices) out["gpus"].push_back(device.name);
+  for (const kernels::CudaDevice& device : kernels::query_cuda_driver().devices)
+    out["gpus"].push_back(device.name);
   return out.dump();
 }
 
@@ -128,12 +131,12 @@ void open_data(Config& config, ExperimentPlace& place, Preparing preparing) {
   if (has_builtin && preparing == Preparing::kNothing) {
     if (config.model.vocabulary == 0) config.model.vocabulary = config.data.builtin_vocabulary;
   } else {
-    TrainingData data = open_training_data(config.data, prepared);
+    training::TrainingData data = training::open_training_data(config.data, prepared);
     if (data.valid == nullptr) {
       fail("{} has no validation split, by which systems are compared: give --data.valid",
            fmt::join(config.data.train, ", "));
     }
-    fit_vocabulary(config.model, data);
+    training::fit_vocabulary(config.model, data);
     place.epochs_of_step = epochs_of_step(data, config);
     const int64_t rows = config.training.batch / config.training.micro_steps;
     place.split_batches =
@@ -157,25 +160,25 @@ ExperimentSetup set_up(const ExperimentRequest& request, Preparing preparing) {
   ExperimentSetup setup;
   setup.place.folder = experiment_folder(request);
   Config config = shared_config(request);
-  Experiment& experiment = setup.experiment;
+  record::Experiment& experiment = setup.experiment;
   experiment.data = fmt::format("{}", fmt::join(config.data.train, ","));
   // Wrong names and sizes are told before a corpus is made, for which any vocabulary will do.
-  ComparisonRequest wanted{.name = request.name,
-                           .blocks = config,
-                           .experts = request.experts,
-                           .sublayers = sublayers_of(request, config),
-                           .usual_experts = has_gpu(request) ? 128 : 8,
-                           .workers = request.workers,
-                           .only = request.systems};
+  experiments::ComparisonRequest wanted{.name = request.name,
+                                        .blocks = config,
+                                        .experts = request.experts,
+                                        .sublayers = sublayers_of(request, config),
+                                        .usual_experts = has_gpu(request) ? 128 : 8,
+                                        .workers = request.workers,
+                                        .only = request.systems};
   wanted.blocks.model.vocabulary = std::max<int64_t>(1024, config.model.vocabulary);
-  describe_comparison(wanted);
+  experiments::describe_comparison(wanted);
   open_data(config, setup.place, preparing);
   wanted.blocks = config;
-  const PlannedComparison comparison = describe_comparison(wanted);
+  const experiments::PlannedComparison comparison = experiments::describe_comparison(wanted);
 
   experiment.name = request.name;
   experiment.title = comparison.title;
-  experiment.budget_seconds = parse_duration("--budget", request.budget);
+  experiment.budget_seconds = config::parse_duration("--budget", request.budget);
   if (!(experiment.budget_seconds > 0)) fail("--budget is {}; it must be more", request.budget);
   experiment.max_epochs = request.max_epochs;
   experiment.middle_rate = config.optimizer.learning_rate;
@@ -187,9 +190,9 @@ ExperimentSetup set_up(const ExperimentRequest& request, Preparing preparing) {
   experiment.program_version = version();
   experiment.hardware = hardware();
   experiment.panels = comparison.panels;
-  experiment.systems = records_of(comparison);
+  experiment.systems = experiments::records_of(comparison);
   for (const auto& [key, value] : request.config.knobs) {
-    if (is_decided_for_each_run(key) && key != "optimizer.learning_rate")
+    if (experiments::is_decided_for_each_run(key) && key != "optimizer.learning_rate")
       setup.place.given.emplace(key, value);
   }
   return setup;

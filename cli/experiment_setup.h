@@ -28,7 +28,7 @@ struct ExperimentRequest {
 };
 
 struct ExperimentSetup {
-  Experiment experiment;  // nothing of it is done
+  record::Experiment experiment;  // nothing of it is done
   ExperimentPlace place;
 };
 

@@ -40,23 +40,24 @@ std::string aligned(const std::vector<Row>& rows) {
 
 Json perplexity(double loss) { return std::isfinite(loss) ? Json(std::exp(loss)) : Json(); }
 
-Json perplexity(const std::optional<RunOutcome::Routed>& routed) {
-  return perplexity(routed ? routed->loss : kUnknown);
+Json perplexity(const std::optional<experiments::RunOutcome::Routed>& routed) {
+  return perplexity(routed ? routed->loss : record::kUnknown);
 }
 
 // Of validations before the last; null where there is one way to route.
-Json routing_on_the_way(const SystemRecord& system) {
+Json routing_on_the_way(const record::SystemRecord& system) {
   if (system.kind != "base") return {};
   const auto given = system.knobs.find("experts.test_routing");
-  return given == system.knobs.end() ? name_of(ExpertsConfig().tested_routing()) : given->second;
+  return given == system.knobs.end() ? config::name_of(config::ExpertsConfig().tested_routing())
+                                     : given->second;
 }
 
 // What each seed gave. Of runs that shared the hardware the clock tells nothing.
-Json seeds_of(const SystemRecord& system, const Experiment& experiment,
+Json seeds_of(const record::SystemRecord& system, const record::Experiment& experiment,
               const std::filesystem::path& folder) {
   Json seeds = Json::array();
-  for (const TrainedRun& run : system.runs) {
-    const RunOutcome outcome = read_outcome(folder / run.run);
+  for (const record::TrainedRun& run : system.runs) {
+    const experiments::RunOutcome outcome = experiments::read_outcome(folder / run.run);
     const bool has_experts = system.experts && outcome.greedy;
     seeds.push_back(
         {{"seed", run.seed},
@@ -80,7 +81,7 @@ double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-Json result_of(const SystemRecord& system, const Json& seeds) {
+Json result_of(const record::SystemRecord& system, const Json& seeds) {
   const auto mean = [&](const char* key) {
     const std::vector<double> values = values_of(seeds, key);
     return values.empty() ? Json() : Json(mean_of(values));
@@ -152,7 +153,7 @@ std::string spread(const Json& system) {
 }
 
 // "8 experts, planned tokens/s on 8 v100 over infiniband: base-x1-e8 1.2M, dense 1.4M".
-std::string panel_line(const PanelRecord& panel) {
+std::string panel_line(const record::PanelRecord& panel) {
   std::vector<std::string> words;
   for (const std::string& id : panel.systems) {
     if (!panel.plan) {
@@ -172,22 +173,23 @@ std::string panel_line(const PanelRecord& panel) {
 
 }  // namespace
 
-std::string perplexity_in_words(const SystemRecord& system, const Experiment& experiment,
+std::string perplexity_in_words(const record::SystemRecord& system,
+                                const record::Experiment& experiment,
                                 const std::filesystem::path& folder) {
   const Json seeds = seeds_of(system, experiment, folder), result = result_of(system, seeds);
   return routed_number(result["perplexity"], result["routing"]) +
          (seeds.size() > 1 ? fmt::format(" (mean of {} seeds)", seeds.size()) : "");
 }
 
-std::string planned_table(const Experiment& experiment) {
+std::string planned_table(const record::Experiment& experiment) {
   std::vector<Row> rows = {{"system", "id", "experts", "parameters", "active", "FLOPs/token"}};
-  for (const SystemRecord& system : experiment.systems) {
+  for (const record::SystemRecord& system : experiment.systems) {
     const auto count = [](auto value) { return format_count(static_cast<double>(value)); };
     rows.push_back({system.title, system.id, system.experts ? std::to_string(*system.experts) : "",
                     count(system.parameters), count(system.active), count(system.flops_per_token)});
   }
   std::string text = aligned(rows);
-  for (const PanelRecord& panel : experiment.panels) text += panel_line(panel);
+  for (const record::PanelRecord& panel : experiment.panels) text += panel_line(panel);
   return text + fmt::format("{} systems, {} of training each, {}; about {} in all\n",
                             experiment.systems.size(), format_duration(experiment.budget_seconds),
                             !experiment.rates_from.empty()
@@ -195,16 +197,16 @@ std::string planned_table(const Experiment& experiment) {
                             : experiment.rates > 1
                                 ? fmt::format("after sweeps of {} learning rates", experiment.rates)
                                 : fmt::format("at learning rate {:.3g}", experiment.middle_rate),
-                            format_duration(seconds_left(experiment)));
+                            format_duration(experiments::seconds_left(experiment)));
 }
 
-Json planned_json(const Experiment& experiment) {
+Json planned_json(const record::Experiment& experiment) {
   Json out = {{"name", experiment.name},
               {"title", experiment.title},
-              {"panels", panels_json(experiment)},
+              {"panels", record::panels_json(experiment)},
               {"systems", Json::array()},
-              {"seconds", seconds_left(experiment)}};
-  for (const SystemRecord& system : experiment.systems) {
+              {"seconds", experiments::seconds_left(experiment)}};
+  for (const record::SystemRecord& system : experiment.systems) {
     out["systems"].push_back({{"id", system.id},
                               {"title", system.title},
                               {"words", system.words},
@@ -216,12 +218,12 @@ Json planned_json(const Experiment& experiment) {
   return out;
 }
 
-Json results_json(const Experiment& experiment, const std::filesystem::path& folder) {
-  std::vector<std::pair<const SystemRecord*, RunOutcome>> trained;
+Json results_json(const record::Experiment& experiment, const std::filesystem::path& folder) {
+  std::vector<std::pair<const record::SystemRecord*, experiments::RunOutcome>> trained;
   int64_t equal_tokens = 0;
-  for (const SystemRecord& system : experiment.systems) {
+  for (const record::SystemRecord& system : experiment.systems) {
     if (system.runs.empty()) continue;
-    trained.emplace_back(&system, read_outcome(folder / system.runs.front().run));
+    trained.emplace_back(&system, experiments::read_outcome(folder / system.runs.front().run));
     const int64_t tokens = trained.back().second.tokens;
     equal_tokens = equal_tokens == 0 ? tokens : std::min(equal_tokens, tokens);
   }
@@ -229,10 +231,11 @@ Json results_json(const Experiment& experiment, const std::filesystem::path& fol
   for (const auto& [system, first] : trained) {
     systems.push_back(result_of(*system, seeds_of(*system, experiment, folder)));
     systems.back()["perplexity_at_equal_tokens"] =
-        perplexity(loss_at(first.validations, static_cast<double>(equal_tokens)));
+        perplexity(record::loss_at(first.validations, static_cast<double>(equal_tokens)));
   }
-  return {
-      {"equal_tokens", equal_tokens}, {"panels", panels_json(experiment)}, {"systems", systems}};
+  return {{"equal_tokens", equal_tokens},
+          {"panels", record::panels_json(experiment)},
+          {"systems", systems}};
 }
 
 std::string results_table(const Json& results) {

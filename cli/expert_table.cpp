@@ -31,7 +31,7 @@ std::string cut_to(const std::string& text, size_t characters) {
 }
 
 // The domains that have most tokens, as indices, in the order of their names.
-std::vector<size_t> shown_domains(const ExpertUse& use) {
+std::vector<size_t> shown_domains(const inference::ExpertUse& use) {
   std::vector<int64_t> sizes(use.domains().size(), 0);
   for (int64_t expert = 0; expert < use.experts(); ++expert) {
     const std::vector<int64_t> loads = use.domain_loads(expert);
@@ -59,12 +59,12 @@ std::vector<int64_t> shown_experts(const std::vector<int64_t>& loads) {
 
 // One layer's experts: `previous` of the tokens before theirs; null: not counted.
 struct LayerOfExperts {
-  const ExpertUse& use;
-  const ExpertUse* previous = nullptr;
+  const inference::ExpertUse& use;
+  const inference::ExpertUse* previous = nullptr;
 };
 
 std::string heading(const LayerOfExperts& layer, const std::string& name) {
-  const ExpertUse& use = layer.use;
+  const inference::ExpertUse& use = layer.use;
   const std::vector<int64_t> dead = use.dead_experts();
   std::string text = fmt::format(
       "{}: {} tokens; {} of {} experts in use, the busiest has {:.2f} x its fair share\n", name,
@@ -87,16 +87,16 @@ std::string heading(const LayerOfExperts& layer, const std::string& name) {
 }
 
 // In quotes; #17 where its text is not known.
-std::string quoted_token(const Tokenizer* tokenizer, int64_t token) {
-  const std::optional<std::string> text = token_text(tokenizer, token);
+std::string quoted_token(const tokenizer::Tokenizer* tokenizer, int64_t token) {
+  const std::optional<std::string> text = tokenizer::token_text(tokenizer, token);
   if (!text) return fmt::format("#{}", token);
   std::string quoted = "\"";
   for (const char c : *text) quoted += c == '"' ? std::string("\\\"") : std::string(1, c);
   return quoted + "\"";
 }
 
-std::string top_tokens(const ExpertUse& use, int64_t expert, const Tokenizer* tokenizer,
-                       size_t width) {
+std::string top_tokens(const inference::ExpertUse& use, int64_t expert,
+                       const tokenizer::Tokenizer* tokenizer, size_t width) {
   std::string line;
   for (const auto& top : use.top_tokens(expert, kMostTokens)) {
     const std::string text = quoted_token(tokenizer, top.token);
@@ -107,8 +107,8 @@ std::string top_tokens(const ExpertUse& use, int64_t expert, const Tokenizer* to
   return line;
 }
 
-std::string layer_table(const LayerOfExperts& layer, const Tokenizer* tokenizer) {
-  const ExpertUse& use = layer.use;
+std::string layer_table(const LayerOfExperts& layer, const tokenizer::Tokenizer* tokenizer) {
+  const inference::ExpertUse& use = layer.use;
   const std::vector<size_t> domains = shown_domains(use);
   const std::vector<int64_t> loads = use.loads(), shown = shown_experts(loads);
   std::string text = fmt::format("  {:>6} {:>8} {:>6}", "expert", "load", "x fair");
@@ -148,10 +148,11 @@ std::string layer_table(const LayerOfExperts& layer, const Tokenizer* tokenizer)
 
 }  // namespace
 
-std::string expert_table(const Evaluation& evaluation, const std::vector<std::string>& names,
-                         const Tokenizer* tokenizer) {
+std::string expert_table(const inference::Evaluation& evaluation,
+                         const std::vector<std::string>& names,
+                         const tokenizer::Tokenizer* tokenizer) {
   std::string text;
-  const std::vector<ExpertUse>& previous = evaluation.previous_tokens;
+  const std::vector<inference::ExpertUse>& previous = evaluation.previous_tokens;
   for (size_t i = 0; i < evaluation.experts.size(); ++i) {
     const LayerOfExperts layer{evaluation.experts[i], previous.empty() ? nullptr : &previous[i]};
     if (i > 0) text += "\n";
@@ -160,7 +161,7 @@ std::string expert_table(const Evaluation& evaluation, const std::vector<std::st
   return text;
 }
 
-int64_t experts_in_use(const ExpertUse& use) {
+int64_t experts_in_use(const inference::ExpertUse& use) {
   return std::ranges::count_if(use.loads(), [](int64_t load) { return load > 0; });
 }
 

@@ -17,10 +17,11 @@ namespace ballast::cli {
 // counted, a second line with those that stood before, as in the paper's table. Of more than 20
 // experts the 16 busiest and the 4 least busy. names[i]: of the i-th layer, "Switch layer 6".
 // Without a tokenizer (null) tokens are numbers.
-std::string expert_table(const Evaluation& evaluation, const std::vector<std::string>& names,
-                         const Tokenizer* tokenizer);
+std::string expert_table(const inference::Evaluation& evaluation,
+                         const std::vector<std::string>& names,
+                         const tokenizer::Tokenizer* tokenizer);
 
 // Experts that got a token.
-int64_t experts_in_use(const ExpertUse& use);
+int64_t experts_in_use(const inference::ExpertUse& use);
 
 }  // namespace ballast::cli

@@ -36,26 +36,28 @@ struct Options {
 };
 
 int run(const Options& options) {
-  const auto world = open_world({.kind = WorldKind::kSingle});
-  const auto loaded = load_model(
-      {.path = options.model, .device = DeviceChoice::kCpu, .precision = Precision::kFp32}, *world);
-  const fs::path folder = options.out, file = folder / kExportedWeights;
-  if (fs::exists(folder / "run.json") || fs::exists(folder / kManifestName)) {
+  const auto world = comm::open_world({.kind = comm::WorldKind::kSingle});
+  const auto loaded = loading::load_model({.path = options.model,
+                                           .device = config::DeviceChoice::kCpu,
+                                           .precision = config::Precision::kFp32},
+                                          *world);
+  const fs::path folder = options.out, file = folder / loading::kExportedWeights;
+  if (fs::exists(folder / "run.json") || fs::exists(folder / checkpoint::kManifestName)) {
     fail("{} is a run or a checkpoint: export to a folder of its own", folder.string());
   }
   if (fs::exists(file) && !options.overwrite)
     fail("{} is there already: choose another --out, or add --overwrite", file.string());
   make_folder(folder);
-  Manifest manifest;
+  checkpoint::Manifest manifest;
   manifest.step = loaded->step;
-  manifest.config = to_toml(loaded->config);
+  manifest.config = config::to_toml(loaded->config);
   manifest.program_version = version();
   manifest.data = loaded->data;
   at::Tensor weights = loaded->table.working(), host;
   if (options.dtype == "bf16") weights = weights.to(at::kBFloat16);
-  auto tensors = segment_views(loaded->table, weights, {}, host);
-  std::ranges::move(price_views(*loaded->model), std::back_inserter(tensors));
-  export_weights(file, tensors, manifest);
+  auto tensors = loading::segment_views(loaded->table, weights, {}, host);
+  std::ranges::move(loading::price_views(*loaded->model), std::back_inserter(tensors));
+  checkpoint::export_weights(file, tensors, manifest);
   if (loaded->tokenizer != nullptr) {
     make_folder(folder / "tokenizer");
     loaded->tokenizer->save(folder / "tokenizer");

@@ -42,7 +42,7 @@ struct Options {
   std::vector<std::string> prompts;
   std::string prompt_file;
   int64_t samples = 1;
-  GenerationOptions generation;
+  inference::GenerationOptions generation;
   std::string routing;
   bool endless = false, json = false;
   WorkerOptions workers;
@@ -65,7 +65,7 @@ std::vector<std::string> all_prompts(const Options& options) {
 // Every byte as the model wrote it; on a terminal, which some would command, printable().
 class TextOutput {
  public:
-  explicit TextOutput(const Communicator& workers)
+  explicit TextOutput(const comm::Communicator& workers)
       // mpirun gives its workers a terminal of its own, wherever the text goes.
       : to_terminal_(workers.size() == 1 && ::isatty(STDOUT_FILENO) != 0) {}
 
@@ -84,9 +84,9 @@ class TextOutput {
   PrintableStream shown_;
 };
 
-void print_all(const Options& options, const LoadedModel& loaded, TextOutput& output,
+void print_all(const Options& options, const loading::LoadedModel& loaded, TextOutput& output,
                const std::vector<std::string>& prompts,
-               const std::vector<std::vector<TokenId>>& written) {
+               const std::vector<std::vector<tokenizer::TokenId>>& written) {
   nlohmann::ordered_json completions = nlohmann::ordered_json::array();
   for (size_t i = 0; i < prompts.size(); ++i) {
     const std::string text = loaded.tokenizer->decode(written[i]);
@@ -108,22 +108,23 @@ void print_all(const Options& options, const LoadedModel& loaded, TextOutput& ou
   }
 }
 
-int work(const Options& options, World& world) {
-  Communicator& workers = world.everyone();
-  const Fact given[] = {{"--model-parallel", fmt::format("{}", options.model.model_parallel)}};
-  check_agreement(workers, given, {"generate"});
+int work(const Options& options, comm::World& world) {
+  comm::Communicator& workers = world.everyone();
+  const comm::Fact given[] = {
+      {"--model-parallel", fmt::format("{}", options.model.model_parallel)}};
+  comm::check_agreement(workers, given, {"generate"});
   const auto loaded = load(options.model, world);
   std::vector<std::string> prompts;
-  GenerationOptions generation = options.generation;
-  all_or_none(workers,
-              [&] {
-                require_tokenizer(*loaded);
-                generation.routing = choose_routing(*loaded, options.routing);
-                prompts = all_prompts(options);
-              },
-              {"prompts"});
-  const Tokenizer& tokenizer = *loaded->tokenizer;
-  std::vector<std::vector<TokenId>> ids(prompts.size());
+  inference::GenerationOptions generation = options.generation;
+  comm::all_or_none(workers,
+                    [&] {
+                      require_tokenizer(*loaded);
+                      generation.routing = choose_routing(*loaded, options.routing);
+                      prompts = all_prompts(options);
+                    },
+                    {"prompts"});
+  const tokenizer::Tokenizer& tokenizer = *loaded->tokenizer;
+  std::vector<std::vector<tokenizer::TokenId>> ids(prompts.size());
   for (size_t i = 0; i < prompts.size(); ++i) tokenizer.encode(prompts[i], ids[i]);
 
   const bool prints = workers.rank() == 0;
@@ -131,12 +132,12 @@ int work(const Options& options, World& world) {
   const StopSignal signal;
   TextOutput output(workers);
   if (stream) output.write(prompts.front());
-  const auto written = generate(*loaded->model, loaded->place, tokenizer.end_of_text(), ids,
-                                generation, [&](size_t, TokenId token) {
-                                  if (stream && !output.write(tokenizer.token_bytes(token)))
-                                    return false;
-                                  return !signal.requested();
-                                });
+  const auto written =
+      inference::generate(*loaded->model, loaded->place, tokenizer.end_of_text(), ids, generation,
+                          [&](size_t, tokenizer::TokenId token) {
+                            if (stream && !output.write(tokenizer.token_bytes(token))) return false;
+                            return !signal.requested();
+                          });
   if (stream) output.finish("\n");
   if (prints && !stream) print_all(options, *loaded, output, prompts, written);
   return 0;
@@ -144,14 +145,14 @@ int work(const Options& options, World& world) {
 
 int run(const Options& options) {
   if (must_launch(options.workers)) return launch_workers(options.workers, {}, {});
-  return run_as_worker(options.workers, [&](World& world) { return work(options, world); });
+  return run_as_worker(options.workers, [&](comm::World& world) { return work(options, world); });
 }
 
 }  // namespace
 
 void add_generate(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
-  GenerationOptions& g = options->generation;
+  inference::GenerationOptions& g = options->generation;
   CLI::App* command = app.add_subcommand("generate", "Let a model write");
   command->footer(kExamples);
   add_model_options(*command, options->model);

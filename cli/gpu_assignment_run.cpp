@@ -17,13 +17,13 @@
 namespace ballast::cli {
 namespace {
 
-at::ScalarType scalar_type(ScoreType type) {
+at::ScalarType scalar_type(assignment::ScoreType type) {
   switch (type) {
-    case ScoreType::kFloat32:
+    case assignment::ScoreType::kFloat32:
       return at::kFloat;
-    case ScoreType::kBFloat16:
+    case assignment::ScoreType::kBFloat16:
       return at::kBFloat16;
-    case ScoreType::kFloat16:
+    case assignment::ScoreType::kFloat16:
       return at::kHalf;
   }
   throw std::invalid_argument("scalar_type: not a ScoreType");
@@ -36,7 +36,7 @@ void copy_back(const at::Tensor& tensor, std::vector<Value>& out) {
 }
 
 at::Device gpu_device() {
-  const CudaPlugin plugin = load_cuda_plugin();
+  const kernels::CudaPlugin plugin = kernels::load_cuda_plugin();
   if (!plugin.loaded || !at::hasCUDA() || !at::globalContext().hasCUDA())
     fail("--device cuda: no GPU can be used: {} (`ballast doctor` tells more)",
          plugin.loaded ? "none is visible to the driver" : plugin.reason);
@@ -45,25 +45,25 @@ at::Device gpu_device() {
 
 class GpuRun final : public AssignmentRun {
  public:
-  explicit GpuRun(SolverKind kind) : kind_(kind), device_(gpu_device()) {
-    if (kind == SolverKind::kSinkhorn)
+  explicit GpuRun(assignment::SolverKind kind) : kind_(kind), device_(gpu_device()) {
+    if (kind == assignment::SolverKind::kSinkhorn)
       fail("sinkhorn runs on the CPU only: choose exact, auction or greedy with --device cuda");
   }
 
-  void load(const AssignmentProblem& problem) override {
-    const ScoreMatrix& matrix = problem.scores;
-    check_shape(problem);
+  void load(const assignment::AssignmentProblem& problem) override {
+    const assignment::ScoreMatrix& matrix = problem.scores;
+    assignment::check_shape(problem);
     experts_ = matrix.experts;
     scores_ = to_device(matrix.data, {matrix.tokens, matrix.experts},
                         {matrix.token_stride, matrix.expert_stride}, scalar_type(matrix.type));
     if (!problem.counted.empty())
       inputs_.counted = to_device(problem.counted.data(), {matrix.tokens}, {1}, at::kByte);
-    assigner_.emplace(
-        AssignOptions{.solver = kind_, .bounds = problem.bounds, .non_finite = problem.non_finite});
+    assigner_.emplace(experts::AssignOptions{
+        .solver = kind_, .bounds = problem.bounds, .non_finite = problem.non_finite});
     assigner_->check(assigner_->assign(scores_, inputs_));  // a first call loads the kernels
   }
 
-  double solve(std::span<const double> start_prices, Assignment& result) override {
+  double solve(std::span<const double> start_prices, assignment::Assignment& result) override {
     inputs_.start_prices = at::Tensor();
     if (!start_prices.empty()) {
       if (std::ssize(start_prices) != experts_)
@@ -75,7 +75,7 @@ class GpuRun final : public AssignmentRun {
     c10::Event begin(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
     c10::Event end(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
     begin.record(stream);
-    const TensorAssignment found = assigner_->assign(scores_, inputs_);
+    const experts::TensorAssignment found = assigner_->assign(scores_, inputs_);
     end.record(stream);
     end.synchronize();
     assigner_->check(found);
@@ -92,13 +92,13 @@ class GpuRun final : public AssignmentRun {
     return at::from_blob(memory, sizes, strides, options).to(device_);
   }
 
-  static void bring_back(const TensorAssignment& found, Assignment& result) {
+  static void bring_back(const experts::TensorAssignment& found, assignment::Assignment& result) {
     copy_back(found.expert_of_token, result.expert_of_token);
     copy_back(found.tokens_by_expert, result.tokens_by_expert);
     copy_back(found.place_of_token, result.place_of_token);
     copy_back(found.loads, result.loads);
     copy_back(found.prices, result.prices);
-    const AssignmentStatus status = read_status(found).front();
+    const assignment::AssignmentStatus status = experts::read_status(found).front();
     result.certificate = {.valid = status.valid != 0,
                           .primal = status.primal,
                           .dual = status.dual,
@@ -106,17 +106,17 @@ class GpuRun final : public AssignmentRun {
     result.replaced_scores = status.replaced;
   }
 
-  SolverKind kind_;
+  assignment::SolverKind kind_;
   at::Device device_;
   int64_t experts_ = 0;
   at::Tensor scores_;
-  AssignInputs inputs_;
-  std::optional<Assigner> assigner_;
+  experts::AssignInputs inputs_;
+  std::optional<experts::Assigner> assigner_;
 };
 
 }  // namespace
 
-std::unique_ptr<AssignmentRun> make_gpu_assignment_run(SolverKind kind) {
+std::unique_ptr<AssignmentRun> make_gpu_assignment_run(assignment::SolverKind kind) {
   return std::make_unique<GpuRun>(kind);
 }
 

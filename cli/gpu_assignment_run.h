@@ -9,6 +9,6 @@ namespace ballast::cli {
 
 // A solver on the GPU. Milliseconds are the device's own, of a solver that has run before.
 // UserError: no GPU, or a solver that does not run there.
-std::unique_ptr<AssignmentRun> make_gpu_assignment_run(SolverKind kind);
+std::unique_ptr<AssignmentRun> make_gpu_assignment_run(assignment::SolverKind kind);
 
 }  // namespace ballast::cli

@@ -12,7 +12,7 @@ namespace ballast::cli {
 namespace {
 
 void add_knobs(CLI::App& command, std::map<std::string, std::string>& values) {
-  for (const KnobHelp& knob : knob_help()) {
+  for (const config::KnobHelp& knob : config::knob_help()) {
     const std::string name = knob.section + "." + knob.key;
     const char* const short_name = name == "training.model_parallel" ? ",--model-parallel" : "";
     command
@@ -32,7 +32,7 @@ void add_knobs(CLI::App& command, std::map<std::string, std::string>& values) {
 std::string ConfigOptions::scale_of_file() const {
   if (file.empty() && !scale.empty())
     fail("--scale {}: it chooses among the sizes of a config file; name one, --config FILE", scale);
-  return scale.empty() ? scale_names().front() : scale;
+  return scale.empty() ? config::scale_names().front() : scale;
 }
 
 std::vector<std::pair<std::string, std::string>> ConfigOptions::overrides() const {
@@ -45,7 +45,7 @@ void add_config_options(CLI::App& command, ConfigOptions& options, const std::st
       .add_option("--scale", options.scale,
                   "which sizes of the config file: its own, as in the paper, or those it has for "
                   "one GPU or a laptop's cores [paper]")
-      ->check(CLI::IsMember(scale_names()));
+      ->check(CLI::IsMember(config::scale_names()));
   add_knobs(command, options.knobs);
 }
 

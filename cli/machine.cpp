@@ -56,10 +56,10 @@ json examine_libtorch() {
 }
 
 json examine_cuda() {
-  const CudaDriver driver = query_cuda_driver();
-  const CudaPlugin plugin = load_cuda_plugin();
+  const kernels::CudaDriver driver = kernels::query_cuda_driver();
+  const kernels::CudaPlugin plugin = kernels::load_cuda_plugin();
   json devices = json::array();
-  for (const CudaDevice& device : driver.devices) {
+  for (const kernels::CudaDevice& device : driver.devices) {
     devices.push_back({{"name", device.name},
                        {"memory_bytes", device.memory_bytes},
                        {"compute_capability", device.compute_capability}});
@@ -153,7 +153,7 @@ json examine_machine() {
   // The plugin first: libtorch remembers the answer to the first CUDA query.
   json machine = {{"cuda", examine_cuda()}};
   machine["version"] = version();
-  machine["hardware"] = describe_hardware();
+  machine["hardware"] = record::describe_hardware();
   machine["libtorch"] = examine_libtorch();
   machine["nccl"] = examine_library("libnccl.so.2", nccl_version);
   machine["mpi"] = examine_library("libmpi.so.40", mpi_version);

@@ -27,28 +27,29 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->group("Workers");
 }
 
-std::unique_ptr<LoadedModel> load(const ModelOptions& options, World& world) {
-  return load_model(
+std::unique_ptr<loading::LoadedModel> load(const ModelOptions& options, comm::World& world) {
+  return loading::load_model(
       {options.path, options.device, options.precision, options.tokenizer, options.model_parallel},
       world);
 }
 
-RoutingMode choose_routing(const LoadedModel& loaded, const std::string& wish) {
-  if (wish.empty()) return parse_routing_mode(name_of(loaded.config.experts.tested_routing()));
+experts::RoutingMode choose_routing(const loading::LoadedModel& loaded, const std::string& wish) {
+  if (wish.empty())
+    return experts::parse_routing_mode(config::name_of(loaded.config.experts.tested_routing()));
   if (loaded.model->expert_layers().empty()) {
     fail("--routing {}: {} is a dense model, without experts to route to; leave the option out",
          wish, loaded.path.string());
   }
-  const RoutingMode mode = parse_routing_mode(wish);
-  const ExpertsConfig& experts = loaded.config.experts;
-  if (mode != RoutingMode::kGreedy && !experts.traits().balanced) {
+  const experts::RoutingMode mode = experts::parse_routing_mode(wish);
+  const config::ExpertsConfig& experts = loaded.config.experts;
+  if (mode != experts::RoutingMode::kGreedy && !experts.traits().balanced) {
     fail("--routing {}: {} has {} layers, which route greedily; {} is for BASE layers", wish,
          loaded.path.string(), experts.router, wish);
   }
   return mode;
 }
 
-const Tokenizer& require_tokenizer(const LoadedModel& loaded) {
+const tokenizer::Tokenizer& require_tokenizer(const loading::LoadedModel& loaded) {
   if (loaded.tokenizer == nullptr) {
     fail("{} was trained on token files that name no tokenizer: give one with --tokenizer",
          loaded.path.string());

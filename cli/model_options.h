@@ -16,16 +16,16 @@ namespace ballast::cli {
 // The options every command has that uses a trained model, with any number of workers.
 struct ModelOptions {
   std::string path, tokenizer;
-  DeviceChoice device = DeviceChoice::kAuto;
-  Precision precision = Precision::kAuto;
+  config::DeviceChoice device = config::DeviceChoice::kAuto;
+  config::Precision precision = config::Precision::kAuto;
   int64_t model_parallel = 1;
 };
 void add_model_options(CLI::App& command, ModelOptions& options);
-std::unique_ptr<LoadedModel> load(const ModelOptions& options, World& world);
+std::unique_ptr<loading::LoadedModel> load(const ModelOptions& options, comm::World& world);
 // How the model's BASE layers route: as wished ("greedy"), or, if that is empty, by
 // experts.test_routing of its config. Throws UserError where the model cannot route that way.
-RoutingMode choose_routing(const LoadedModel& loaded, const std::string& wish);
+experts::RoutingMode choose_routing(const loading::LoadedModel& loaded, const std::string& wish);
 // Throws UserError where the model came without a tokenizer.
-const Tokenizer& require_tokenizer(const LoadedModel& loaded);
+const tokenizer::Tokenizer& require_tokenizer(const loading::LoadedModel& loaded);
 
 }  // namespace ballast::cli

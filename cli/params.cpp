@@ -56,24 +56,25 @@ struct Options {
 
 struct ParameterType {
   const char* name;
-  ParameterBytes bytes;
+  model::ParameterBytes bytes;
 };
 
-std::vector<ParameterType> possible_precisions(const TrainingConfig& training) {
-  const ParameterType fp64{"fp64", bytes_of_parameter(8, 8)},
-      fp32{"fp32", bytes_of_parameter(4, 4)}, bf16{"bf16", bytes_of_parameter(2, 4)};
-  if (training.precision == Precision::kFp64) return {fp64};
-  if (training.precision == Precision::kFp32) return {fp32};
-  if (training.precision == Precision::kBf16 || training.device == DeviceChoice::kCuda)
+std::vector<ParameterType> possible_precisions(const config::TrainingConfig& training) {
+  const ParameterType fp64{"fp64", model::bytes_of_parameter(8, 8)},
+      fp32{"fp32", model::bytes_of_parameter(4, 4)}, bf16{"bf16", model::bytes_of_parameter(2, 4)};
+  if (training.precision == config::Precision::kFp64) return {fp64};
+  if (training.precision == config::Precision::kFp32) return {fp32};
+  if (training.precision == config::Precision::kBf16 ||
+      training.device == config::DeviceChoice::kCuda)
     return {bf16};
-  if (training.device == DeviceChoice::kCpu) return {fp32};
+  if (training.device == config::DeviceChoice::kCpu) return {fp32};
   return {fp32, bf16};
 }
 
 // A model with what one of its workers holds.
 struct Counted {
-  Config config;
-  ModelSize size;
+  config::Config config;
+  model::ModelSize size;
   int64_t workers = 1;
 
   bool is_sparse() const { return config.experts.layers > 0; }
@@ -81,7 +82,7 @@ struct Counted {
   int64_t experts_here() const { return experts() / workers; }
   int64_t experts_of_token() const { return is_sparse() ? config.experts.experts_of_token() : 0; }
   int64_t shards() const { return config.training.model_parallel; }
-  int64_t parameters_here() const { return parameters_of_worker(config, workers); }
+  int64_t parameters_here() const { return model::parameters_of_worker(config, workers); }
   int64_t sublayers() const { return is_sparse() ? config.experts.sublayers_of_layer() : 0; }
 };
 
@@ -94,11 +95,11 @@ void print_json(const Counted& model) {
                     {"adam", held * bytes.moments},
                     {"total", held * bytes.total()}};
   }
-  const ExpertsConfig& experts = model.config.experts;
+  const config::ExpertsConfig& experts = model.config.experts;
   const auto of_experts = [&](const std::string& text) {
     return model.is_sparse() ? Json(text) : Json();
   };
-  const Json out = {{"system", system_in_words(model.config)},
+  const Json out = {{"system", config::system_in_words(model.config)},
                     {"shared", model.size.shared},
                     {"per_expert", model.size.per_expert},
                     {"total", model.size.total},
@@ -109,7 +110,7 @@ void print_json(const Counted& model) {
                     {"experts", model.experts()},
                     {"experts_of_token", model.experts_of_token()},
                     {"router", of_experts(experts.router)},
-                    {"placement", of_experts(name_of(experts.placement))},
+                    {"placement", of_experts(config::name_of(experts.placement))},
                     {"base_layers", experts.places(model.config.model.layers)},
                     {"sublayers", model.sublayers()},
                     {"workers", model.workers},
@@ -126,16 +127,16 @@ std::string of_count(int64_t count, const char* one) {
 }
 
 void print_model(const Counted& model) {
-  const ModelConfig& m = model.config.model;
-  const ExpertsConfig& experts = model.config.experts;
-  const std::string layer = layer_in_words(experts);
+  const config::ModelConfig& m = model.config.model;
+  const config::ExpertsConfig& experts = model.config.experts;
+  const std::string layer = config::layer_in_words(experts);
   const auto row = [](const char* name, double value, const std::string& what) {
     fmt::print("  {:<20}{:>8}   {}\n", name, format_count(value), what);
   };
   const auto count = [&](const char* name, int64_t value, const std::string& what) {
     row(name, static_cast<double>(value), what);
   };
-  fmt::print("{}\n", system_in_words(model.config));
+  fmt::print("{}\n", config::system_in_words(model.config));
   count("shared", model.size.shared,
         fmt::format("{}, width {}, feed-forward {}, vocabulary {}, context {}",
                     of_count(m.layers, "block"), m.width, m.feed_forward_width(), m.vocabulary,
@@ -147,7 +148,7 @@ void print_model(const Counted& model) {
                       of_count(experts.layers, layer.c_str())));
     count("total", model.size.total,
           fmt::format("with {} of each {}, {}", of_count(model.experts(), "expert"), layer,
-                      places_in_words(model.config)));
+                      config::places_in_words(model.config)));
     count("active", model.size.active,
           fmt::format("those a token meets: shared, and {}",
                       model.experts_of_token() == 1 ? "one expert" : "two experts"));
@@ -165,7 +166,7 @@ void print_worker(const Counted& model) {
              format_count(static_cast<double>(model.parameters_here())));
   if (model.is_sparse())
     fmt::print(", {} of each {} among them", of_count(model.experts_here(), "expert"),
-               layer_in_words(model.config.experts));
+               config::layer_in_words(model.config.experts));
   fmt::print(". To train them:\n  {:<6}{:>10}{:>11}{:>10}{:>10}\n", "", "weights", "gradients",
              "Adam", "total");
   for (const auto& [name, bytes] : possible_precisions(model.config.training)) {
@@ -179,11 +180,11 @@ void print_worker(const Counted& model) {
 }
 
 int count_model(const Options& options) {
-  Config config = read_sized_config(options.config, options.config.file);
+  config::Config config = read_sized_config(options.config, options.config.file);
   const int64_t workers = options.workers > 0 ? options.workers : config.training.model_parallel;
   if (config.experts.groups == 0) config.experts.groups = workers;
-  check_workers(config, workers);
-  const Counted model{config, model_size(config), workers};
+  config::check_workers(config, workers);
+  const Counted model{config, model::model_size(config), workers};
   if (options.json) {
     print_json(model);
   } else {
@@ -194,10 +195,11 @@ int count_model(const Options& options) {
 }
 
 bool has_scale(const std::string& file, const std::string& scale) {
-  Config config;
-  read_config_file(config, file);  // throws for whatever else is wrong with it, at any scale
+  config::Config config;
+  config::read_config_file(config,
+                           file);  // throws for whatever else is wrong with it, at any scale
   try {
-    read_config_file(config, file, scale);
+    config::read_config_file(config, file, scale);
   } catch (const UserError&) {
     return false;
   }
@@ -206,7 +208,7 @@ bool has_scale(const std::string& file, const std::string& scale) {
 
 struct Preset {
   std::string name;
-  Config config;
+  config::Config config;
 };
 
 // Those of a folder that have the scale, by name. What they lack is said on stderr.
@@ -241,17 +243,17 @@ int count_presets(const Options& options) {
     fmt::print("{:<20}{:<48}{:>8}{:>8}{:>12}{:>8}{:>13}\n", "", "", "total", "shared", "per expert",
                "active", "FLOPs/token");
   for (const auto& [name, config] : presets) {
-    const ModelSize size = model_size(config);
+    const model::ModelSize size = model::model_size(config);
     const auto text = [](auto count) { return format_count(static_cast<double>(count)); };
     list.push_back({{"name", name},
-                    {"system", system_in_words(config)},
+                    {"system", config::system_in_words(config)},
                     {"total", size.total},
                     {"shared", size.shared},
                     {"per_expert", size.per_expert},
                     {"active", size.active},
                     {"flops_per_token", size.flops_per_token}});
     if (!options.json)
-      fmt::print("{:<20}{:<48}{:>8}{:>8}{:>12}{:>8}{:>13}\n", name, system_in_words(config),
+      fmt::print("{:<20}{:<48}{:>8}{:>8}{:>12}{:>8}{:>13}\n", name, config::system_in_words(config),
                  text(size.total), text(size.shared),
                  config.experts.layers > 0 ? text(size.per_expert) : "-", text(size.active),
                  text(size.flops_per_token));

@@ -14,17 +14,17 @@ template <typename Enum>
 CLI::Option* add_choice(CLI::App& command, const std::string& option, Enum& value,
                         const std::string& help, std::vector<std::string> names = {}) {
   if (names.empty()) {
-    for (const std::string_view name : names_of(value)) names.emplace_back(name);
+    for (const std::string_view name : config::names_of(value)) names.emplace_back(name);
   }
-  const auto set = [&value](const std::string& name) { value = choice_of<Enum>(name); };
+  const auto set = [&value](const std::string& name) { value = config::choice_of<Enum>(name); };
   return command.add_option_function<std::string>(option, set, help)
       ->check(CLI::IsMember(names))
-      ->default_str(name_of(value))
+      ->default_str(config::name_of(value))
       ->type_name("NAME");
 }
 
 // --device
-inline void add_device_option(CLI::App& command, DeviceChoice& device,
+inline void add_device_option(CLI::App& command, config::DeviceChoice& device,
                               const std::vector<std::string>& names = {}) {
   add_choice(command, "--device", device, "where to compute", names);
 }

@@ -28,6 +28,7 @@
 namespace ballast::cli {
 namespace {
 
+using plan::LayoutPlan;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFooter = R"(
@@ -72,28 +73,30 @@ struct Options {
 
 // What this machine reaches, as far as the options do not say it, with the threads of all `workers`
 // that share it (0: all cores).
-void measure_cpu(Device& device, const Options& options, int64_t threads_of_worker,
+void measure_cpu(plan::Device& device, const Options& options, int64_t threads_of_worker,
                  int64_t workers) {
   const auto cores = static_cast<int64_t>(num_cores());
   const int64_t threads = std::min(cores, threads_of_worker * workers);
-  const ComputePlace place = choose_place({.device = DeviceChoice::kCpu, .threads = threads});
+  const model::ComputePlace place =
+      model::choose_place({.device = config::DeviceChoice::kCpu, .threads = threads});
   if (options.flops == 0) {
     log_info("measuring matrix products ...");
-    device.matrix_flops = measure_matrix_rate(place);
+    device.matrix_flops = training::measure_matrix_rate(place);
   }
   if (options.bandwidth == 0) {
     log_info("measuring memory ...");
-    device.memory_bandwidth = measure_memory_bandwidth(static_cast<size_t>(threads));
+    device.memory_bandwidth = plan::measure_memory_bandwidth(static_cast<size_t>(threads));
   }
-  const nlohmann::json memory = describe_hardware().at("memory_bytes");
+  const nlohmann::json memory = record::describe_hardware().at("memory_bytes");
   if (!memory.is_null()) device.memory = memory.get<double>();
 }
 
-Cluster cluster_of(const Options& options, const Config& config) {
-  Cluster cluster{.workers = options.workers > 0 ? options.workers : config.training.model_parallel,
-                  .device = find_device(options.device),
-                  .network = find_network(options.network),
-                  .overlap_gradients = options.overlap};
+plan::Cluster cluster_of(const Options& options, const config::Config& config) {
+  plan::Cluster cluster{
+      .workers = options.workers > 0 ? options.workers : config.training.model_parallel,
+      .device = plan::find_device(options.device),
+      .network = plan::find_network(options.network),
+      .overlap_gradients = options.overlap};
   if (options.workers_per_machine > 0)
     cluster.network.machine_workers = options.workers_per_machine;
   if (cluster.device.is_cpu())
@@ -114,13 +117,13 @@ Cluster cluster_of(const Options& options, const Config& config) {
 
 using Part = std::pair<const char*, double>;
 
-std::vector<Part> named(const MemoryParts& memory) {
+std::vector<Part> named(const plan::MemoryParts& memory) {
   return {{"weights", memory.weights},     {"gradients", memory.gradients},
           {"optimizer", memory.optimizer}, {"activations", memory.activations},
           {"buffers", memory.buffers},     {"total", memory.total()}};
 }
 
-std::vector<Part> named(const StepParts& step) {
+std::vector<Part> named(const plan::StepParts& step) {
   return {{"attention", step.attention},     {"feed-forward", step.feed_forward},
           {"experts", step.experts},         {"assignment", step.assignment},
           {"vocabulary", step.vocabulary},   {"optimizer", step.optimizer},
@@ -128,7 +131,7 @@ std::vector<Part> named(const StepParts& step) {
           {"shards", step.shard_sums},       {"total", step.total()}};
 }
 
-Json json_of(const StepParts& step) {
+Json json_of(const plan::StepParts& step) {
   return {{"attention", step.attention},
           {"feed_forward", step.feed_forward},
           {"experts", step.experts},
@@ -158,15 +161,16 @@ Json json_of(const LayoutPlan& layout) {
           {"tokens_per_second", layout.tokens_per_second}};
 }
 
-void print_json(const Config& config, const Cluster& cluster, const Plan& plan) {
-  const Device device = cluster.of_worker();
-  const Network& network = cluster.network;
+void print_json(const config::Config& config, const plan::Cluster& cluster,
+                const plan::Plan& plan) {
+  const plan::Device device = cluster.of_worker();
+  const plan::Network& network = cluster.network;
   Json layouts = Json::array(), refused = Json::array();
   for (const LayoutPlan& layout : plan.layouts) layouts.push_back(json_of(layout));
-  for (const RefusedLayout& layout : plan.refused)
+  for (const plan::RefusedLayout& layout : plan.refused)
     refused.push_back({{"model_parallel", layout.model_parallel}, {"reason", layout.reason}});
-  const Json out = {{"system", system_in_words(config)},
-                    {"parameters", model_size(config).total},
+  const Json out = {{"system", config::system_in_words(config)},
+                    {"parameters", model::model_size(config).total},
                     {"workers", cluster.workers},
                     {"device",
                      {{"name", device.name},
@@ -204,7 +208,7 @@ void print_row(const std::string& name, const std::vector<std::string>& values) 
 
 // A column for each layout, a row for each part that some layout has.
 template <typename Parts, typename Format>
-void print_parts(const Plan& plan, Parts LayoutPlan::*parts, Format format) {
+void print_parts(const plan::Plan& plan, Parts LayoutPlan::*parts, Format format) {
   std::vector<std::vector<Part>> of_layout;
   for (const LayoutPlan& layout : plan.layouts) of_layout.push_back(named(layout.*parts));
   for (size_t i = 0; i < of_layout[0].size(); ++i) {
@@ -220,17 +224,18 @@ void print_parts(const Plan& plan, Parts LayoutPlan::*parts, Format format) {
 }
 
 template <typename Tell>
-std::vector<std::string> of_layouts(const Plan& plan, Tell tell) {
+std::vector<std::string> of_layouts(const plan::Plan& plan, Tell tell) {
   std::vector<std::string> values;
   for (const LayoutPlan& layout : plan.layouts) values.push_back(tell(layout));
   return values;
 }
 
-void print_text(const Config& config, const Cluster& cluster, const Plan& plan) {
+void print_text(const config::Config& config, const plan::Cluster& cluster,
+                const plan::Plan& plan) {
   const auto tokens = static_cast<double>(config.training.batch * config.model.context);
-  const Device device = cluster.of_worker();
-  fmt::print("{}: {} parameters\n", system_in_words(config),
-             format_count(static_cast<double>(model_size(config).total)));
+  const plan::Device device = cluster.of_worker();
+  fmt::print("{}: {} parameters\n", config::system_in_words(config),
+             format_count(static_cast<double>(model::model_size(config).total)));
   fmt::print("{} x {}: products at {:.3g} TFLOP/s, memory at {}/s", cluster.workers, device.name,
              device.matrix_rate() / 1e12, format_bytes(device.pass_rate()));
   if (!cluster.network.is_one_machine(cluster.workers))
@@ -255,7 +260,7 @@ void print_text(const Config& config, const Cluster& cluster, const Plan& plan) 
   print_row("tokens/s", of_layouts(plan, [](const LayoutPlan& layout) {
               return format_count(layout.tokens_per_second);
             }));
-  for (const RefusedLayout& layout : plan.refused)
+  for (const plan::RefusedLayout& layout : plan.refused)
     fmt::print("\nNot model parallel x{}: {}\n", layout.model_parallel, layout.reason);
   if (plan.own().fits) return;
   fmt::print("\nIts own layout, {}, does not fit. {}\n", plan.own().words,
@@ -265,9 +270,9 @@ void print_text(const Config& config, const Cluster& cluster, const Plan& plan) 
 }
 
 int run(const Options& options) {
-  const Config config = read_sized_config(options.config, options.config.file);
-  const Cluster cluster = cluster_of(options, config);
-  const Plan plan = make_plan(config, cluster);
+  const config::Config config = read_sized_config(options.config, options.config.file);
+  const plan::Cluster cluster = cluster_of(options, config);
+  const plan::Plan plan = plan::make_plan(config, cluster);
   if (options.json) {
     print_json(config, cluster, plan);
   } else {
@@ -289,13 +294,14 @@ void add_plan(CLI::App& app, Action& chosen) {
       ->check(at_least(1))
       ->type_name("N");
   command
-      ->add_option("--device", options->device,
-                   fmt::format("what a worker is: {} [v100]", fmt::join(device_names(), ", ")))
+      ->add_option(
+          "--device", options->device,
+          fmt::format("what a worker is: {} [v100]", fmt::join(plan::device_names(), ", ")))
       ->type_name("NAME");
   command
       ->add_option(
           "--network", options->network,
-          fmt::format("what joins them: {} [infiniband]", fmt::join(network_names(), ", ")))
+          fmt::format("what joins them: {} [infiniband]", fmt::join(plan::network_names(), ", ")))
       ->type_name("NAME");
   const auto rate = [&](const char* name, double& value, const char* help) {
     command->add_option(name, value, help)->check(above_zero())->type_name("RATE");

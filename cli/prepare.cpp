@@ -51,33 +51,33 @@ Then train on it:  ballast train --data data/book
 The folder's layout is described in docs/file_formats.md.)";
 
 struct Options {
-  PrepareRequest request;
+  tokens::PrepareRequest request;
   std::string out;
   std::string verify;
   bool overwrite = false;
   bool json = false;
 };
 
-const char* name_of(ValidationOrigin origin) {
+const char* name_of(tokens::ValidationOrigin origin) {
   switch (origin) {
-    case ValidationOrigin::kNone:
+    case tokens::ValidationOrigin::kNone:
       return "none";
-    case ValidationOrigin::kGiven:
+    case tokens::ValidationOrigin::kGiven:
       return "given";
-    case ValidationOrigin::kDocuments:
+    case tokens::ValidationOrigin::kDocuments:
       return "documents";
-    case ValidationOrigin::kTail:
+    case tokens::ValidationOrigin::kTail:
       return "tail";
   }
   throw std::invalid_argument("name_of: not a ValidationOrigin");
 }
 
-double bytes_per_token(const TextTotals& totals) {
+double bytes_per_token(const tokens::TextTotals& totals) {
   return static_cast<double>(totals.source_bytes) / static_cast<double>(totals.tokens);
 }
 
-Json to_json(const SplitIndex& split) {
-  const TextTotals& totals = split.totals;
+Json to_json(const tokens::SplitIndex& split) {
+  const tokens::TextTotals& totals = split.totals;
   Json object{{"documents", totals.documents},
               {"tokens", totals.tokens},
               {"source_bytes", totals.source_bytes},
@@ -91,8 +91,8 @@ Json to_json(const SplitIndex& split) {
   return object;
 }
 
-void print_json(const Options& options, const PrepareResult& result, double seconds) {
-  const TokenizerIdentity& tokenizer = result.index.tokenizer;
+void print_json(const Options& options, const tokens::PrepareResult& result, double seconds) {
+  const tokens::TokenizerIdentity& tokenizer = result.index.tokenizer;
   Json object{{"out", options.out},
               {"tokenizer",
                {{"kind", tokenizer.kind},
@@ -106,31 +106,31 @@ void print_json(const Options& options, const PrepareResult& result, double seco
   fmt::print("{}\n", object.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-std::string describe(const PrepareResult& result, const PrepareRequest& request) {
+std::string describe(const tokens::PrepareResult& result, const tokens::PrepareRequest& request) {
   const double fraction = request.valid_fraction;
   switch (result.validation) {
-    case ValidationOrigin::kNone:
+    case tokens::ValidationOrigin::kNone:
       return "none";
-    case ValidationOrigin::kGiven:
+    case tokens::ValidationOrigin::kGiven:
       return request.valid_inputs.empty() ? "more of the same corpus" : "the text given for it";
-    case ValidationOrigin::kDocuments:
+    case tokens::ValidationOrigin::kDocuments:
       return fmt::format("{:g} % of the documents, chosen by a hash of their content",
                          100 * fraction);
-    case ValidationOrigin::kTail:
+    case tokens::ValidationOrigin::kTail:
       return fmt::format("the last {:g} % of the text (too few documents to choose among)",
                          100 * fraction);
   }
   throw std::invalid_argument("describe: not a ValidationOrigin");
 }
 
-void print_summary(const Options& options, const PrepareResult& result, double seconds) {
-  const TokenizerIdentity& tokenizer = result.index.tokenizer;
+void print_summary(const Options& options, const tokens::PrepareResult& result, double seconds) {
+  const tokens::TokenizerIdentity& tokenizer = result.index.tokenizer;
   fmt::print("{} is ready ({}; tokenizer {}, vocabulary {})\n\n", options.out,
              format_duration(seconds), tokenizer.kind, tokenizer.vocabulary_size);
   fmt::print("{:8}{:>12}{:>12}{:>12}{:>13}{:>8}\n", "", "documents", "tokens", "text",
              "bytes/token", "files");
   for (const auto& [name, split] : result.index.splits) {
-    const TextTotals& totals = split.totals;
+    const tokens::TextTotals& totals = split.totals;
     fmt::print("{:8}{:>12}{:>12}{:>12}{:>13.3f}{:>8}\n", name,
                format_count(static_cast<double>(totals.documents)),
                format_count(static_cast<double>(totals.tokens)),
@@ -192,7 +192,7 @@ CLI::Validator count_of_at_least(uint64_t least) {
 }
 
 void add_options(CLI::App& command, Options& o) {
-  PrepareRequest& r = o.request;
+  tokens::PrepareRequest& r = o.request;
   command.add_option("INPUT", r.inputs, "files, folders, -, NAME=INPUT, or builtin")->type_name("");
   command.add_option("--out", o.out, "the folder to make")->type_name("FOLDER");
   command.add_flag("--overwrite", o.overwrite, "replace a data set that is there already");
@@ -269,7 +269,7 @@ void verify(const CLI::App& command, const Options& options) {
       fail("--verify makes nothing: leave out {}", name);
     }
   }
-  const TokenDataset data(options.verify);
+  const tokens::TokenDataset data(options.verify);
   data.verify();
   uint64_t tokens = 0;
   size_t files = 0;
@@ -289,13 +289,14 @@ void verify(const CLI::App& command, const Options& options) {
 
 void make(const Options& options) {
   using Clock = std::chrono::steady_clock;
-  PrepareRequest request = options.request;
+  tokens::PrepareRequest request = options.request;
   request.out = options.out;
-  request.existing = options.overwrite ? ExistingOutput::kReplace : ExistingOutput::kRefuse;
+  request.existing =
+      options.overwrite ? tokens::ExistingOutput::kReplace : tokens::ExistingOutput::kRefuse;
   const StopSignal stop;
   request.stop_requested = [&] { return stop.requested(); };
   const auto start = Clock::now();
-  const PrepareResult result = prepare(request);
+  const tokens::PrepareResult result = tokens::prepare(request);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   options.json ? print_json(options, result, seconds) : print_summary(options, result, seconds);
 }

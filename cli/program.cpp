@@ -44,7 +44,7 @@ std::string explain_extras(const CLI::App& app, const std::vector<std::string>& 
   if (word.starts_with("-")) {
     const std::string name = word.substr(0, word.find('='));
     return fmt::format("there is no option {}; the nearest is {} (`{} --help` lists them all)",
-                       name, nearest(name, names), full_name(command));
+                       name, config::nearest(name, names), full_name(command));
   }
   if (command->get_subcommands([](const CLI::App*) { return true; }).empty()) {
     return fmt::format("\"{}\" is more than {} takes", word, command->get_name());
@@ -53,7 +53,7 @@ std::string explain_extras(const CLI::App& app, const std::vector<std::string>& 
   for (const CLI::App* sub : command->get_subcommands([](const CLI::App*) { return true; }))
     commands.push_back(sub->get_name());
   return fmt::format("there is no command \"{}\"; the nearest is {}", word,
-                     nearest(word, commands));
+                     config::nearest(word, commands));
 }
 
 int run(const Program& program, int argc, char** argv) {

@@ -54,14 +54,14 @@ fs::path report_folder(const Options& options) {
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 Json text(const std::string& words) { return words.empty() ? Json() : Json(words); }
 
-Json system_json(const Comparison& comparison, const System& system) {
-  const SystemResult result = result_of(system);
+Json system_json(const pages::Comparison& comparison, const pages::System& system) {
+  const pages::SystemResult result = pages::result_of(system);
   Json at_equal_tokens = Json::object();
-  for (const Panel& panel : comparison.panels) {
+  for (const pages::Panel& panel : comparison.panels) {
     for (const size_t i : panel.systems) {
       if (&comparison.systems[i] == &system)
         at_equal_tokens[panel.title] =
-            number(perplexity_at(system, tokens_of_all(comparison, panel)));
+            number(pages::perplexity_at(system, pages::tokens_of_all(comparison, panel)));
     }
   }
   return {{"id", system.id},
@@ -76,7 +76,7 @@ Json system_json(const Comparison& comparison, const System& system) {
           {"greedy_perplexity", number(result.greedy.mean)},
           {"priced_perplexity", number(result.priced.mean)},
           {"equal_tokens_perplexity", at_equal_tokens},
-          {"equal_tokens_routing", text(routing_on_the_way(system))},
+          {"equal_tokens_routing", text(pages::routing_on_the_way(system))},
           {"floor_perplexity", number(result.floor)},
           {"tokens", number(result.tokens)},
           {"seconds", number(result.seconds)},
@@ -85,19 +85,19 @@ Json system_json(const Comparison& comparison, const System& system) {
           {"parameters", number(system.parameters)}};
 }
 
-void print_json(const Comparison& comparison, const WrittenReport& written) {
+void print_json(const pages::Comparison& comparison, const pages::WrittenReport& written) {
   Json figures = Json::array(), panels = Json::array(), systems = Json::array();
   for (const fs::path& figure : written.figures) figures.push_back(figure.string());
-  for (const Panel& panel : comparison.panels) {
+  for (const pages::Panel& panel : comparison.panels) {
     Json ids = Json::array();
     for (const size_t i : panel.systems) ids.push_back(comparison.systems[i].id);
     panels.push_back({{"title", panel.title},
                       {"systems", ids},
-                      {"equal_tokens", number(tokens_of_all(comparison, panel))},
+                      {"equal_tokens", number(pages::tokens_of_all(comparison, panel))},
                       {"planned_cluster", text(panel.planned_cluster())},
                       {"planned_tokens_per_second", panel.planned.tokens_per_second}});
   }
-  for (const System& system : comparison.systems)
+  for (const pages::System& system : comparison.systems)
     systems.push_back(system_json(comparison, system));
   const Json out = {{"page", written.page.string()},
                     {"figures", figures},

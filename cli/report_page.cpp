@@ -7,8 +7,8 @@
 namespace ballast::cli {
 namespace {
 
-ModelCounts count_model(const Config& config) {
-  const ModelSize size = model_size(config);
+pages::ModelCounts count_model(const config::Config& config) {
+  const model::ModelSize size = model::model_size(config);
   return {static_cast<double>(size.total), static_cast<double>(size.active), size.flops_per_token};
 }
 
@@ -17,8 +17,8 @@ ModelCounts count_model(const Config& config) {
 ReportOfPaths write_report_of(const std::vector<std::filesystem::path>& paths,
                               const std::filesystem::path& folder) {
   ReportOfPaths report;
-  report.comparison = read_comparison(paths, count_model);
-  report.written = write_report(report.comparison, folder);
+  report.comparison = pages::read_comparison(paths, count_model);
+  report.written = pages::write_report(report.comparison, folder);
   if (!report.written.has_png)
     log_warning(
         "figures were written as SVG alone: PNG takes the program rsvg-convert (Debian: apt-get "

@@ -9,8 +9,8 @@
 namespace ballast::cli {
 
 struct ReportOfPaths {
-  Comparison comparison;
-  WrittenReport written;
+  pages::Comparison comparison;
+  pages::WrittenReport written;
 };
 // Reads runs and experiments and writes their page with its figures to `folder`. Warns where
 // figures could not be made as PNG too.

@@ -8,12 +8,12 @@
 
 namespace ballast::cli {
 
-Config read_sized_config(const ConfigOptions& options, const std::string& file) {
-  TrainRequest request;
+config::Config read_sized_config(const ConfigOptions& options, const std::string& file) {
+  training::TrainRequest request;
   request.config_file = file;
   request.scale = options.scale_of_file();
   request.overrides = options.overrides();
-  Config config = resolve_config(request);
+  config::Config config = training::resolve_config(request);
   if (config.model.vocabulary == 0 && config.data.train == std::vector<std::string>{"builtin"})
     config.model.vocabulary = config.data.builtin_vocabulary;
   if (config.model.vocabulary == 0) {

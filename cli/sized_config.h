@@ -11,6 +11,6 @@ namespace ballast::cli {
 // The configuration of `file` (empty: none) with the options' scale and knobs, checked; its
 // vocabulary is known, though no data are opened. Throws UserError where only the data could tell
 // it.
-Config read_sized_config(const ConfigOptions& options, const std::string& file);
+config::Config read_sized_config(const ConfigOptions& options, const std::string& file);
 
 }  // namespace ballast::cli

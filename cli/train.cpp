@@ -85,8 +85,8 @@ std::vector<std::string> command_line() {
   return words;
 }
 
-TrainRequest to_request(const Options& options) {
-  TrainRequest request;
+training::TrainRequest to_request(const Options& options) {
+  training::TrainRequest request;
   request.config_file = options.config.file;
   request.scale = options.config.scale_of_file();
   request.overrides = options.config.overrides();
@@ -96,7 +96,7 @@ TrainRequest to_request(const Options& options) {
     request.overrides.emplace_back("training.max_time", options.max_time);
   if (options.resume == "auto" && options.run.empty())
     fail("--resume auto: name the run to go on with, --run DIR");
-  request.resume = options.resume == "auto" ? Resume::kAuto : Resume::kNever;
+  request.resume = options.resume == "auto" ? training::Resume::kAuto : training::Resume::kNever;
   request.initial_weights = options.initial_weights;
   request.run = options.run;
   request.command_line = command_line();
@@ -106,14 +106,15 @@ TrainRequest to_request(const Options& options) {
 }
 
 // Of a BASE model, with this routing; null: there is none.
-const Evaluation* evaluation_of(const TrainSummary& s, RoutingMode mode) {
+const inference::Evaluation* evaluation_of(const training::TrainSummary& s,
+                                           experts::RoutingMode mode) {
   if (!s.validation || s.validation->result.experts.empty()) return nullptr;
   if (s.validation->routing == mode) return &s.validation->result;
   return s.validation->other ? &*s.validation->other : nullptr;
 }
 
 // The page of `ballast report`; empty: there is none. A run that is trained is not failed by it.
-std::filesystem::path page_of(const TrainSummary& summary) {
+std::filesystem::path page_of(const training::TrainSummary& summary) {
   try {
     return write_report_of({summary.run}, report_folder_of(summary.run)).written.page;
   } catch (const std::exception& error) {
@@ -122,7 +123,7 @@ std::filesystem::path page_of(const TrainSummary& summary) {
   }
 }
 
-void print_json(const TrainSummary& s, const std::filesystem::path& page) {
+void print_json(const training::TrainSummary& s, const std::filesystem::path& page) {
   nlohmann::ordered_json out = {
       {"run", s.run.string()},
       {"checkpoint", s.checkpoint.string()},
@@ -136,13 +137,14 @@ void print_json(const TrainSummary& s, const std::filesystem::path& page) {
   const auto optional = [](const auto& value) {
     return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
   };
-  const Evaluation* v = s.validation ? &s.validation->result : nullptr;
+  const inference::Evaluation* v = s.validation ? &s.validation->result : nullptr;
   out["valid_loss"] = v ? nlohmann::ordered_json(v->loss) : nlohmann::ordered_json();
   out["valid_perplexity"] = v ? nlohmann::ordered_json(v->perplexity) : nlohmann::ordered_json();
   out["valid_tokens"] = v ? nlohmann::ordered_json(v->tokens) : nlohmann::ordered_json();
-  for (const RoutingMode mode : {RoutingMode::kGreedy, RoutingMode::kPriced}) {
-    const Evaluation* routed = evaluation_of(s, mode);
-    out[fmt::format("{}_perplexity", routing_name(mode))] =
+  for (const experts::RoutingMode mode :
+       {experts::RoutingMode::kGreedy, experts::RoutingMode::kPriced}) {
+    const inference::Evaluation* routed = evaluation_of(s, mode);
+    out[fmt::format("{}_perplexity", experts::routing_name(mode))] =
         routed ? nlohmann::ordered_json(routed->perplexity) : nlohmann::ordered_json();
   }
   out["floor_per_token"] = optional(s.floor_per_token);
@@ -154,18 +156,21 @@ void print_json(const TrainSummary& s, const std::filesystem::path& page) {
   fmt::print("{}\n", out.dump(2));
 }
 
-void print_summary(const TrainSummary& s, const std::filesystem::path& page) {
+void print_summary(const training::TrainSummary& s, const std::filesystem::path& page) {
   fmt::print("\n{} after {} steps, {} tokens, {}\n", s.finished ? "Done" : "Stopped", s.step,
              format_count(static_cast<double>(s.tokens)), format_duration(s.seconds));
   if (s.validation)
     fmt::print("  validation perplexity  {:.3f}  (loss {:.4f} a token)\n",
                s.validation->result.perplexity, s.validation->result.loss);
-  for (const RoutingMode mode : {RoutingMode::kGreedy, RoutingMode::kPriced}) {
-    if (const Evaluation* routed = evaluation_of(s, mode)) {
+  for (const experts::RoutingMode mode :
+       {experts::RoutingMode::kGreedy, experts::RoutingMode::kPriced}) {
+    if (const inference::Evaluation* routed = evaluation_of(s, mode)) {
       double busiest = 0;
-      for (const ExpertUse& use : routed->experts) busiest = std::max(busiest, use.busiest_share());
+      for (const inference::ExpertUse& use : routed->experts)
+        busiest = std::max(busiest, use.busiest_share());
       fmt::print("    {:<20} {:.3f}  busiest expert {:.2f} x its share\n",
-                 fmt::format("{} routing", routing_name(mode)), routed->perplexity, busiest);
+                 fmt::format("{} routing", experts::routing_name(mode)), routed->perplexity,
+                 busiest);
     }
   }
   if (s.floor_per_token) {
@@ -183,11 +188,12 @@ void print_summary(const TrainSummary& s, const std::filesystem::path& page) {
              s.checkpoint.string());
   if (!page.empty()) fmt::print("  report                 {}\n", page.string());
   if (s.validation && !s.validation->result.experts.empty()) {
-    const std::filesystem::path tokenizer = tokenizer_folder_of(s.run);
+    const std::filesystem::path tokenizer = loading::tokenizer_folder_of(s.run);
     fmt::print(
         "\nWhat the experts do\n{}\n",
-        expert_table(s.validation->result, s.layers,
-                     tokenizer.empty() ? nullptr : load_tokenizer(tokenizer.string()).get()));
+        expert_table(
+            s.validation->result, s.layers,
+            tokenizer.empty() ? nullptr : tokenizer::load_tokenizer(tokenizer.string()).get()));
   }
   fmt::print("Next:\n");
   if (!s.finished) {
@@ -200,24 +206,24 @@ void print_summary(const TrainSummary& s, const std::filesystem::path& page) {
 }
 
 int run(const Options& options) {
-  TrainRequest request = to_request(options);
+  training::TrainRequest request = to_request(options);
   if (options.print_config) {
-    fmt::print("{}", to_toml(resolve_config(request)));
+    fmt::print("{}", config::to_toml(training::resolve_config(request)));
     return 0;
   }
   // libtorch's profiler takes a machine without a GPU for an error.
   if (options.profile > 0) ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   if (request.run.empty()) request.run = unused_run_directory(options.config);
   if (must_launch(options.workers)) {
-    resolve_config(request);  // what is wrong with it is said once, before workers start
+    training::resolve_config(request);  // what is wrong with it is said once, before workers start
     return launch_workers(options.workers, {"--run", request.run.string()}, {"--resume", "auto"});
   }
-  return run_as_worker(options.workers, [&](World& world) {
-    Communicator& workers = world.everyone();
-    const Fact given[] = {{"--run", options.run}};
-    check_agreement(workers, given, {"start"});
-    request.run = gather_texts(workers, request.run.string(), {"run directory"}).front();
-    const TrainSummary summary = train(request, world);
+  return run_as_worker(options.workers, [&](comm::World& world) {
+    comm::Communicator& workers = world.everyone();
+    const comm::Fact given[] = {{"--run", options.run}};
+    comm::check_agreement(workers, given, {"start"});
+    request.run = comm::gather_texts(workers, request.run.string(), {"run directory"}).front();
+    const training::TrainSummary summary = training::train(request, world);
     if (workers.rank() != 0) return 0;
     const std::filesystem::path page = options.report ? page_of(summary) : "";
     options.json ? print_json(summary, page) : print_summary(summary, page);

@@ -44,15 +44,15 @@ void remove_option(Words& words, const std::string& name, Takes takes) {
 }
 
 // Whether another start may mend it: not the user's mistake, nor what the command itself returned.
-bool may_be_mended(const LaunchResult& result) {
+bool may_be_mended(const comm::LaunchResult& result) {
   if (result.code == 0 || result.code == kUserMistake || result.stops > 0) return false;
   const bool told = result.failed && result.failed->told;
-  if (told) return result.code == kWorkersLost || result.code == kOurFault;
+  if (told) return result.code == comm::kWorkersLost || result.code == kOurFault;
   return result.failed || result.code > 128;  // else mpirun itself could not start
 }
 
 // Whether no worker has said yet why the job ended.
-bool is_unexplained(const LaunchResult& result) {
+bool is_unexplained(const comm::LaunchResult& result) {
   const bool told = result.failed && result.failed->told;
   return result.code != 0 && result.code != kUserMistake && !told && result.stops == 0;
 }
@@ -66,7 +66,7 @@ void let_the_first_speak(int rank) {
 }
 
 // All workers have thrown the same.
-int end_together(World& world, const SharedError& error) {
+int end_together(comm::World& world, const comm::SharedError& error) {
   if (world.everyone().rank() == 0) {
     complain(error.what(), kUserMistake);
   } else {
@@ -76,9 +76,9 @@ int end_together(World& world, const SharedError& error) {
   return kUserMistake;
 }
 
-GpuTransport transport_of(const std::string& engine) {
-  if (engine == "mpi") return GpuTransport::kMpi;
-  return engine == "nccl" ? GpuTransport::kNccl : GpuTransport::kAuto;
+comm::GpuTransport transport_of(const std::string& engine) {
+  if (engine == "mpi") return comm::GpuTransport::kMpi;
+  return engine == "nccl" ? comm::GpuTransport::kNccl : comm::GpuTransport::kAuto;
 }
 
 std::string worker_prefix(int rank) { return rank == 0 ? "" : fmt::format("worker {}: ", rank); }
@@ -128,7 +128,7 @@ void add_worker_options(CLI::App& command, WorkerOptions& options) {
       .add_option_function<std::string>(
           "--deadline",
           [&options](const std::string& text) {
-            options.deadline_seconds = parse_duration("--deadline", text);
+            options.deadline_seconds = config::parse_duration("--deadline", text);
             if (!(options.deadline_seconds > 0)) fail("--deadline is {}; it must be more", text);
           },
           "how long a worker waits for another before the job ends and names it; under NCCL longer "
@@ -145,7 +145,7 @@ void add_worker_options(CLI::App& command, WorkerOptions& options) {
 }
 
 bool must_launch(const WorkerOptions& options) {
-  const int started = num_started_workers();
+  const int started = comm::num_started_workers();
   if (started > 1 && options.workers > 0) {
     fail(
         "--workers {}: this is one of {} workers that mpirun or srun has started. Give the number "
@@ -161,9 +161,9 @@ int launch_workers(const WorkerOptions& options, const Words& extra_arguments,
   if (options.prefix_lines && std::ranges::count(own_command_line(), "--json") > 0)
     fail("--prefix-lines would break what --json prints: leave one of them out");
   for (int64_t restarts = 0;; ++restarts) {
-    const LaunchResult result = run_workers({static_cast<int>(options.workers),
-                                             worker_command(own_command_line(), arguments),
-                                             options.prefix_lines, options.deadline_seconds});
+    const comm::LaunchResult result = comm::run_workers(
+        {static_cast<int>(options.workers), worker_command(own_command_line(), arguments),
+         options.prefix_lines, options.deadline_seconds});
     const bool again = restarts < options.max_restarts && may_be_mended(result);
     if (again) {
       complain(fmt::format("{}; starting again ({} of {})", result.reason, restarts + 1,
@@ -177,19 +177,19 @@ int launch_workers(const WorkerOptions& options, const Words& extra_arguments,
   }
 }
 
-int run_as_worker(const WorkerOptions& options, const std::function<int(World&)>& body) {
-  WorldOptions world_options;
+int run_as_worker(const WorkerOptions& options, const std::function<int(comm::World&)>& body) {
+  comm::WorldOptions world_options;
   world_options.deadline_seconds = options.deadline_seconds;
   world_options.gpus = transport_of(options.engine);
-  const std::unique_ptr<World> world = open_world(world_options);
+  const std::unique_ptr<comm::World> world = comm::open_world(world_options);
   int code = 0;
   try {
     // Written now: another worker's trouble at the end might end this one first.
     code = with_output_written(body(*world));
-    if (code != 0) tell_launcher(Note::kReturned, world->everyone().rank(), code);
+    if (code != 0) comm::tell_launcher(comm::Note::kReturned, world->everyone().rank(), code);
     world->close();
     return code;
-  } catch (const SharedError& error) {
+  } catch (const comm::SharedError& error) {
     return end_together(*world, error);
   } catch (const std::exception&) {
     const int rank = world->everyone().rank();

@@ -43,6 +43,6 @@ int launch_workers(const WorkerOptions& options, const std::vector<std::string>&
 // returns. If it throws, prints what, with "worker 3: " before it unless it is worker 0 (what all
 // have in common is said once), and ends the job. What body prints to stdout is for worker 0 alone.
 // Where it computes on a GPU, body calls World::compute_on().
-int run_as_worker(const WorkerOptions& options, const std::function<int(World&)>& body);
+int run_as_worker(const WorkerOptions& options, const std::function<int(comm::World&)>& body);
 
 }  // namespace ballast::cli

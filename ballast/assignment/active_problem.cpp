@@ -12,7 +12,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/vector_clones.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 constexpr uint32_t kInfinityBits = 0x7f800000;
@@ -167,4 +167,4 @@ ActiveProblem ActiveRows::read(const AssignmentProblem& problem, const LoadBound
   return active;
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

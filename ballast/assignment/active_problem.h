@@ -8,7 +8,7 @@
 
 #include "ballast/assignment/problem.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // What a method works on: the tokens that count, as fp32 rows.
 struct ActiveProblem {
@@ -48,4 +48,4 @@ class ActiveRows {
   int64_t replaced_ = 0;
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

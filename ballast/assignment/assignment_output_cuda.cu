@@ -7,7 +7,7 @@
 #include "ballast/assignment/launch_check.h"
 #include "ballast/assignment/score_reader_cuda.cuh"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 constexpr int kThreads = 256;
@@ -357,4 +357,4 @@ void launch_assignment_output(const CudaProblems& problems, const CudaAssignment
   check_launch(cudaGetLastError(), "sorting tokens by expert");
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -6,7 +6,7 @@
 #include "ballast/assignment/cuda_problem.h"
 #include "ballast/assignment/workspace_layout.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 struct ScoreFacts;
 
@@ -31,4 +31,4 @@ void launch_score_facts(const CudaProblems& problems, const OutputMemory& memory
 void launch_assignment_output(const CudaProblems& problems, const CudaAssignments& results,
                               const OutputMemory& memory, cudaStream_t stream);
 
-}  // namespace ballast
+}  // namespace ballast::assignment

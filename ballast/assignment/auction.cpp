@@ -10,7 +10,7 @@
 #include "ballast/system/parallel.h"
 #include "ballast/system/vector_clones.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
@@ -197,4 +197,4 @@ void AuctionSolver::set_prices(Choice& choice) const {
   for (double& price : choice.prices) price = std::min<double>(price - lowest, range_) / scale_;
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

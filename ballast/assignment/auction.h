@@ -8,7 +8,7 @@
 #include "ballast/assignment/solver.h"
 #include "ballast/assignment/top_tokens.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // The BASE paper's auction: experts bid for tokens, a hundred rounds at most, and the rest is given
 // away greedily. Not optimal, always valid. Where E divides T and there are no ties, it is exactly
@@ -67,4 +67,4 @@ class AuctionSolver : public AssignmentSolver {
   int rounds_ = 0;
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

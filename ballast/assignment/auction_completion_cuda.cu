@@ -3,7 +3,7 @@
 #include "ballast/assignment/auction_state_cuda.cuh"
 #include "ballast/assignment/launch_check.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 constexpr int kThreads = 1024;
@@ -322,4 +322,4 @@ void launch_auction_completion(const CudaProblems& problems, const CudaAssignmen
   check_launch(cudaGetLastError(), "completing the auction");
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -8,7 +8,7 @@
 #include "ballast/assignment/block_sum_cuda.cuh"
 #include "ballast/assignment/launch_check.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 constexpr int kThreads = 1024;
@@ -307,4 +307,4 @@ void launch_auction_cuda(const CudaProblems& problems, const CudaAssignments& re
   launch_assignment_output(problems, results, memory.output, stream);
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

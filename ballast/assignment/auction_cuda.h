@@ -7,7 +7,7 @@
 
 #include "ballast/assignment/cuda_problem.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // AuctionSolver on the device: the same rounds and bids, and where those give each token an expert
 // and loads within their bounds, the same result. What is left is given away in token order.
@@ -19,4 +19,4 @@ size_t auction_cuda_workspace(const CudaProblems& problems);
 void launch_auction_cuda(const CudaProblems& problems, const CudaAssignments& results,
                          void* workspace, cudaStream_t stream);
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -5,7 +5,7 @@
 #include "ballast/assignment/score_reader_cuda.cuh"
 
 // What the auction's kernels share.
-namespace ballast {
+namespace ballast::assignment {
 
 inline constexpr int kAuctionRounds = 100;
 
@@ -52,4 +52,4 @@ __device__ inline int32_t expert_of(uint32_t bidder) {
 void launch_auction_completion(const CudaProblems& problems, const CudaAssignments& results,
                                const AuctionMemory& memory, cudaStream_t stream);
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace ballast {
+namespace ballast::assignment {
 
 // An exclusive sum over the block's threads; `total` is the sum of all. `of_warp`: shared, a number
 // a warp.
@@ -26,4 +26,4 @@ inline __device__ int32_t sum_before(int32_t value, int32_t* of_warp, int32_t& t
   return before + sum - value;
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 constexpr int32_t kLowest = std::numeric_limits<int32_t>::min();
@@ -215,4 +215,4 @@ ScanRows scan_rows_with(std::string_view instruction_set) {
   throw std::invalid_argument("no such instruction set: " + std::string(instruction_set));
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-namespace ballast {
+namespace ballast::assignment {
 
 // How rows of scores are searched: profit = units of the score - price, in 32 bits.
 // REQUIRES: |score * units_per_score| < 2^29, prices 0 ..= 2^30 + 1.
@@ -35,4 +35,4 @@ using ScanRows = int64_t (*)(const CandidateScan& scan, const float* scores, int
 std::span<const std::string_view> scan_instruction_sets();
 ScanRows scan_rows_with(std::string_view instruction_set);
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -10,7 +10,7 @@
 #include "ballast/assignment/row_blocks.h"
 #include "ballast/system/vector_clones.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 // The largest of a few interleaved maxima: a compiler may not make vectors of one running maximum.
@@ -171,4 +171,4 @@ double Certifier::value_of_loads(std::span<const double> prices, const ActivePro
   return value;
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -8,7 +8,7 @@
 #include "ballast/assignment/active_problem.h"
 #include "ballast/assignment/candidate_scan.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // How good a result is, measured in double on the original scores. Padding does not count.
 struct Certificate {
@@ -61,4 +61,4 @@ class Certifier {
   std::vector<int32_t> counted_load_;  // [E]
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

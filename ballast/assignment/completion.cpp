@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
@@ -195,4 +195,4 @@ void Completion::reach_further() {
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

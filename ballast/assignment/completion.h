@@ -7,7 +7,7 @@
 
 #include "ballast/assignment/active_problem.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // Completes a partial assignment to a valid one, greedily. Keeps its memory between calls.
 class Completion {
@@ -50,4 +50,4 @@ class Completion {
   int32_t step_ = 0;
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -6,7 +6,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 void Core::clear(const std::vector<Units>& around, Units within) {
   reach = within;
@@ -122,4 +122,4 @@ bool holds_best(const Core& core, const std::vector<Units>& prices,
   return true;
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -7,7 +7,7 @@
 
 #include "ballast/assignment/fixed_point.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // A reach that leaves nothing out.
 constexpr Units kEverything = std::numeric_limits<Units>::max() / 4;
@@ -60,4 +60,4 @@ bool holds_best(const Core& core, const std::vector<Units>& prices,
 // Largest movement of two prices against each other.
 Units spread(const std::vector<Units>& from, const std::vector<Units>& to);
 
-}  // namespace ballast
+}  // namespace ballast::assignment

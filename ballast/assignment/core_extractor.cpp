@@ -13,7 +13,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/parallel.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 constexpr int64_t kProbes = 24;  // rows in which reach_for looks
@@ -344,4 +344,4 @@ void CoreExtractor::grow_table() {
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -9,7 +9,7 @@
 #include "ballast/assignment/candidate_scan.h"
 #include "ballast/assignment/core.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // Every stride-th row of a problem, `count` of them.
 struct RowSample {
@@ -93,4 +93,4 @@ class CoreExtractor {
   std::vector<uint32_t> hash_;  // [groups]
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

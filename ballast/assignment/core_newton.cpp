@@ -9,7 +9,7 @@
 #include "ballast/assignment/plain_math.h"
 #include "ballast/system/vector_clones.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 // share[k] = exp(-deficit / temperature), not yet divided by its group's sum. `share` has room for
@@ -327,4 +327,4 @@ double CoreNewton::step(std::vector<Units>& prices) {
   return *usual;
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -8,7 +8,7 @@
 #include "ballast/assignment/core.h"
 #include "ballast/assignment/whole_shares.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // What loads should be. Tokens that are worth the same everywhere (padding, and places that stay
 // empty) lie where prices are lowest.
@@ -82,4 +82,4 @@ class CoreNewton {
   int64_t padded_ = 0;
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

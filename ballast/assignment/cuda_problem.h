@@ -5,7 +5,7 @@
 
 #include "ballast/assignment/problem.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // Problems of one shape on a GPU (routing groups), solved together. All pointers are device memory.
 struct CudaProblems {
@@ -51,4 +51,4 @@ struct CudaAssignments {
   AssignmentStatus* status = nullptr;   // [problems]
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -5,7 +5,7 @@
 
 // Prices at which the tokens' best experts are nearly balanced: a few Sinkhorn steps at falling
 // temperature, then Newton's method. Every block computes the same from the team's sums.
-namespace ballast::exact_cuda {
+namespace ballast::assignment::exact_cuda {
 
 struct Annealing {
   double tau;
@@ -192,4 +192,4 @@ __device__ inline Annealing plan_annealing(Block& b, int start_imbalance, bool w
   return a;
 }
 
-}  // namespace ballast::exact_cuda
+}  // namespace ballast::assignment::exact_cuda

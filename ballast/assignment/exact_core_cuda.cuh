@@ -6,7 +6,7 @@
 // The window as one sparse transportation problem in one block: groups of equal tokens, each with
 // a list of (group, expert) pairs. Most groups are one token; others, padding and empty places
 // among them, are called crowds.
-namespace ballast::exact_cuda {
+namespace ballast::assignment::exact_cuda {
 
 constexpr int kUnseen = 0x3fffffff;
 constexpr unsigned kCrowd = 0xffff;
@@ -256,4 +256,4 @@ __device__ inline void find_steps(const Core<Cost>& core) {
   __syncthreads();
 }
 
-}  // namespace ballast::exact_cuda
+}  // namespace ballast::assignment::exact_cuda

@@ -6,7 +6,7 @@
 #include "ballast/assignment/exact_cuda.h"
 #include "ballast/assignment/exact_kernels_cuda.cuh"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 using exact_cuda::Arguments;
@@ -127,4 +127,4 @@ void launch_exact_cuda(const CudaProblems& problems, const CudaAssignments& resu
   launch(arguments, stream);
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -8,7 +8,7 @@
 
 #include "ballast/assignment/cuda_problem.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 inline constexpr int32_t kExactCudaMaxExperts = 1024;
 
@@ -35,4 +35,4 @@ void launch_exact_cuda(const CudaProblems& problems, const CudaAssignments& resu
                        const ExactCudaOptions& options, void* workspace, size_t workspace_bytes,
                        cudaStream_t stream);
 
-}  // namespace ballast
+}  // namespace ballast::assignment

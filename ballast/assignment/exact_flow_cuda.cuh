@@ -5,7 +5,7 @@
 
 // Moves tokens from experts with a surplus to experts with room, at the present prices and then at
 // raised ones, until all loads keep to their bounds.
-namespace ballast::exact_cuda {
+namespace ballast::assignment::exact_cuda {
 
 // The order in which paths claim experts: shorter ones first.
 template <typename Cost>
@@ -154,4 +154,4 @@ __device__ inline bool solve_core(Core<Cost>& core, Block& b) {
   return true;
 }
 
-}  // namespace ballast::exact_cuda
+}  // namespace ballast::assignment::exact_cuda

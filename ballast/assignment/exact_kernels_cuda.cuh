@@ -3,7 +3,7 @@
 
 #include "ballast/assignment/exact_state_cuda.cuh"
 
-namespace ballast::exact_cuda {
+namespace ballast::assignment::exact_cuda {
 
 constexpr int kThreads = 512;  // of a block
 
@@ -12,4 +12,4 @@ constexpr int kThreads = 512;  // of a block
 template <int C, int L>
 const void* kernel_of();
 
-}  // namespace ballast::exact_cuda
+}  // namespace ballast::assignment::exact_cuda

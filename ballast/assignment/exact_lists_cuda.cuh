@@ -4,7 +4,7 @@
 #include "ballast/assignment/exact_window_cuda.cuh"
 
 // Every block writes the lists of its tokens in the window to its region of device memory.
-namespace ballast::exact_cuda {
+namespace ballast::assignment::exact_cuda {
 
 constexpr int kLeastCrowd = 8;  // tokens with one list that are worth treating as one
 
@@ -157,4 +157,4 @@ __noinline__ __device__ void write_lists(Block& b, const Team& team, const Windo
   });
 }
 
-}  // namespace ballast::exact_cuda
+}  // namespace ballast::assignment::exact_cuda

@@ -4,7 +4,7 @@
 #include "ballast/assignment/exact_rows_cuda.cuh"
 
 // The first look at the scores.
-namespace ballast::exact_cuda {
+namespace ballast::assignment::exact_cuda {
 
 __device__ inline unsigned ordered(float x) {
   const unsigned bits = __float_as_uint(x);
@@ -156,4 +156,4 @@ __device__ void use_stage(Block& b) {
   __syncthreads();
 }
 
-}  // namespace ballast::exact_cuda
+}  // namespace ballast::assignment::exact_cuda

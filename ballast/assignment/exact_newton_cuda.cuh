@@ -4,7 +4,7 @@
 #include "ballast/assignment/exact_soft_cuda.cuh"
 
 // From the sums of a soft pass to better prices.
-namespace ballast::exact_cuda {
+namespace ballast::assignment::exact_cuda {
 
 // Padding and empty places at b.price, spread at temperature tau. One warp's work.
 static __noinline__ __device__ void spread_classes(Block& b, double tau) {
@@ -251,4 +251,4 @@ __device__ inline int conjugate_gradients(Block& b, Team& team, Hessian& hessian
   return iteration;
 }
 
-}  // namespace ballast::exact_cuda
+}  // namespace ballast::assignment::exact_cuda

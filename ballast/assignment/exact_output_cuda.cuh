@@ -4,7 +4,7 @@
 #include "ballast/assignment/exact_repair_cuda.cuh"
 
 // What callers get: tokens sorted by expert, loads, prices, and how good the result is.
-namespace ballast::exact_cuda {
+namespace ballast::assignment::exact_cuda {
 
 // How many tokens each expert keeps so that all bounds can be met, for loads that do not meet them.
 // One thread; `keep` holds the loads, `free` the tokens without an expert.
@@ -277,4 +277,4 @@ __device__ inline double gap_of_loads(Block& b, const int* loads) {
   return block_sum(gap, b.sum_scratch);
 }
 
-}  // namespace ballast::exact_cuda
+}  // namespace ballast::assignment::exact_cuda

@@ -5,7 +5,7 @@
 
 // The first block of a team gathers the window from all regions, solves it, and hands the result
 // back: prices, experts of tokens, places of padding.
-namespace ballast::exact_cuda {
+namespace ballast::assignment::exact_cuda {
 
 constexpr int kSweepWork = 2048;     // what a sweep costs beside its pairs, in pairs
 constexpr int kRoundWork = 1 << 17;  // what a round costs beside its sweeps
@@ -340,4 +340,4 @@ __noinline__ __device__ void repair(Block& b, const Team& team, const int* loads
   }
 }
 
-}  // namespace ballast::exact_cuda
+}  // namespace ballast::assignment::exact_cuda

@@ -4,7 +4,7 @@
 #include "ballast/assignment/exact_state_cuda.cuh"
 
 // Reading scores.
-namespace ballast::exact_cuda {
+namespace ballast::assignment::exact_cuda {
 
 __device__ inline float minus_infinity() { return __int_as_float(0xff800000); }
 
@@ -161,4 +161,4 @@ __device__ inline int chosen_lane(unsigned tied, int token) {
   return __ffs(tied) - 1;
 }
 
-}  // namespace ballast::exact_cuda
+}  // namespace ballast::assignment::exact_cuda

@@ -4,7 +4,7 @@
 #include "ballast/assignment/exact_kernels_cuda.cuh"
 #include "ballast/assignment/exact_solve_cuda.cuh"
 
-namespace ballast::exact_cuda {
+namespace ballast::assignment::exact_cuda {
 
 __device__ inline void collect_loads(Block& b, const Sums& sums) {
   __syncthreads();
@@ -300,4 +300,4 @@ const void* kernel_of() {
   return reinterpret_cast<const void*>(&exact_kernel<C, L>);
 }
 
-}  // namespace ballast::exact_cuda
+}  // namespace ballast::assignment::exact_cuda

@@ -4,7 +4,7 @@
 #include "ballast/assignment/exact_look_cuda.cuh"
 
 // Passes that spread every token over the experts: probabilities exp((score - price) / tau).
-namespace ballast::exact_cuda {
+namespace ballast::assignment::exact_cuda {
 
 constexpr int kMostSpread = 256;  // experts up to which all products of a token are affordable
 
@@ -267,4 +267,4 @@ __device__ inline int imbalance_of(Block& b, const int* loads) {
   return max(static_cast<int>(over), static_cast<int>(under) - b.padding);
 }
 
-}  // namespace ballast::exact_cuda
+}  // namespace ballast::assignment::exact_cuda

@@ -4,7 +4,7 @@
 #include "ballast/assignment/exact_output_cuda.cuh"
 
 // The whole solver, as the blocks of a team run it.
-namespace ballast::exact_cuda {
+namespace ballast::assignment::exact_cuda {
 
 constexpr int kMaxRounds = 200;
 constexpr size_t kMostStaged = 131072;  // bytes of scores that a block keeps in shared memory
@@ -211,4 +211,4 @@ __device__ inline void soften_prices(Block& b) {
   __syncthreads();
 }
 
-}  // namespace ballast::exact_cuda
+}  // namespace ballast::assignment::exact_cuda

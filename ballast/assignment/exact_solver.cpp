@@ -10,7 +10,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 void ExactSolver::find_free_tokens(const ActiveProblem& problem) {
   const LoadBounds& bounds = *problem.bounds;
@@ -178,4 +178,4 @@ bool ExactSolver::accept(const ActiveProblem& problem, const Certificate& certif
   return false;
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -10,7 +10,7 @@
 #include "ballast/assignment/price_descent.h"
 #include "ballast/assignment/solver.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // The optimum, with prices that prove it: PriceDescent finds prices at which loads are nearly
 // right, exchanges of tokens along cheapest chains then make them exact. docs/assignment.md
@@ -44,4 +44,4 @@ class ExactSolver : public AssignmentSolver {
   std::vector<double> wide_start_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -5,7 +5,7 @@
 #include "ballast/assignment/exact_warp_cuda.cuh"
 
 // What the exact solver's kernel works with: its arguments, its device memory, its shared memory.
-namespace ballast::exact_cuda {
+namespace ballast::assignment::exact_cuda {
 
 constexpr int kBins = 256;  // of gaps, by their logarithm
 constexpr int kCounts = 8;  // further sums of a pass
@@ -249,4 +249,4 @@ struct Block {
   int arena_bytes;
 };
 
-}  // namespace ballast::exact_cuda
+}  // namespace ballast::assignment::exact_cuda

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 // What threads of a warp, of a block and of a group of blocks do together.
-namespace ballast::exact_cuda {
+namespace ballast::assignment::exact_cuda {
 
 constexpr unsigned kAll = 0xffffffffu;
 
@@ -147,4 +147,4 @@ struct Team {
   }
 };
 
-}  // namespace ballast::exact_cuda
+}  // namespace ballast::assignment::exact_cuda

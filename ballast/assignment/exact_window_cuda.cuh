@@ -5,7 +5,7 @@
 
 // Exact passes in integers (quanta), and the window: the tokens and experts that a repair may
 // involve.
-namespace ballast::exact_cuda {
+namespace ballast::assignment::exact_cuda {
 
 constexpr double kRounder = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
 constexpr int kShortList = 6;                    // experts in a token's list, where shortened
@@ -312,4 +312,4 @@ __device__ inline unsigned list_of(const Block& b, const Window& window, int tok
   return in;
 }
 
-}  // namespace ballast::exact_cuda
+}  // namespace ballast::assignment::exact_cuda

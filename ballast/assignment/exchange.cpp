@@ -8,7 +8,7 @@
 
 #include "ballast/system/vector_clones.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 constexpr Units kUnreachable = std::numeric_limits<Units>::max() / 4;
@@ -296,4 +296,4 @@ int32_t Exchange::push(int32_t node, int32_t amount) {
   return 0;
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

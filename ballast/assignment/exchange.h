@@ -7,7 +7,7 @@
 
 #include "ballast/assignment/core.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // Tokens that are worth the same at every expert: padding, and places that stay empty.
 struct FreeTokens {
@@ -64,4 +64,4 @@ class Exchange {
   std::vector<int32_t> order_;                 // [E]
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace ballast {
+namespace ballast::assignment {
 
 // In the exact solver scores and prices are integers, "units": a score times a power of two,
 // truncated. Sums and comparisons are exact and the same on every machine.
@@ -40,4 +40,4 @@ inline FixedPoint wide_units(float largest_magnitude, int64_t experts, bool has_
   return units_of_bits(largest_magnitude, std::min(44, 54 - chain), Units{1} << 56);
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

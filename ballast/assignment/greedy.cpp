@@ -7,7 +7,7 @@
 #include "ballast/assignment/row_blocks.h"
 #include "ballast/system/vector_clones.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
@@ -36,4 +36,4 @@ void GreedySolver::choose(const ActiveProblem& problem, std::span<const double>,
   });
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -3,7 +3,7 @@
 
 #include "ballast/assignment/solver.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // Each token takes its best expert, of equal ones the first. Bounds are ignored, so the result is
 // usually not valid; prices are 0.
@@ -16,4 +16,4 @@ class GreedySolver : public AssignmentSolver {
               Choice& choice) override;
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

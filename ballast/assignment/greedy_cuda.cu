@@ -4,7 +4,7 @@
 #include "ballast/assignment/launch_check.h"
 #include "ballast/assignment/score_reader_cuda.cuh"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 constexpr int kThreads = 256;
@@ -55,4 +55,4 @@ void launch_greedy_cuda(const CudaProblems& problems, const CudaAssignments& res
   launch_assignment_output(problems, results, memory, stream);
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -7,7 +7,7 @@
 
 #include "ballast/assignment/cuda_problem.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // GreedySolver on the device: each token's best expert, of equal ones the first, whatever the
 // bounds; prices 0. Bytes of device memory it needs; UserError for a shape that is not supported.
@@ -18,4 +18,4 @@ size_t greedy_cuda_workspace(const CudaProblems& problems);
 void launch_greedy_cuda(const CudaProblems& problems, const CudaAssignments& results,
                         void* workspace, cudaStream_t stream);
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace ballast {
+namespace ballast::assignment {
 
 // The value of 16 bits in either format; infinities and NaN stay what they are.
 inline float from_bfloat16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
@@ -19,4 +19,4 @@ inline float from_float16(uint16_t bits) {
   return std::bit_cast<float>(value | sign);
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace ballast {
+namespace ballast::assignment {
 
 // Sixteen floats that are worked on together, as two vectors of eight: GCC takes comparisons of
 // vectors wider than the processor's apart into single numbers. The operations, and so the bits,
@@ -103,4 +103,4 @@ BALLAST_INLINE Floats exp2_of(Floats x) {
   return y * Floats{power_of_two(whole.low), power_of_two(whole.high)};
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace ballast {
+namespace ballast::assignment {
 
 // UserError naming `what` where CUDA refuses something.
 void check_launch(cudaError_t error, const char* what);
@@ -14,4 +14,4 @@ void check_launch(cudaError_t error, const char* what);
 // take fmt's checks of format strings.
 [[noreturn]] void refuse(const std::string& message);
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -2,7 +2,7 @@
 #include "ballast/assignment/launch_check.h"
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 void check_launch(cudaError_t error, const char* what) {
   if (error != cudaSuccess) refuse(std::string(what) + ": CUDA says: " + cudaGetErrorString(error));
@@ -10,4 +10,4 @@ void check_launch(cudaError_t error, const char* what) {
 
 void refuse(const std::string& message) { throw UserError(message); }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

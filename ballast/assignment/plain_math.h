@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace ballast {
+namespace ballast::assignment {
 
 // exp and log to about nine digits. The C library's own differ in the last bit between processors.
 inline double plain_exp(double x) {
@@ -27,4 +27,4 @@ inline double plain_log(double x) {
   return 2 * t * y + kLogOfThreeQuarters + exponent * 0.6931471805599453;
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

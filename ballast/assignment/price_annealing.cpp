@@ -7,7 +7,7 @@
 
 #include "ballast/assignment/price_descent.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // Whether loads, at prices that came from fewer tokens, are off by far more than chance: both those
 // tokens and these are a sample of what there could have been.
@@ -77,4 +77,4 @@ void PriceDescent::anneal() {
   measured_rows_ = 0;
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 // Tokens above their expert's share in a sample, by chance alone, when prices are right.
@@ -336,4 +336,4 @@ void PriceDescent::narrow_down(float temperature) {
   ++depth_;
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

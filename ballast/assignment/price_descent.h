@@ -13,7 +13,7 @@
 #include "ballast/assignment/price_start.h"
 #include "ballast/assignment/whole_shares.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // What a call of the exact solver did.
 struct ExactWork {
@@ -119,4 +119,4 @@ class PriceDescent {
   Descent state_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

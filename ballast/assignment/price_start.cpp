@@ -9,7 +9,7 @@
 #include "ballast/assignment/plain_math.h"
 #include "ballast/system/vector_clones.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 constexpr float kNone = -1e30F;  // a forbidden pair, or a column that only fills a vector
@@ -115,4 +115,4 @@ void PriceStart::find(const ActiveProblem& problem, const RowSample& rows, doubl
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -7,7 +7,7 @@
 
 #include "ballast/assignment/core_extractor.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // First prices, from a small sample of rows and nothing else: the columns' means and deviations,
 // then Sinkhorn's iteration (a price goes up by the logarithm of how far its expert is above its
@@ -31,4 +31,4 @@ class PriceStart {
   std::vector<float> price_, load_, share_, sum_, squares_;  // [padded E]
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

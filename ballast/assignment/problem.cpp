@@ -7,7 +7,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 ScoreMatrix score_matrix(const float* data, int64_t tokens, int64_t experts) {
   return {.data = data, .tokens = tokens, .experts = experts, .token_stride = experts};
@@ -79,4 +79,4 @@ void fail_infeasible() {
   fail("no assignment keeps to the load bounds without a forbidden pair (score -inf)");
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

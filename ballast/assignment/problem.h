@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace ballast {
+namespace ballast::assignment {
 
 enum class ScoreType : uint8_t { kFloat32, kBFloat16, kFloat16 };
 
@@ -57,4 +57,4 @@ void check_bounds(const LoadBounds& bounds, int64_t tokens, int64_t experts);
 // UserError for bounds that only a forbidden pair could meet.
 [[noreturn]] void fail_infeasible();
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -7,7 +7,7 @@
 #include "ballast/assignment/active_problem.h"
 #include "ballast/system/parallel.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // Rows are worked on in blocks of a fixed size, so that sums do not depend on the thread count.
 constexpr int64_t kRowsPerBlock = 1024;
@@ -34,4 +34,4 @@ void for_row_blocks(const ActiveProblem& problem, size_t threads, const Body& bo
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -10,7 +10,7 @@
 #include "ballast/assignment/cuda_problem.h"
 
 // Scores of any type and stride as floats, on the device, with what is not finite settled.
-namespace ballast {
+namespace ballast::assignment {
 
 // What one look at a problem's counted scores tells. Made by atomic maxima and sums from zeros.
 struct ScoreFacts {
@@ -90,4 +90,4 @@ class ScoreReader {
   float lowest_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -11,7 +11,7 @@
 #include "ballast/assignment/row_blocks.h"
 #include "ballast/system/vector_clones.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
@@ -220,4 +220,4 @@ void SinkhornSolver::choose(const ActiveProblem& problem, std::span<const double
   completion_.complete(problem, choice.prices, choice.expert_of_row);
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -7,7 +7,7 @@
 #include "ballast/assignment/completion.h"
 #include "ballast/assignment/solver.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // The entropic plan: a fixed number of Sinkhorn passes at falling temperature, then each token's
 // largest share, where experts have room, and the rest greedily. Not optimal, always valid.
@@ -40,4 +40,4 @@ class SinkhornSolver : public AssignmentSolver {
   Completion completion_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

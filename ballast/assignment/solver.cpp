@@ -7,7 +7,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 // Padding first brings experts up to their lower bounds, then fills what is left, in token order.
@@ -102,4 +102,4 @@ void AssignmentSolver::solve(const AssignmentProblem& problem, std::span<const d
   result.replaced_scores = rows_.replaced();
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

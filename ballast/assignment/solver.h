@@ -12,7 +12,7 @@
 #include "ballast/assignment/certificate.h"
 #include "ballast/assignment/problem.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 struct Assignment {
   std::vector<int32_t> expert_of_token;   // [T]
@@ -69,4 +69,4 @@ std::string_view solver_name(SolverKind kind);        // "exact", "auction", "gr
 
 std::unique_ptr<AssignmentSolver> make_solver(SolverKind kind, size_t threads = 1);
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -9,7 +9,7 @@
 #include "ballast/assignment/solver.h"
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 constexpr std::array<std::pair<SolverKind, std::string_view>, 4> kNames = {{
@@ -44,4 +44,4 @@ std::unique_ptr<AssignmentSolver> make_solver(SolverKind kind, size_t threads) {
   fail("unknown solver {}", static_cast<int>(kind));
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

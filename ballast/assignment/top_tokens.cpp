@@ -8,7 +8,7 @@
 #include "ballast/assignment/lanes.h"
 #include "ballast/system/vector_clones.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
@@ -89,4 +89,4 @@ std::span<const TopTokens::Candidate> TopTokens::best(int64_t count) {
   return candidates_;
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace ballast {
+namespace ballast::assignment {
 
 // Picks the tokens that are worth most to one expert, in one pass over its row: maxima of blocks
 // give a bound that few tokens pass, and only those are compared with each other.
@@ -37,4 +37,4 @@ class TopTokens {
   float worth_of_next_ = 0;
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -9,7 +9,7 @@
 #include "ballast/assignment/row_blocks.h"
 #include "ballast/system/vector_clones.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 constexpr float kNone = std::numeric_limits<float>::lowest();  // a column that only fills a vector
@@ -148,4 +148,4 @@ void WholeShares::add_curvature(int64_t experts, float weight, size_t threads) {
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::assignment

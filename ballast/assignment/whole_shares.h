@@ -9,7 +9,7 @@
 #include "ballast/assignment/active_problem.h"
 #include "ballast/assignment/fixed_point.h"
 
-namespace ballast {
+namespace ballast::assignment {
 
 // Every token shared among all experts in proportion to exp(profit / temperature): what CoreNewton
 // does within a core, for prices that are too far off for one.
@@ -48,4 +48,4 @@ class WholeShares {
   std::vector<int64_t> best_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace ballast {
+namespace ballast::assignment {
 
 // Cuts one piece of memory into arrays. Without memory it only counts the bytes.
 class WorkspaceLayout {
@@ -25,4 +25,4 @@ class WorkspaceLayout {
   size_t bytes_ = 0;
 };
 
-}  // namespace ballast
+}  // namespace ballast::assignment

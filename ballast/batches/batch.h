@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace ballast {
+namespace ballast::batches {
 
 // Targets with this value take no part in the loss.
 inline constexpr int64_t kIgnoredTarget = -100;
@@ -22,4 +22,4 @@ struct Batch {
   std::vector<int32_t> target_domains = {};
 };
 
-}  // namespace ballast
+}  // namespace ballast::batches

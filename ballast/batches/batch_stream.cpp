@@ -8,7 +8,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/random.h"
 
-namespace ballast {
+namespace ballast::batches {
 namespace {
 
 std::vector<double> weights_of(const std::vector<WeightedSource>& sources) {
@@ -27,7 +27,8 @@ void check_shape(const BatchShape& shape) {
   }
 }
 
-void check_source(const TokenSource& source, const TokenSource& first, int64_t context) {
+void check_source(const tokens::TokenSource& source, const tokens::TokenSource& first,
+                  int64_t context) {
   if (source.size() <= static_cast<uint64_t>(context)) {
     fail(
         "{} has {} tokens, too few for a context of {} (which takes {}): use more text or a "
@@ -91,7 +92,7 @@ BatchStream::Window BatchStream::window(uint64_t row) const {
 
 void BatchStream::read_row(const Window& window, std::span<int64_t> inputs,
                            std::span<int64_t> targets) const {
-  const TokenSource& source = *sources_[window.source].tokens;
+  const tokens::TokenSource& source = *sources_[window.source].tokens;
   const size_t to_end = std::min<uint64_t>(inputs.size(), source.size() - window.first_token);
   source.read(window.first_token, inputs.first(to_end));
   source.read(0, inputs.subspan(to_end));
@@ -108,4 +109,4 @@ double BatchStream::epochs(size_t source, uint64_t steps) const {
   return static_cast<double>(rows) / static_cast<double>(windows_per_epoch(source));
 }
 
-}  // namespace ballast
+}  // namespace ballast::batches

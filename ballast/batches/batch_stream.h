@@ -10,10 +10,10 @@
 #include "ballast/batches/source_mix.h"
 #include "ballast/tokens/token_source.h"
 
-namespace ballast {
+namespace ballast::batches {
 
 struct WeightedSource {
-  std::shared_ptr<const TokenSource> tokens;
+  std::shared_ptr<const tokens::TokenSource> tokens;
   double weight = 1;
 };
 
@@ -62,4 +62,4 @@ class BatchStream {
   SourceMix mix_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::batches

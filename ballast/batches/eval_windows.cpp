@@ -7,9 +7,10 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::batches {
 
-EvalWindows::EvalWindows(std::shared_ptr<const TokenSource> source, int64_t context, int64_t stride)
+EvalWindows::EvalWindows(std::shared_ptr<const tokens::TokenSource> source, int64_t context,
+                         int64_t stride)
     : source_(std::move(source)), leads_in_(source_->info().end_of_text ? 1 : 0) {
   if (context < 1) fail("the context is {} tokens, but must be at least 1", context);
   if (stride < 1 || stride > context) {
@@ -70,4 +71,4 @@ void EvalWindows::fill_domains(uint64_t window, std::span<int32_t> inputs,
   std::copy(domains.begin() + 1, domains.end(), targets.begin());
 }
 
-}  // namespace ballast
+}  // namespace ballast::batches

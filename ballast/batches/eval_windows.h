@@ -7,7 +7,7 @@
 #include "ballast/batches/batch.h"
 #include "ballast/tokens/token_source.h"
 
-namespace ballast {
+namespace ballast::batches {
 
 // Windows over a source, in order, in which every token is predicted exactly once. Each window
 // after the first predicts `stride` new tokens and sees context - stride before them, whose targets
@@ -17,9 +17,9 @@ namespace ballast {
 class EvalWindows {
  public:
   // Throws UserError for a stride outside [1, context] or a source with nothing to predict.
-  EvalWindows(std::shared_ptr<const TokenSource> source, int64_t context, int64_t stride);
+  EvalWindows(std::shared_ptr<const tokens::TokenSource> source, int64_t context, int64_t stride);
 
-  const TokenSource& source() const { return *source_; }
+  const tokens::TokenSource& source() const { return *source_; }
   uint64_t size() const { return windows_; }             // windows
   uint64_t predictions() const { return predictions_; }  // targets in all windows together
   // Windows [first, first + count) as rows. A row beyond the end of the source is filled up with
@@ -32,10 +32,10 @@ class EvalWindows {
   void fill_row(uint64_t window, std::span<int64_t> inputs, std::span<int64_t> targets) const;
   void fill_domains(uint64_t window, std::span<int32_t> inputs, std::span<int32_t> targets) const;
 
-  std::shared_ptr<const TokenSource> source_;
+  std::shared_ptr<const tokens::TokenSource> source_;
   uint64_t context_, stride_;
   uint64_t leads_in_;  // 1: end-of-text is put before the first token
   uint64_t predictions_, windows_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::batches

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-namespace ballast {
+namespace ballast::batches {
 
 Prefetcher::Prefetcher(std::function<Batch(uint64_t)> make, uint64_t count, size_t depth)
     : make_(std::move(make)), count_(count), depth_(std::max<size_t>(depth, 1)) {
@@ -46,4 +46,4 @@ Batch Prefetcher::next() {
   return batch;
 }
 
-}  // namespace ballast
+}  // namespace ballast::batches

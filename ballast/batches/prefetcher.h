@@ -11,7 +11,7 @@
 
 #include "ballast/batches/batch.h"
 
-namespace ballast {
+namespace ballast::batches {
 
 // Prepares batches on a thread of its own while the last ones are used.
 class Prefetcher {
@@ -40,4 +40,4 @@ class Prefetcher {
   std::jthread thread_;       // last: it ends before what it uses
 };
 
-}  // namespace ballast
+}  // namespace ballast::batches

@@ -8,7 +8,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::batches {
 namespace {
 
 constexpr double kFinest = 0x1p40;
@@ -75,4 +75,4 @@ uint64_t SourceMix::count(size_t source, uint64_t rows) const {
   return source + 1 < weights_.size() ? share(rows, weights_[source], rest_[source]) : rows;
 }
 
-}  // namespace ballast
+}  // namespace ballast::batches

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace ballast {
+namespace ballast::batches {
 
 // Deals an endless sequence of rows out to sources in proportion to weights, evenly along the
 // sequence, as a pure function of the row's number.
@@ -31,4 +31,4 @@ class SourceMix {
   std::vector<uint64_t> rest_;     // sum of weights_ from each on
 };
 
-}  // namespace ballast
+}  // namespace ballast::batches

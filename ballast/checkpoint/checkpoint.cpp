@@ -13,7 +13,7 @@
 #include "ballast/system/log.h"
 #include "ballast/system/parallel.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 namespace {
 
 // Unlike the throwing ones of std::filesystem, false also where we may not look.
@@ -226,4 +226,4 @@ Checkpoint open_checkpoint(const fs::path& path) {
   fail("no checkpoint in {} can be used:{}", path.string(), reasons);
 }
 
-}  // namespace ballast
+}  // namespace ballast::checkpoint

@@ -12,7 +12,7 @@
 #include "ballast/checkpoint/safetensors.h"
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 
 // A checkpoint to read: a step folder or an exported weights file. Opening checks the manifest and
 // every file's structure; the bytes of a tensor are checked when asked for. Errors are UserErrors
@@ -66,4 +66,4 @@ NewestValid find_newest_valid(const fs::path& checkpoints, size_t threads = 0);
 // those passed over are logged), one step folder, or an exported weights file.
 Checkpoint open_checkpoint(const fs::path& path);
 
-}  // namespace ballast
+}  // namespace ballast::checkpoint

@@ -16,7 +16,7 @@
 #include "ballast/system/parallel.h"
 #include "ballast/system/progress.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 namespace {
 
 std::vector<TensorEntry> make_entries(const std::string& file, std::span<const TensorView> tensors,
@@ -117,4 +117,4 @@ void export_weights(const fs::path& file, std::span<const TensorView> tensors, M
                     {{"format", "pt"}, {std::string(kExportKey), manifest_text(manifest)}});
 }
 
-}  // namespace ballast
+}  // namespace ballast::checkpoint

@@ -11,7 +11,7 @@
 #include "ballast/checkpoint/safetensors.h"
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 
 // Where the files of a checkpoint are written: CheckpointWriter::folder().
 struct UnfinishedCheckpoint {
@@ -56,4 +56,4 @@ class CheckpointWriter {
 // open_checkpoint and any safetensors reader accept.
 void export_weights(const fs::path& file, std::span<const TensorView> tensors, Manifest manifest);
 
-}  // namespace ballast
+}  // namespace ballast::checkpoint

@@ -12,7 +12,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/json.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 namespace {
 
 using nlohmann::json;
@@ -174,4 +174,4 @@ std::vector<TensorEntry> parse_entries(std::string_view text) {
   return read_entries(parse_json(text));
 }
 
-}  // namespace ballast
+}  // namespace ballast::checkpoint

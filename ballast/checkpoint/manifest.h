@@ -9,7 +9,7 @@
 
 #include "ballast/checkpoint/safetensors.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 
 inline constexpr uint64_t kCheckpointVersion = 1;  // of the format; newer ones are refused
 inline constexpr std::string_view kManifestName = "manifest.json";
@@ -60,4 +60,4 @@ std::string entries_text(std::span<const TensorEntry> entries);
 // REQUIRES: a text from entries_text.
 std::vector<TensorEntry> parse_entries(std::string_view text);
 
-}  // namespace ballast
+}  // namespace ballast::checkpoint

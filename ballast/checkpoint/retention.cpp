@@ -4,7 +4,7 @@
 #include "ballast/checkpoint/checkpoint.h"
 #include "ballast/checkpoint/step_folders.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 
 std::vector<uint64_t> delete_old_checkpoints(const fs::path& checkpoints,
                                              const Retention& retention) {
@@ -32,4 +32,4 @@ std::vector<uint64_t> delete_old_checkpoints(const fs::path& checkpoints,
   return deleted;
 }
 
-}  // namespace ballast
+}  // namespace ballast::checkpoint

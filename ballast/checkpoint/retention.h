@@ -7,7 +7,7 @@
 
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 
 // Which checkpoints stay.
 struct Retention {
@@ -24,4 +24,4 @@ struct Retention {
 std::vector<uint64_t> delete_old_checkpoints(const fs::path& checkpoints,
                                              const Retention& retention);
 
-}  // namespace ballast
+}  // namespace ballast::checkpoint

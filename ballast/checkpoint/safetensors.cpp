@@ -15,7 +15,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/json.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 namespace {
 
 using nlohmann::json;
@@ -239,4 +239,4 @@ const TensorView* SafetensorsFile::find(std::string_view name) const {
   return found == index_.end() ? nullptr : &tensors_[found->second];
 }
 
-}  // namespace ballast
+}  // namespace ballast::checkpoint

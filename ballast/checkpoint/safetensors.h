@@ -14,7 +14,7 @@
 
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 
 // Element types of the safetensors format, in its order (tensors are laid out from the last to the
 // first, so that each is aligned to its element). The 4 and 6 bit types are not read.
@@ -88,4 +88,4 @@ class SafetensorsFile {
   SafetensorsMetadata metadata_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::checkpoint

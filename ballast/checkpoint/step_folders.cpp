@@ -8,7 +8,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 namespace {
 
 constexpr std::string_view kPrefix = "step_";
@@ -73,4 +73,4 @@ std::vector<std::string> remove_leftovers(const fs::path& checkpoints) {
   return removed;
 }
 
-}  // namespace ballast
+}  // namespace ballast::checkpoint

@@ -10,7 +10,7 @@
 
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 
 // What stands in a `checkpoints` folder: step_00001234 is a checkpoint; with a suffix it is one
 // being written or being deleted, which never counts as one.
@@ -37,4 +37,4 @@ void delete_step_folder(const fs::path& folder);
 // their names. REQUIRES: no other process writes here (the run directory's lock is held).
 std::vector<std::string> remove_leftovers(const fs::path& checkpoints);
 
-}  // namespace ballast
+}  // namespace ballast::checkpoint

@@ -21,7 +21,7 @@
 #include "ballast/system/checksum.h"
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using at::Tensor;
@@ -257,4 +257,4 @@ void all_or_none(Communicator& group, const std::function<void()>& work, Label l
   if (!lines.empty()) throw SharedError(fmt::format("{}", fmt::join(lines, "\n")));
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -11,7 +11,7 @@
 #include "ballast/comm/communicator.h"
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // An error that every worker throws at the same place with the same message: one may print it for
 // all.
@@ -52,4 +52,4 @@ void check_equal(Communicator& group, std::span<const NamedTensor> tensors, Labe
 // that says what happened, and on whom if not on worker 0. For what may fail: files, memory.
 void all_or_none(Communicator& group, const std::function<void()>& work, Label label);
 
-}  // namespace ballast
+}  // namespace ballast::comm

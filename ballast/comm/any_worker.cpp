@@ -3,7 +3,7 @@
 
 #include <ATen/ops/full.h>
 
-namespace ballast {
+namespace ballast::comm {
 
 bool on_any_worker(Communicator& workers, bool here, Label label) {
   if (workers.size() == 1) return here;
@@ -12,4 +12,4 @@ bool on_any_worker(Communicator& workers, bool here, Label label) {
   return any.item<int32_t>() != 0;
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -25,7 +25,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -317,4 +317,4 @@ std::string machine_identity() {
   return fmt::format("{} {} {}", name.data(), boot, network.data());
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

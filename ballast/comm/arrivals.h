@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace ballast {
+namespace ballast::comm {
 
 // Which call of which group: `number` counts the calls of the group from 1.
 struct CallNumber {
@@ -72,4 +72,4 @@ class Arrivals {
 // and its network namespace.
 std::string machine_identity();
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -10,7 +10,7 @@
 #include "ballast/comm/tensor_text.h"
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using at::Tensor;
@@ -134,4 +134,4 @@ Tensor gather_rows(Communicator& shards, const Tensor& own, const RowsOfWorker& 
   return shards.size() == 1 ? own : GatherRowsFunction::apply(own, Purpose{&shards, label}, rows);
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

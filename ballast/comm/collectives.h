@@ -5,7 +5,7 @@
 
 #include "ballast/comm/communicator.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // Collectives that autograd can walk back through. The backward pass is a collective too: every
 // worker must take part in it, in the same order, and the communicator must still be there.
@@ -33,4 +33,4 @@ at::Tensor own_rows(Communicator& shards, const at::Tensor& x, const RowsOfWorke
 at::Tensor gather_rows(Communicator& shards, const at::Tensor& own, const RowsOfWorker& rows,
                        Label label);
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -11,7 +11,7 @@
 
 #include "ballast/comm/tensor_text.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using at::Tensor;
@@ -257,4 +257,4 @@ double Communicator::take_all_to_all_seconds(int layer) {
   return std::exchange(all_to_all_seconds_[layer], 0);
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

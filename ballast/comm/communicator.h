@@ -12,7 +12,7 @@
 
 #include "ballast/comm/engine.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // How a tensor is cut along its rows: `rows[r]` of them for worker r, in order; zeros are fine.
 using RowsOfWorker = std::vector<int64_t>;
@@ -114,4 +114,4 @@ class Communicator : protected Engine {
 // "all_to_all (experts, layer 6)"
 std::string describe(const char* call, const Label& label);
 
-}  // namespace ballast
+}  // namespace ballast::comm

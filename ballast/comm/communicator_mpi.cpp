@@ -14,7 +14,7 @@
 #include "ballast/comm/watchdog.h"
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using at::Tensor;
@@ -258,4 +258,4 @@ std::unique_ptr<Communicator> MpiCommunicator::start_split(int color, int key,
   return std::make_unique<MpiCommunicator>(runtime_, part, std::move(group));
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -7,7 +7,7 @@
 #include "ballast/comm/communicator.h"
 #include "ballast/comm/runtime_mpi.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // Collectives over OpenMPI, begun with its nonblocking calls. Tensors on a GPU go through pinned
 // host memory.
@@ -39,4 +39,4 @@ class MpiCommunicator : public Communicator {
   uint64_t calls_ = 0;
 };
 
-}  // namespace ballast
+}  // namespace ballast::comm

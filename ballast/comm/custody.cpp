@@ -14,7 +14,7 @@
 #include "ballast/comm/processes.h"
 #include "ballast/system/log.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 Custody::Custody() {
   for (const Process& child : children_of(::getpid())) children_.insert(child.id);
@@ -53,4 +53,4 @@ void Custody::end_all() const {
     log_warning("process(es) {} of the workers cannot be ended", fmt::join(left, ", "));
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

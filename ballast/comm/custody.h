@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace ballast {
+namespace ballast::comm {
 
 // While this lives, orphans of this process's children become its own children. So nothing that was
 // started since is lost sight of. One object at a time.
@@ -29,4 +29,4 @@ class Custody {
   std::set<pid_t> children_;  // that were there before
 };
 
-}  // namespace ballast
+}  // namespace ballast::comm

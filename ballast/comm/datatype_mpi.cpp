@@ -8,7 +8,7 @@
 
 #include "ballast/comm/runtime_mpi.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 template <typename Real>
@@ -75,4 +75,4 @@ MPI_Op operation_of(Reduction reduction, at::ScalarType type) {
   return type == at::kDouble ? kDoubleMaximum : MPI_MAX;
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -8,7 +8,7 @@
 
 #include "ballast/comm/communicator.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // How MPI counts rows or blocks of some number of bytes. It counts in int. Where all bytes of a
 // call fit, it counts bytes, which it copies fastest; else a block is one element of a type of its
@@ -35,4 +35,4 @@ MPI_Datatype element_type(at::ScalarType type);
 // MPI's own maximum lets a NaN win or lose by the order of workers: ours lets it win.
 MPI_Op operation_of(Reduction reduction, at::ScalarType type);
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -11,7 +11,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // What a call is for, in messages: {"experts", 6}. `purpose` is a literal.
 struct Label {
@@ -100,4 +100,4 @@ class GpuEngine : public Engine {
   virtual void replay(const Call& call, const std::function<void()>& work) = 0;
 };
 
-}  // namespace ballast
+}  // namespace ballast::comm

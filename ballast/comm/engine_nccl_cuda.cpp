@@ -15,7 +15,7 @@
 #include "ballast/system/checksum.h"
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using at::Tensor;
@@ -265,9 +265,9 @@ Pending NcclEngine::start_broadcast(const Call& call, const Tensor& values, int 
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::comm
 
-void ballast_describe_gpu(at::Device device, ballast::GpuDescription& description) {
+void ballast_describe_gpu(at::Device device, ballast::comm::GpuDescription& description) {
   cudaDeviceProp properties{};
   description.gpu = device.str();
   if (cudaGetDeviceProperties(&properties, device.index()) == cudaSuccess) {
@@ -277,14 +277,14 @@ void ballast_describe_gpu(at::Device device, ballast::GpuDescription& descriptio
   }
   description.trouble.clear();
   try {
-    description.version = ballast::nccl_version();
+    description.version = ballast::comm::nccl_version();
   } catch (const ballast::UserError& error) {
     description.trouble = error.what();
   }
 }
 
-void ballast_open_nccl_engine(const ballast::NcclRequest& request,
-                              std::unique_ptr<ballast::GpuEngine>& engine) {
-  auto runtime = std::make_shared<ballast::NcclRuntime>(request.roll_call, request.device);
-  engine = std::make_unique<ballast::NcclEngine>(std::move(runtime), request.host);
+void ballast_open_nccl_engine(const ballast::comm::NcclRequest& request,
+                              std::unique_ptr<ballast::comm::GpuEngine>& engine) {
+  auto runtime = std::make_shared<ballast::comm::NcclRuntime>(request.roll_call, request.device);
+  engine = std::make_unique<ballast::comm::NcclEngine>(std::move(runtime), request.host);
 }

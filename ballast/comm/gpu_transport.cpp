@@ -17,7 +17,7 @@
 #include "ballast/comm/notebook.h"
 #include "ballast/comm/texts.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 std::string workers_text(const std::vector<int>& workers) {
@@ -130,4 +130,4 @@ void World::close() {
   tell_launcher(Note::kClosed, rank);
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -6,7 +6,7 @@
 
 #include "ballast/comm/world.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // Where a worker computes.
 struct WorkerGpu {
@@ -20,4 +20,4 @@ struct WorkerGpu {
 // should (kNccl) and cannot; says why and what to do.
 bool decide_nccl(GpuTransport wish, const std::vector<WorkerGpu>& workers);
 
-}  // namespace ballast
+}  // namespace ballast::comm

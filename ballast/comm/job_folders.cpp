@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <system_error>
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 namespace fs = std::filesystem;
@@ -58,4 +58,4 @@ std::vector<std::string> JobFolders::mpirun_options() const {
   return options;
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace ballast {
+namespace ballast::comm {
 
 // Where workers of this machine keep the memory that they share: /dev/shm, or, where that has too
 // little room for them (containers), the folder for temporary files.
@@ -27,4 +27,4 @@ class JobFolders {
   std::filesystem::path session_, shared_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::comm

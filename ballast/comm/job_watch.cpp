@@ -13,7 +13,7 @@
 #include "ballast/comm/watchdog.h"
 #include "ballast/system/stop_signal.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 constexpr double kLongestTurn = 1;  // seconds; what is longer this process was stopped itself
@@ -85,4 +85,4 @@ void JobWatch::look() {
     return give_up("the end of the workers", closed_.seconds);
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -10,7 +10,7 @@
 #include "ballast/comm/mpirun_output.h"
 #include "ballast/comm/notebook.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // Watches over the workers of one mpirun for the process that started it, and brings them to their
 // end where they do not come to it themselves. Nothing here waits.
@@ -52,4 +52,4 @@ class JobWatch {
   std::optional<WorkerFailure> failure_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::comm

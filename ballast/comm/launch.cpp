@@ -28,7 +28,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/stop_signal.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 namespace fs = std::filesystem;
@@ -330,4 +330,4 @@ LaunchResult run_workers(const LaunchOptions& options) {
   return result_of(ended, watch, notebook.failure(), output.failure());
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

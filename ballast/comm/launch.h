@@ -7,7 +7,7 @@
 
 #include "ballast/comm/mpirun_output.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // What a job ends with where a worker did not come in time, or is gone. sysexits.h: "temporary
 // failure, the user is invited to retry".
@@ -42,4 +42,4 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options);
 // plugin, this is one of several workers itself, or workers < 1.
 LaunchResult run_workers(const LaunchOptions& options);
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 // "worker 3", "workers 1, 3", and how many more beyond eight.
@@ -86,4 +86,4 @@ std::string missing_text(std::span<const WorkerState> members, const std::string
   return text + outside_text(outside);
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

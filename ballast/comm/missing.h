@@ -6,7 +6,7 @@
 
 #include "ballast/comm/arrivals.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // Who keeps a call from ending, one line for each kind of trouble, from what the others answered.
 // `call` is what this worker's call is called; a worker that made another in its place is named.
@@ -14,4 +14,4 @@ namespace ballast {
 std::string missing_text(std::span<const WorkerState> members, const std::string& call,
                          std::span<const WorkerState> outside = {});
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -3,7 +3,7 @@
 
 #include <dlfcn.h>
 
-namespace ballast {
+namespace ballast::comm {
 
 namespace fs = std::filesystem;
 
@@ -39,4 +39,4 @@ MpiPlugin load_mpi_plugin(const fs::path& path) {
   return plugin;
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

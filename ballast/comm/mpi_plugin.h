@@ -7,7 +7,7 @@
 
 #include "ballast/comm/world.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // MPI lives in libballast_mpi.so, so that a machine without it still runs a world of one.
 struct MpiPlugin {
@@ -24,8 +24,8 @@ std::filesystem::path mpi_plugin_path();
 MpiPlugin load_mpi_plugin();
 MpiPlugin load_mpi_plugin(const std::filesystem::path& path);
 
-}  // namespace ballast
+}  // namespace ballast::comm
 
 // What the plugin exports.
-extern "C" void ballast_open_mpi_world(const ballast::WorldOptions& options,
-                                       std::unique_ptr<ballast::World>& world);
+extern "C" void ballast_open_mpi_world(const ballast::comm::WorldOptions& options,
+                                       std::unique_ptr<ballast::comm::World>& world);

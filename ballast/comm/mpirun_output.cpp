@@ -8,7 +8,7 @@
 
 #include "ballast/system/stop_signal.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 // Parts of lines that OpenMPI 4 prints around a worker's end.
@@ -96,4 +96,4 @@ void MpirunOutput::remember(WorkerFailure failure) {
   if (!failure_) failure_ = std::move(failure);
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

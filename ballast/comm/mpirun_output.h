@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace ballast {
+namespace ballast::comm {
 
 // How a worker ended that should not have.
 struct WorkerFailure {
@@ -36,4 +36,4 @@ class MpirunOutput {
   bool in_long_message_ = false, between_rules_ = false;
 };
 
-}  // namespace ballast
+}  // namespace ballast::comm

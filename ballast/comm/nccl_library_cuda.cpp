@@ -9,7 +9,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 class Symbols {
@@ -99,4 +99,4 @@ std::string nccl_error_text(int result) {
   return last == nullptr || *last == '\0' ? text : fmt::format("{} ({})", text, last);
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -11,7 +11,7 @@
 
 struct ncclComm;  // NCCL's own
 
-namespace ballast {
+namespace ballast::comm {
 
 using NcclComm = ncclComm*;
 struct NcclId {
@@ -57,4 +57,4 @@ std::string nccl_version();
 // What NCCL says of a result that is no success.
 std::string nccl_error_text(int result);
 
-}  // namespace ballast
+}  // namespace ballast::comm

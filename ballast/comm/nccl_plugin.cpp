@@ -3,7 +3,7 @@
 
 #include <dlfcn.h>
 
-namespace ballast {
+namespace ballast::comm {
 
 NcclPlugin find_nccl_plugin() {
   // The plugin was loaded for all to see by whoever put tensors on a GPU.
@@ -15,4 +15,4 @@ NcclPlugin find_nccl_plugin() {
   return plugin;
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

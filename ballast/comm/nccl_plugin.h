@@ -9,7 +9,7 @@
 #include "ballast/comm/communicator.h"
 #include "ballast/comm/roll_call.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // What this worker has for NCCL.
 struct GpuDescription {
@@ -32,8 +32,8 @@ struct NcclPlugin {
 };
 NcclPlugin find_nccl_plugin();
 
-}  // namespace ballast
+}  // namespace ballast::comm
 
-extern "C" void ballast_describe_gpu(at::Device device, ballast::GpuDescription& description);
-extern "C" void ballast_open_nccl_engine(const ballast::NcclRequest& request,
-                                         std::unique_ptr<ballast::GpuEngine>& engine);
+extern "C" void ballast_describe_gpu(at::Device device, ballast::comm::GpuDescription& description);
+extern "C" void ballast_open_nccl_engine(const ballast::comm::NcclRequest& request,
+                                         std::unique_ptr<ballast::comm::GpuEngine>& engine);

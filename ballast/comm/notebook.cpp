@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 constexpr const char* kVariable = "BALLAST_LAUNCHER_NOTEBOOK";
@@ -76,4 +76,4 @@ void Notebook::take(char note, int worker, int code) {
                            fmt::format("worker {} ended the job with code {}", worker, code)};
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -7,7 +7,7 @@
 
 #include "ballast/comm/mpirun_output.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // What a worker tells the process that started it.
 enum class Note : char {
@@ -57,4 +57,4 @@ class Notebook {
   std::optional<WorkerFailure> failure_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::comm

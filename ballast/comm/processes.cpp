@@ -12,7 +12,7 @@
 #include <string_view>
 #include <system_error>
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 namespace fs = std::filesystem;
@@ -113,4 +113,4 @@ std::string stopped_workers(pid_t starter) {
   return lines;
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace ballast {
+namespace ballast::comm {
 
 // A process of this machine, as /proc tells of it.
 struct Process {
@@ -38,4 +38,4 @@ int own_worker_number();
 // is; each after a line break. Empty: nobody is, or it starts no workers.
 std::string stopped_workers(pid_t starter);
 
-}  // namespace ballast
+}  // namespace ballast::comm

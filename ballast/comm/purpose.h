@@ -5,7 +5,7 @@
 
 #include "ballast/comm/communicator.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // A group and what a call in it is for, as autograd keeps it for the way back.
 struct Purpose {
@@ -25,4 +25,4 @@ struct Purpose {
   }
 };
 
-}  // namespace ballast
+}  // namespace ballast::comm

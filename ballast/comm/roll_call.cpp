@@ -11,7 +11,7 @@
 #include "ballast/comm/communicator.h"
 #include "ballast/comm/missing.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -97,4 +97,4 @@ void Patience::give_up(double seconds, const char* why) const {
       call_.group->name, roll_call_.missing(call_)));
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -10,7 +10,7 @@
 
 #include "ballast/comm/arrivals.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // A group of workers as messages know it.
 struct WorkerGroup {
@@ -83,4 +83,4 @@ class Patience {
   int times_gone_ = 0;
 };
 
-}  // namespace ballast
+}  // namespace ballast::comm

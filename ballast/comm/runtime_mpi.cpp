@@ -16,7 +16,7 @@
 #include "ballast/comm/watchdog.h"
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -167,4 +167,4 @@ void MpiRuntime::finalize() {
   check(MPI_Finalize(), "its end");
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

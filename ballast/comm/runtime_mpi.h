@@ -13,7 +13,7 @@
 #include "ballast/comm/roll_call.h"
 #include "ballast/comm/world.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // A collective that MPI works on, and all that must live as long.
 struct MpiTransfer {
@@ -61,4 +61,4 @@ class MpiRuntime {
   std::vector<std::unique_ptr<MpiTransfer>> adopted_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::comm

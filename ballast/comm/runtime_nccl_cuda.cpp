@@ -14,7 +14,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -268,4 +268,4 @@ void NcclRuntime::abort_all() {
   for (std::thread& thread : threads) thread.join();
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

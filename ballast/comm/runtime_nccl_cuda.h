@@ -18,7 +18,7 @@
 #include "ballast/comm/nccl_library_cuda.h"
 #include "ballast/comm/roll_call.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // A collective that NCCL works on, and all that must live as long.
 struct NcclTransfer {
@@ -98,4 +98,4 @@ class NcclRuntime {
   std::thread watchdog_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -11,7 +11,7 @@
 #include "ballast/comm/job_folders.h"
 #include "ballast/comm/world.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 // OpenMPI copies from process to process with process_vm_readv, and breaks off where a container
@@ -50,4 +50,4 @@ void choose_settings() {
   choose_transport();
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -5,7 +5,7 @@
 
 #include "ballast/comm/roll_call.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using at::Tensor;
@@ -74,4 +74,4 @@ std::unique_ptr<Communicator> open_single_group(const std::string& name, int wor
   return std::make_unique<SingleCommunicator>(name, worker);
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -10,7 +10,7 @@
 
 #include "ballast/system/checksum.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using at::Tensor;
@@ -52,4 +52,4 @@ int64_t device_tensor_hash(const Tensor& x) {
 
 int64_t tensor_hash(const Tensor& x) { return x.is_cpu() ? host_hash(x) : device_tensor_hash(x); }
 
-}  // namespace ballast
+}  // namespace ballast::comm

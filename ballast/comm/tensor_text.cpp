@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 const char* type_text(at::ScalarType type) {
@@ -40,4 +40,4 @@ std::string tensor_text(const at::Tensor& x) {
   return !x.defined() || x.is_cpu() ? shape_text(x) : shape_text(x) + " on " + x.device().str();
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

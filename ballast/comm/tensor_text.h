@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace ballast {
+namespace ballast::comm {
 
 // "float32 [96, 32]"
 std::string shape_text(const at::Tensor& x);
@@ -13,4 +13,4 @@ std::string shape_text(const at::Tensor& x);
 // The same with the device, if it is not the host: "float32 [96, 32]", "bfloat16 [4] on cuda:0"
 std::string tensor_text(const at::Tensor& x);
 
-}  // namespace ballast
+}  // namespace ballast::comm

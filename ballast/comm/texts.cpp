@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numeric>
 
-namespace ballast {
+namespace ballast::comm {
 
 std::vector<std::string> gather_texts(Communicator& group, const std::string& text, Label label) {
   const at::Tensor length = at::empty({1}, at::kLong).fill_(std::ssize(text));
@@ -28,4 +28,4 @@ std::vector<std::string> gather_texts(Communicator& group, const std::string& te
   return texts;
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

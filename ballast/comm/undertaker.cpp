@@ -12,7 +12,7 @@
 #include "ballast/comm/notebook.h"
 #include "ballast/comm/processes.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 constexpr int kToEndMilliseconds = 10000, kToObeyMilliseconds = 2000;
@@ -60,4 +60,4 @@ void leave_undertaker() noexcept {
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

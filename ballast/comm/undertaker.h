@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-namespace ballast {
+namespace ballast::comm {
 
 // A worker's last act before it ends the job: it leaves a process behind. Ten seconds later that
 // ends mpirun (or its daemon) and what else mpirun has started on this machine, if they are still
@@ -9,4 +9,4 @@ namespace ballast {
 // for ever. Does nothing where srun or our launcher has started the workers: those look after them.
 void leave_undertaker() noexcept;
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -18,7 +18,7 @@
 #include "ballast/comm/undertaker.h"
 #include "ballast/comm/world.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -102,4 +102,4 @@ void end_process_soon(int code) noexcept {
   }).detach();
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-namespace ballast {
+namespace ballast::comm {
 
 // Whether a start or an end has been waited for too long. The deadline counts as it is where a
 // worker of `starter` is stopped; otherwise it is at least half a minute, since programs take their
@@ -32,4 +32,4 @@ class Watchdog {
 // Ends this process with `code` if it still runs ten seconds later: where MPI_Abort hangs.
 void end_process_soon(int code) noexcept;
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -5,7 +5,7 @@
 
 #include "ballast/comm/single.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 // Everyone's group is the World's to keep.
@@ -35,4 +35,4 @@ WorkerGrid::WorkerGrid(Communicator& everyone, int64_t model_parallel) : everyon
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

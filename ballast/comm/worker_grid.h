@@ -6,7 +6,7 @@
 
 #include "ballast/comm/communicator.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 // All workers as replicas x shards: the shards of a replica hold one model together, and replicas
 // have batches of their own. Worker number = replica * shards + shard. Copies share their groups;
@@ -35,4 +35,4 @@ class WorkerGrid {
   std::shared_ptr<Communicator> replicas_, shards_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -12,7 +12,7 @@
 #include "ballast/comm/single.h"
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 int number_in_environment(const char* name) {
@@ -66,4 +66,4 @@ std::unique_ptr<World> open_world(const WorldOptions& options) {
   return world;
 }
 
-}  // namespace ballast
+}  // namespace ballast::comm

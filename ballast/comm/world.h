@@ -7,7 +7,7 @@
 
 #include "ballast/comm/communicator.h"
 
-namespace ballast {
+namespace ballast::comm {
 
 class RollCall;
 
@@ -85,4 +85,4 @@ std::unique_ptr<World> open_world(const WorldOptions& options);
 // How many of this program mpirun, srun or another starter says it has started; 0: none did.
 int num_started_workers();
 
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -8,7 +8,7 @@
 #include "ballast/comm/watchdog.h"
 #include "ballast/comm/world.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 WorkerGroup all_workers(const MpiRuntime& runtime) {
@@ -49,9 +49,9 @@ class MpiWorld : public World {
 };
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::comm
 
-void ballast_open_mpi_world(const ballast::WorldOptions& options,
-                            std::unique_ptr<ballast::World>& world) {
-  world = std::make_unique<ballast::MpiWorld>(options);
+void ballast_open_mpi_world(const ballast::comm::WorldOptions& options,
+                            std::unique_ptr<ballast::comm::World>& world) {
+  world = std::make_unique<ballast::comm::MpiWorld>(options);
 }

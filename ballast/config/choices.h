@@ -9,7 +9,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace ballast {
+namespace ballast::config {
 
 // Values of knobs that are one of a few. names_of: what they are called in TOML, flags and records,
 // in the order of the values.
@@ -75,4 +75,4 @@ Enum choice_of(std::string_view name) {
   return static_cast<Enum>(found - names.begin());
 }
 
-}  // namespace ballast
+}  // namespace ballast::config

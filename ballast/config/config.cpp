@@ -12,7 +12,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/utf8.h"
 
-namespace ballast {
+namespace ballast::config {
 namespace {
 
 template <typename T>
@@ -356,4 +356,4 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
   return candidates.empty() ? "" : *std::ranges::min_element(candidates, {}, distance);
 }
 
-}  // namespace ballast
+}  // namespace ballast::config

@@ -9,7 +9,7 @@
 #include "ballast/config/choices.h"
 #include "ballast/config/router_traits.h"
 
-namespace ballast {
+namespace ballast::config {
 
 // Everything that decides what a run computes. Each member is declared to the outside (TOML key,
 // flag, help, range, run record) once, in knobs.cpp; its default stands here.
@@ -195,4 +195,4 @@ double parse_duration(const std::string& name, const std::string& text);
 // The candidate closest to `word` by edit distance.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
 
-}  // namespace ballast
+}  // namespace ballast::config

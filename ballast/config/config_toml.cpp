@@ -10,7 +10,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::config {
 namespace {
 
 // A TOML value as the text set_knob takes, so that both ways in share one parser and its checks.
@@ -203,4 +203,4 @@ std::vector<KnobHelp> knob_help() {
   return list;
 }
 
-}  // namespace ballast
+}  // namespace ballast::config

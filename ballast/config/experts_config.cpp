@@ -6,7 +6,7 @@
 
 #include "ballast/config/config.h"
 
-namespace ballast {
+namespace ballast::config {
 
 double ExpertsConfig::training_capacity() const {
   if (capacity >= 0) return capacity;
@@ -59,4 +59,4 @@ std::vector<int64_t> ExpertsConfig::places(int64_t blocks) const {
   return places;
 }
 
-}  // namespace ballast
+}  // namespace ballast::config

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace ballast {
+namespace ballast::config {
 namespace {
 
 constexpr double kMany = 1e12;
@@ -267,4 +267,4 @@ std::vector<Knob> knobs(Config& config) {
   return list;
 }
 
-}  // namespace ballast
+}  // namespace ballast::config

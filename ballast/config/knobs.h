@@ -9,7 +9,7 @@
 
 #include "ballast/config/config.h"
 
-namespace ballast {
+namespace ballast::config {
 
 // One value of the configuration: where it lives, what it means, what it may be.
 struct Knob {
@@ -47,4 +47,4 @@ struct Knob {
 // from.
 std::vector<Knob> knobs(Config& config);
 
-}  // namespace ballast
+}  // namespace ballast::config

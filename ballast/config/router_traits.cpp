@@ -5,7 +5,7 @@
 #include <array>
 #include <stdexcept>
 
-namespace ballast {
+namespace ballast::config {
 namespace {
 
 constexpr std::array kRouters = {
@@ -32,4 +32,4 @@ const RouterTraits& traits_of_router(std::string_view name) {
   return *found;
 }
 
-}  // namespace ballast
+}  // namespace ballast::config

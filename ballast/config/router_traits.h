@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ballast {
+namespace ballast::config {
 
 // What the house has to know of a kind of router. The table of all kinds is router_traits.cpp:
 // whoever asks here need not ask for a router's name.
@@ -26,4 +26,4 @@ std::vector<std::string> router_names();
 // REQUIRES: there is such a router.
 const RouterTraits& traits_of_router(std::string_view name);
 
-}  // namespace ballast
+}  // namespace ballast::config

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace ballast {
+namespace ballast::config {
 namespace {
 
 bool is_every_other(const Config& config) {
@@ -65,4 +65,4 @@ std::string places_in_words(const Config& config) {
   return fmt::format("after {} of {}", blocks_in_words(places), blocks);
 }
 
-}  // namespace ballast
+}  // namespace ballast::config

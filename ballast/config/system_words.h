@@ -6,7 +6,7 @@
 
 #include "ballast/config/config.h"
 
-namespace ballast {
+namespace ballast::config {
 
 // What the paper would call a model: "dense, model parallel x2", "BASE x3", "BASE x1, large
 // experts", "BASE Top", "Switch in every other feed-forward".
@@ -19,4 +19,4 @@ std::vector<std::string> layers_in_words(const Config& config);
 // REQUIRES: there are some.
 std::string places_in_words(const Config& config);
 
-}  // namespace ballast
+}  // namespace ballast::config

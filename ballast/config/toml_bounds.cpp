@@ -5,7 +5,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::config {
 namespace {
 
 // The length of the string that `text` begins with, quotes included. One that does not end is an
@@ -57,4 +57,4 @@ void check_toml_bounds(std::string_view text, const std::string& origin) {
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::config

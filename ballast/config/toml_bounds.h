@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace ballast {
+namespace ballast::config {
 
 // Nesting of lists and tables, and dots in one key: several times what any knob takes.
 inline constexpr int kMaxTomlDepth = 16;
@@ -13,4 +13,4 @@ inline constexpr int kMaxTomlDepth = 16;
 // stack for each level, so a small file could end the program. Anything else is left to the parser.
 void check_toml_bounds(std::string_view text, const std::string& origin);
 
-}  // namespace ballast
+}  // namespace ballast::config

@@ -14,9 +14,10 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
+using assignment::AssignmentStatus;
 using at::Tensor;
 using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 using OptionalTensor = std::optional<Tensor>;
@@ -30,14 +31,14 @@ std::string shape_of(const Tensor& tensor) {
   return text + "]";
 }
 
-ScoreType score_type_of(const Tensor& scores) {
+assignment::ScoreType score_type_of(const Tensor& scores) {
   switch (scores.scalar_type()) {
     case at::kFloat:
-      return ScoreType::kFloat32;
+      return assignment::ScoreType::kFloat32;
     case at::kBFloat16:
-      return ScoreType::kBFloat16;
+      return assignment::ScoreType::kBFloat16;
     case at::kHalf:
-      return ScoreType::kFloat16;
+      return assignment::ScoreType::kFloat16;
     default:
       fail("scores of type {}: want float32, bfloat16 or float16",
            c10::toString(scores.scalar_type()));
@@ -89,8 +90,8 @@ TensorAssignment named(const Results& results) {
           .status = status};
 }
 
-AssignmentStatus status_of(const Assignment& result) {
-  const Certificate& certificate = result.certificate;
+AssignmentStatus status_of(const assignment::Assignment& result) {
+  const assignment::Certificate& certificate = result.certificate;
   return {.valid = certificate.valid ? 1 : 0,
           .replaced = result.replaced_scores,
           .primal = certificate.primal,
@@ -123,8 +124,8 @@ Results assign_cpu(const Tensor& scores, const OptionalTensor& counted,
                    const OptionalTensor& start_prices, const OptionalTensor& lower,
                    const OptionalTensor& upper, const Tensor& /*workspace*/, int64_t solver,
                    int64_t non_finite, double /*relative_gap*/, int64_t /*max_work*/) {
-  AssignOptions options{.solver = static_cast<SolverKind>(solver),
-                        .non_finite = static_cast<NonFinite>(non_finite)};
+  AssignOptions options{.solver = static_cast<assignment::SolverKind>(solver),
+                        .non_finite = static_cast<assignment::NonFinite>(non_finite)};
   const auto list = [](const Tensor& bound) {
     const Tensor values = bound.to(at::kInt).contiguous();
     return std::vector<int32_t>(values.data_ptr<int32_t>(),
@@ -158,7 +159,7 @@ TORCH_LIBRARY_IMPL(ballast, CPU, library) {
 }  // namespace
 
 Assigner::Assigner(AssignOptions options) : options_(std::move(options)) {
-  if (options_.self_check && options_.solver == SolverKind::kGreedy) {
+  if (options_.self_check && options_.solver == assignment::SolverKind::kGreedy) {
     fail("greedy assignments are usually not valid: choose another solver, or no self-check");
   }
 }
@@ -176,10 +177,10 @@ TensorAssignment Assigner::assign(const Tensor& given, const AssignInputs& input
   const Tensor scores = batched ? given.detach() : given.detach().unsqueeze(0);
   score_type_of(scores);
   const AssignInputs ready = checked(inputs, scores);
-  const LoadBounds& bounds = options_.bounds;
+  const assignment::LoadBounds& bounds = options_.bounds;
   if (scores.size(2) < 1) fail("scores of no experts; at least one is needed");
   if (!bounds.lower.empty() || !bounds.upper.empty()) {
-    check_bounds(bounds, scores.size(1), scores.size(2));
+    assignment::check_bounds(bounds, scores.size(1), scores.size(2));
   }
   TensorAssignment result =
       scores.is_cuda() ? assign_on_cuda(scores, ready) : assign_on_cpu(scores, ready);
@@ -194,7 +195,7 @@ TensorAssignment Assigner::assign(const Tensor& given, const AssignInputs& input
 }
 
 TensorAssignment Assigner::assign_on_cpu(const Tensor& scores, const AssignInputs& inputs) {
-  if (!solver_) solver_ = make_solver(options_.solver, options_.threads);
+  if (!solver_) solver_ = assignment::make_solver(options_.solver, options_.threads);
   const int64_t problems = scores.size(0), tokens = scores.size(1), experts = scores.size(2);
   const auto ints = scores.options().dtype(at::kInt);
   const auto status_size = static_cast<int64_t>(sizeof(AssignmentStatus));
@@ -205,7 +206,7 @@ TensorAssignment Assigner::assign_on_cpu(const Tensor& scores, const AssignInput
                              .prices = at::empty({problems, experts}, ints.dtype(at::kDouble)),
                              .status = at::empty({problems, status_size}, ints.dtype(at::kByte))};
   for (int64_t p = 0; p < problems; ++p) {
-    AssignmentProblem problem;
+    assignment::AssignmentProblem problem;
     const int64_t offset = p * scores.stride(0) * static_cast<int64_t>(scores.element_size());
     problem.scores = {.data = static_cast<const char*>(scores.const_data_ptr()) + offset,
                       .type = score_type_of(scores),
@@ -250,7 +251,7 @@ TensorAssignment Assigner::assign_on_cuda(const Tensor& scores, const AssignInpu
   static const auto workspace_bytes = c10::Dispatcher::singleton()
                                           .findSchemaOrThrow("ballast::assign_workspace", "")
                                           .typed<int64_t(const Tensor&, int64_t, double)>();
-  if (options_.solver == SolverKind::kSinkhorn) {
+  if (options_.solver == assignment::SolverKind::kSinkhorn) {
     fail("sinkhorn runs on the CPU only: choose exact, auction or greedy for scores on a GPU");
   }
   const auto solver = static_cast<int64_t>(options_.solver);
@@ -297,9 +298,9 @@ void Assigner::check(std::span<const AssignmentStatus> all) const {
       fail(
           "{}the assignment of the {} solver does not keep to the load bounds: a defect, please "
           "report it with the scores",
-          where, solver_name(options_.solver));
+          where, assignment::solver_name(options_.solver));
     }
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -10,12 +10,12 @@
 #include "ballast/assignment/cuda_problem.h"
 #include "ballast/assignment/solver.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 struct AssignOptions {
-  SolverKind solver = SolverKind::kExact;
-  LoadBounds bounds = {};  // of every problem; empty: equal loads
-  NonFinite non_finite = NonFinite::kReject;
+  assignment::SolverKind solver = assignment::SolverKind::kExact;
+  assignment::LoadBounds bounds = {};  // of every problem; empty: equal loads
+  assignment::NonFinite non_finite = assignment::NonFinite::kReject;
   double relative_gap = 0;  // exact on CUDA: may stop at a gap of this share of the objective
   int64_t max_work = 0;     // exact on CUDA: as in ExactCudaOptions; 0: until it is optimal
   size_t threads = 1;       // on the CPU
@@ -59,22 +59,22 @@ class Assigner {
   // valid.
   void check(const TensorAssignment& result) const;
   // The same for status blocks that are on the host already.
-  void check(std::span<const AssignmentStatus> status) const;
+  void check(std::span<const assignment::AssignmentStatus> status) const;
 
  private:
   TensorAssignment assign_on_cpu(const at::Tensor& scores, const AssignInputs& inputs);
   TensorAssignment assign_on_cuda(const at::Tensor& scores, const AssignInputs& inputs);
 
   AssignOptions options_;
-  std::unique_ptr<AssignmentSolver> solver_;  // on the CPU
-  Assignment result_;
+  std::unique_ptr<assignment::AssignmentSolver> solver_;  // on the CPU
+  assignment::Assignment result_;
   at::Tensor workspace_, lower_, upper_;  // on the GPU
 };
 
 // The status block of each problem, as host memory; waits for the device.
-std::vector<AssignmentStatus> read_status(const TensorAssignment& result);
+std::vector<assignment::AssignmentStatus> read_status(const TensorAssignment& result);
 
 // What the bytes of a status tensor on the CPU mean.
-std::vector<AssignmentStatus> status_blocks(const at::Tensor& bytes);
+std::vector<assignment::AssignmentStatus> status_blocks(const at::Tensor& bytes);
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -16,26 +16,27 @@
 #include "ballast/assignment/launch_check.h"
 #include "ballast/assignment/solver.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
 using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 using OptionalTensor = std::optional<Tensor>;
 
-ScoreType score_type_of(const Tensor& scores) {
-  if (scores.scalar_type() == at::kBFloat16) return ScoreType::kBFloat16;
-  if (scores.scalar_type() == at::kHalf) return ScoreType::kFloat16;
+assignment::ScoreType score_type_of(const Tensor& scores) {
+  if (scores.scalar_type() == at::kBFloat16) return assignment::ScoreType::kBFloat16;
+  if (scores.scalar_type() == at::kHalf) return assignment::ScoreType::kFloat16;
   TORCH_CHECK(scores.scalar_type() == at::kFloat,
               "assign: want float32, bfloat16 or float16 scores, got ", scores.scalar_type());
-  return ScoreType::kFloat32;
+  return assignment::ScoreType::kFloat32;
 }
 
-CudaProblems problems_of(const Tensor& scores) {
+assignment::CudaProblems problems_of(const Tensor& scores) {
   TORCH_CHECK(scores.dim() == 3, "assign: want scores [P, T, E], got ", scores.sizes());
   for (const int64_t size : scores.sizes()) {
     if (size > std::numeric_limits<int32_t>::max()) {
-      refuse("scores that are larger than tokens and experts can be numbered (2^31 - 1)");
+      assignment::refuse(
+          "scores that are larger than tokens and experts can be numbered (2^31 - 1)");
     }
   }
   return {.scores = scores.const_data_ptr(),
@@ -61,18 +62,20 @@ const T* pointer_of(const OptionalTensor& tensor, const Tensor& scores, int64_t 
 
 int64_t workspace_bytes(const Tensor& scores, int64_t solver, double relative_gap) {
   const c10::cuda::CUDAGuard guard(scores.device());
-  const CudaProblems problems = problems_of(scores);
-  switch (static_cast<SolverKind>(solver)) {
-    case SolverKind::kExact:
-      return static_cast<int64_t>(exact_cuda_workspace(problems, {.relative_gap = relative_gap}));
-    case SolverKind::kAuction:
-      return static_cast<int64_t>(auction_cuda_workspace(problems));
-    case SolverKind::kGreedy:
-      return static_cast<int64_t>(greedy_cuda_workspace(problems));
-    case SolverKind::kSinkhorn:
+  const assignment::CudaProblems problems = problems_of(scores);
+  switch (static_cast<assignment::SolverKind>(solver)) {
+    case assignment::SolverKind::kExact:
+      return static_cast<int64_t>(
+          assignment::exact_cuda_workspace(problems, {.relative_gap = relative_gap}));
+    case assignment::SolverKind::kAuction:
+      return static_cast<int64_t>(assignment::auction_cuda_workspace(problems));
+    case assignment::SolverKind::kGreedy:
+      return static_cast<int64_t>(assignment::greedy_cuda_workspace(problems));
+    case assignment::SolverKind::kSinkhorn:
       break;
   }
-  refuse("sinkhorn runs on the CPU only: choose exact, auction or greedy for scores on a GPU");
+  assignment::refuse(
+      "sinkhorn runs on the CPU only: choose exact, auction or greedy for scores on a GPU");
 }
 
 Results assign_cuda(const Tensor& scores, const OptionalTensor& counted,
@@ -80,46 +83,47 @@ Results assign_cuda(const Tensor& scores, const OptionalTensor& counted,
                     const OptionalTensor& upper, const Tensor& workspace, int64_t solver,
                     int64_t non_finite, double relative_gap, int64_t max_work) {
   const c10::cuda::CUDAGuard guard(scores.device());
-  CudaProblems problems = problems_of(scores);
+  assignment::CudaProblems problems = problems_of(scores);
   const int64_t count = scores.size(0), tokens = scores.size(1), experts = scores.size(2);
   problems.counted = pointer_of<uint8_t>(counted, scores, count * tokens);
   problems.start_prices = pointer_of<double>(start_prices, scores, count * experts);
   problems.lower = pointer_of<int32_t>(lower, scores, experts);
   problems.upper = pointer_of<int32_t>(upper, scores, experts);
-  problems.non_finite = static_cast<NonFinite>(non_finite);
+  problems.non_finite = static_cast<assignment::NonFinite>(non_finite);
   const int64_t bytes = workspace_bytes(scores, solver, relative_gap);
   TORCH_CHECK(workspace.device() == scores.device() && workspace.is_contiguous() &&
                   static_cast<int64_t>(workspace.nbytes()) >= bytes,
               "assign: want a workspace of ", bytes, " bytes on ", scores.device());
 
   const auto ints = scores.options().dtype(at::kInt);
-  const auto status_size = static_cast<int64_t>(sizeof(AssignmentStatus));
+  const auto status_size = static_cast<int64_t>(sizeof(assignment::AssignmentStatus));
   const Tensor expert_of_token = at::empty({count, tokens}, ints);
   const Tensor tokens_by_expert = at::empty({count, tokens}, ints);
   const Tensor place_of_token = at::empty({count, tokens}, ints);
   const Tensor loads = at::empty({count, experts}, ints);
   const Tensor prices = at::empty({count, experts}, ints.dtype(at::kDouble));
   const Tensor status = at::empty({count, status_size}, ints.dtype(at::kByte));
-  const CudaAssignments results{
+  const assignment::CudaAssignments results{
       .expert_of_token = expert_of_token.data_ptr<int32_t>(),
       .tokens_by_expert = tokens_by_expert.data_ptr<int32_t>(),
       .place_of_token = place_of_token.data_ptr<int32_t>(),
       .loads = loads.data_ptr<int32_t>(),
       .prices = prices.data_ptr<double>(),
-      .status = reinterpret_cast<AssignmentStatus*>(status.data_ptr<uint8_t>())};
+      .status = reinterpret_cast<assignment::AssignmentStatus*>(status.data_ptr<uint8_t>())};
   const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
   void* memory = workspace.data_ptr();
   if (count > 0) {
-    switch (static_cast<SolverKind>(solver)) {
-      case SolverKind::kExact:
-        launch_exact_cuda(problems, results, {.relative_gap = relative_gap, .max_work = max_work},
-                          memory, workspace.nbytes(), stream);
+    switch (static_cast<assignment::SolverKind>(solver)) {
+      case assignment::SolverKind::kExact:
+        assignment::launch_exact_cuda(problems, results,
+                                      {.relative_gap = relative_gap, .max_work = max_work}, memory,
+                                      workspace.nbytes(), stream);
         break;
-      case SolverKind::kAuction:
-        launch_auction_cuda(problems, results, memory, stream);
+      case assignment::SolverKind::kAuction:
+        assignment::launch_auction_cuda(problems, results, memory, stream);
         break;
       default:
-        launch_greedy_cuda(problems, results, memory, stream);
+        assignment::launch_greedy_cuda(problems, results, memory, stream);
     }
   }
   return {expert_of_token, tokens_by_expert, place_of_token, loads, prices, status};
@@ -132,4 +136,4 @@ TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
   library.impl("assign_workspace", workspace_bytes);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -17,7 +17,7 @@
 #include "ballast/experts/expert_ranks.h"
 #include "ballast/experts/spread_rows.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -25,10 +25,11 @@ using at::Tensor;
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 // Where training diverges scores are not finite: nor is the step's loss, and it is skipped.
-AssignOptions options_of(const ExpertsConfig& config, NonFinite non_finite) {
-  return {.solver = parse_solver_kind(name_of(config.solver)),
+AssignOptions options_of(const config::ExpertsConfig& config, assignment::NonFinite non_finite) {
+  return {.solver = assignment::parse_solver_kind(config::name_of(config.solver)),
           .non_finite = non_finite,
-          .max_work = kBoundedCudaWork,  // no step waits for ever on scores that have collapsed
+          // No step waits for ever on scores that have collapsed.
+          .max_work = assignment::kBoundedCudaWork,
           .threads = static_cast<size_t>(at::get_num_threads()),
           .self_check = config.self_check};
 }
@@ -44,7 +45,7 @@ TensorAssignment assignment_of(const Tensor& expert_of_token, int64_t experts) {
   return result;
 }
 
-double relative_gap(const AssignmentStatus& status) {
+double relative_gap(const assignment::AssignmentStatus& status) {
   const double size = std::max(std::abs(status.primal), std::abs(status.dual));
   return size > 0 ? status.gap / size : 0;
 }
@@ -63,27 +64,28 @@ void set_weights(Dispatch& dispatch, const Tensor& weights) {
 
 }  // namespace
 
-BaseRouter::BaseRouter(const Config& config, int64_t layer, ParameterTable& table,
-                       Communicator& workers)
+BaseRouter::BaseRouter(const config::Config& config, int64_t layer,
+                       parameters::ParameterTable& table, comm::Communicator& workers)
     : layer_(layer),
       places_{config.experts.count, workers.size()},
       of_token_(config.experts.experts_of_token()),
       gates_at_experts_(config.experts.gates_at_experts()),
-      frame_(config, fmt::format("layer.{}.router_norm", layer),
-             {.name = fmt::format("layer.{}.expert_embeddings", layer),
-              .shape = {config.experts.count, config.model.width},
-              .initialization = Initialization::orthogonal(config.experts.embedding_gain),
-              .owner = Owner::kRouter,
-              .rate = config.experts.router_rate},
-             table),
+      frame_(
+          config, fmt::format("layer.{}.router_norm", layer),
+          {.name = fmt::format("layer.{}.expert_embeddings", layer),
+           .shape = {config.experts.count, config.model.width},
+           .initialization = parameters::Initialization::orthogonal(config.experts.embedding_gain),
+           .owner = parameters::Owner::kRouter,
+           .rate = config.experts.router_rate},
+          table),
       workers_(workers),
-      assigner_(options_of(config.experts, NonFinite::kLowest)),
-      assigner_of_others_(options_of(config.experts, NonFinite::kForbid)),
-      evaluating_(options_of(config.experts, NonFinite::kLowest)),
-      evaluating_others_(options_of(config.experts, NonFinite::kForbid)),
+      assigner_(options_of(config.experts, assignment::NonFinite::kLowest)),
+      assigner_of_others_(options_of(config.experts, assignment::NonFinite::kForbid)),
+      evaluating_(options_of(config.experts, assignment::NonFinite::kLowest)),
+      evaluating_others_(options_of(config.experts, assignment::NonFinite::kForbid)),
       prices_(std::make_unique<PriceAverage>(config.experts.count)) {}
 
-Parameter BaseRouter::own_embeddings() const {
+kernels::Parameter BaseRouter::own_embeddings() const {
   const auto own = [&](const Tensor& all) {
     return all.defined() ? all.narrow(0, workers_.rank() * places_.local(), places_.local()) : all;
   };
@@ -194,7 +196,7 @@ double BaseRouter::largest_gap(const RoutingStats& stats) const {
   for (const Tensor& bytes : stats.statuses) {
     const auto statuses = status_blocks(bytes.cpu());
     assigner_.check(statuses);
-    for (const AssignmentStatus& status : statuses)
+    for (const assignment::AssignmentStatus& status : statuses)
       largest = std::max(largest, relative_gap(status));
   }
   return largest;
@@ -210,7 +212,7 @@ Dispatch BaseRouter::route_by_choice(const Tensor& affinities, const Routing& ro
     expert = best_choice(scores);
   }
   if (routing.seen) routing.seen({layer_, expert[0], scores, of_token_ > 1 ? expert[1] : Tensor()});
-  const Label label{"expert counts", static_cast<int>(layer_)};
+  const comm::Label label{"expert counts", static_cast<int>(layer_)};
   if (gates_at_experts_) return dispatch_by_counts(workers_, places_.experts, expert[0], label);
   Dispatch dispatch = dispatch_unlimited(workers_, places_.experts, expert,
                                          frame_.embeddings().value.scalar_type(), label);
@@ -241,4 +243,4 @@ Tensor BaseRouter::balanced_choice(const Tensor& scores, const Tensor& counted) 
   return rows.defined() ? best_choice(scores).index_copy_(1, rows, balanced) : balanced;
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -13,7 +13,7 @@
 #include "ballast/experts/router_frame.h"
 #include "ballast/parameters/parameter_table.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 // Balanced assignment, which no gradient flows through: in training each expert gets equally many
 // tokens of each routing group. A token that goes to K experts takes part in K assignments, one
@@ -26,7 +26,8 @@ class BaseRouter : public Router {
  public:
   // Declares layer.LAYER.expert_embeddings, and layer.LAYER.router_norm.* where features are
   // normed. REQUIRES: the workers divide the experts, and outlive this.
-  BaseRouter(const Config& config, int64_t layer, ParameterTable& table, Communicator& workers);
+  BaseRouter(const config::Config& config, int64_t layer, parameters::ParameterTable& table,
+             comm::Communicator& workers);
 
   at::Tensor affinities(const at::Tensor& tokens) const override;
   Dispatch route(const at::Tensor& affinities, const Routing& routing) override;
@@ -51,17 +52,17 @@ class BaseRouter : public Router {
   std::vector<TensorAssignment> assign(const at::Tensor& scores, const Routing& routing);
   std::vector<TensorAssignment> solve(const at::Tensor& scores);
   void observe(const at::Tensor& scores, const std::vector<TensorAssignment>& rounds);
-  Parameter own_embeddings() const;  // [E / workers, D] of the experts here
+  kernels::Parameter own_embeddings() const;  // [E / workers, D] of the experts here
 
   const int64_t layer_;
   const ExpertPlaces places_;
   const int64_t of_token_;  // K
   const bool gates_at_experts_;
   const RouterFrame frame_;
-  Communicator& workers_;
+  comm::Communicator& workers_;
   // Recorded steps know the memory of the first, which tokens of another number would move.
   Assigner assigner_, assigner_of_others_, evaluating_, evaluating_others_;
   std::unique_ptr<PriceAverage> prices_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::experts

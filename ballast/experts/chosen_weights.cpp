@@ -6,7 +6,7 @@
 
 #include "ballast/kernels/find_op.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 // Passes over contiguous rows, without gradients: those are below. expert is [T, K] there.
 TORCH_LIBRARY_FRAGMENT(ballast, library) {
@@ -26,7 +26,7 @@ struct ChosenWeightsFunction : torch::autograd::Function<ChosenWeightsFunction> 
   static Tensor forward(AutogradContext* context, const Tensor& affinities, const Tensor& expert,
                         bool sigmoid) {
     static const auto op =
-        find_op<Tensor(const Tensor&, const Tensor&, bool)>("ballast::chosen_weights");
+        kernels::find_op<Tensor(const Tensor&, const Tensor&, bool)>("ballast::chosen_weights");
     const Tensor weights = op.call(affinities, expert, sigmoid);
     context->save_for_backward({affinities, expert, weights});
     context->saved_data["sigmoid"] = sigmoid;
@@ -35,7 +35,7 @@ struct ChosenWeightsFunction : torch::autograd::Function<ChosenWeightsFunction> 
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dweights) {
     static const auto op =
-        find_op<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, bool)>(
+        kernels::find_op<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, bool)>(
             "ballast::chosen_weights_backward");
     const auto saved = context->get_saved_variables();
     return {op.call(dweights[0].contiguous(), saved[0], saved[1], saved[2],
@@ -47,7 +47,7 @@ struct ChosenWeightsFunction : torch::autograd::Function<ChosenWeightsFunction> 
 
 }  // namespace
 
-Tensor chosen_weights(const Tensor& affinities, const Tensor& expert, Gate gate) {
+Tensor chosen_weights(const Tensor& affinities, const Tensor& expert, config::Gate gate) {
   TORCH_CHECK(affinities.dim() == 2 && expert.dim() == 2 && expert.size(0) >= 1 &&
                   expert.size(1) == affinities.size(0) && expert.scalar_type() == at::kLong,
               "chosen_weights: want affinities [T, E] and int64 experts [K, T], got ",
@@ -55,7 +55,7 @@ Tensor chosen_weights(const Tensor& affinities, const Tensor& expert, Gate gate)
   TORCH_CHECK(affinities.scalar_type() == at::kFloat || affinities.scalar_type() == at::kDouble,
               "chosen_weights: want affinities in fp32 or fp64, got ", affinities.scalar_type());
   return ChosenWeightsFunction::apply(affinities.contiguous(), expert.t().contiguous(),
-                                      gate == Gate::kSigmoid);
+                                      gate == config::Gate::kSigmoid);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -5,13 +5,14 @@
 
 #include "ballast/config/choices.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 // What each token takes of its K experts. affinities [T, E] fp32 or fp64, expert [K, T] int64, a
 // token's all different -> [T, K].
 // kSoftmax: of one expert its probability among all E; of several the softmax among those chosen.
 // kSigmoid: the sigmoid of each one's affinity.
 // The gradient by affinities is one pass over [T, E]. On a GPU the host never waits.
-at::Tensor chosen_weights(const at::Tensor& affinities, const at::Tensor& expert, Gate gate);
+at::Tensor chosen_weights(const at::Tensor& affinities, const at::Tensor& expert,
+                          config::Gate gate);
 
-}  // namespace ballast
+}  // namespace ballast::experts

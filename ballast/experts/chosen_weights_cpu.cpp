@@ -9,7 +9,7 @@
 #include <cmath>
 #include <utility>
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -116,4 +116,4 @@ TORCH_LIBRARY_IMPL(ballast, CPU, library) {
   library.impl("chosen_weights_backward", chosen_weights_backward_cpu);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

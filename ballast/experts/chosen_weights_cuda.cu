@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -156,4 +156,4 @@ TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
   library.impl("chosen_weights_backward", chosen_weights_backward_cuda);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -16,21 +16,21 @@
 #include "ballast/experts/spread_rows.h"
 #include "ballast/kernels/upload.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 using at::Tensor;
 
 namespace {
 
 struct Rows {
-  const RowsOfWorker &send, &receive;
+  const comm::RowsOfWorker &send, &receive;
 };
 
-Tensor send(Communicator& workers, const Tensor& x, const Rows& rows, Label label,
-            StepWatch* watch) {
+Tensor send(comm::Communicator& workers, const Tensor& x, const Rows& rows, comm::Label label,
+            step::StepWatch* watch) {
   if (workers.size() == 1) return x;
-  return communicate(x, watch, [&](const Tensor& sent) {
-    return all_to_all(workers, sent, rows.send, rows.receive, label);
+  return step::communicate(x, watch, [&](const Tensor& sent) {
+    return comm::all_to_all(workers, sent, rows.send, rows.receive, label);
   });
 }
 
@@ -41,21 +41,21 @@ Tensor in_slots(const Tensor& x, const RowExchange& way) {
 }
 
 // Nothing is sent, and no row stands twice: experts read tokens where they are.
-bool stays(const Communicator& workers, const RowExchange& way) {
+bool stays(const comm::Communicator& workers, const RowExchange& way) {
   return workers.size() == 1 && way.slot_of_row.dim() == 1;
 }
 
 }  // namespace
 
-Tensor exchange(Communicator& workers, const Tensor& x, const RowExchange& way, Label label,
-                StepWatch* watch) {
+Tensor exchange(comm::Communicator& workers, const Tensor& x, const RowExchange& way,
+                comm::Label label, step::StepWatch* watch) {
   const Tensor rows = send(workers, in_slots(x, way), {way.send, way.receive}, label, watch);
   if (!way.arrival_of_place.defined()) return rows;
   return permute_rows(rows, way.arrival_of_place, way.place_of_arrival);
 }
 
-Tensor exchange_back(Communicator& workers, const Tensor& y, const RowExchange& way, Label label,
-                     StepWatch* watch) {
+Tensor exchange_back(comm::Communicator& workers, const Tensor& y, const RowExchange& way,
+                     comm::Label label, step::StepWatch* watch) {
   const Tensor arrived = way.arrival_of_place.defined()
                              ? permute_rows(y, way.place_of_arrival, way.arrival_of_place)
                              : y;
@@ -63,8 +63,8 @@ Tensor exchange_back(Communicator& workers, const Tensor& y, const RowExchange& 
   return permute_rows(back, way.slot_of_row, way.row_of_slot);
 }
 
-RoutedRows to_experts(Communicator& workers, const Tensor& tokens, const Dispatch& dispatch,
-                      Label label, StepWatch* watch) {
+RoutedRows to_experts(comm::Communicator& workers, const Tensor& tokens, const Dispatch& dispatch,
+                      comm::Label label, step::StepWatch* watch) {
   const RowExchange& way = dispatch.way;
   if (stays(workers, way))
     return {tokens, dispatch.rows_of_expert, way.row_of_slot, way.slot_of_row};
@@ -72,8 +72,8 @@ RoutedRows to_experts(Communicator& workers, const Tensor& tokens, const Dispatc
           dispatch.rows_of_expert, way.arrival_of_place, way.place_of_arrival};
 }
 
-Tensor from_experts(Communicator& workers, const Tensor& rows, const Dispatch& dispatch,
-                    Label label, StepWatch* watch) {
+Tensor from_experts(comm::Communicator& workers, const Tensor& rows, const Dispatch& dispatch,
+                    comm::Label label, step::StepWatch* watch) {
   const RowExchange& way = dispatch.way;
   if (stays(workers, way)) return rows;
   const Tensor back = send(workers, rows, {way.receive, way.send}, label, watch);
@@ -86,7 +86,7 @@ namespace {
 Tensor to_tensor(const std::vector<int64_t>& values, at::Device device) {
   Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
   std::ranges::copy(values, host.mutable_data_ptr<int64_t>());
-  return upload(host, device);
+  return kernels::upload(host, device);
 }
 
 // The row of each slot of [0, slots), where `slot` [N] or [N, K] says which each row stands in;
@@ -195,8 +195,8 @@ Dispatch dispatch_uncounted(int64_t experts, const Tensor& expert) {
   return dispatch;
 }
 
-Dispatch dispatch_by_counts(Communicator& workers, int64_t experts, const Tensor& expert,
-                            Label label) {
+Dispatch dispatch_by_counts(comm::Communicator& workers, int64_t experts, const Tensor& expert,
+                            comm::Label label) {
   const auto size = static_cast<size_t>(workers.size());
   const auto local = static_cast<size_t>(experts) / size;
   const auto [slot, loads] = sort_by_expert(experts, expert);
@@ -225,8 +225,8 @@ Dispatch dispatch_by_counts(Communicator& workers, int64_t experts, const Tensor
   return dispatch;
 }
 
-Dispatch dispatch_unlimited(Communicator& workers, int64_t experts, const Tensor& expert,
-                            at::ScalarType type, Label label) {
+Dispatch dispatch_unlimited(comm::Communicator& workers, int64_t experts, const Tensor& expert,
+                            at::ScalarType type, comm::Label label) {
   if (workers.size() == 1 && !expert.is_cpu() && type == at::kBFloat16)
     return dispatch_uncounted(experts, expert);
   return dispatch_by_counts(workers, experts, expert, label);
@@ -237,4 +237,4 @@ Tensor mix_at_tokens(const Tensor& tokens, const Tensor& back, const Dispatch& d
   return mix_rows(tokens, back, way.slot_of_row, way.row_of_slot, dispatch.weights);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -10,7 +10,7 @@
 #include "ballast/experts/expert_rows.h"
 #include "ballast/step/step_watch.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 // How rows travel between workers: they are reordered here, sent, and reordered where they arrive.
 struct RowExchange {
@@ -18,18 +18,18 @@ struct RowExchange {
   // The slot of each row, int64; negative: it is not sent. [N], or [N, K] where a row is sent up to
   // K times.
   at::Tensor slot_of_row;
-  RowsOfWorker send, receive;
+  comm::RowsOfWorker send, receive;
   // [sum of receive] int64 each; undefined: rows stay as they arrive.
   at::Tensor arrival_of_place, place_of_arrival;
 };
 
 // x [N, D] -> [sum of receive, D]; collective, also backward. `watch` is told while rows are sent.
-at::Tensor exchange(Communicator& workers, const at::Tensor& x, const RowExchange& way, Label label,
-                    StepWatch* watch = nullptr);
+at::Tensor exchange(comm::Communicator& workers, const at::Tensor& x, const RowExchange& way,
+                    comm::Label label, step::StepWatch* watch = nullptr);
 // The way back, to where rows came from. [sum of receive, D] -> [N, D]. REQUIRES: each was sent at
 // most once.
-at::Tensor exchange_back(Communicator& workers, const at::Tensor& y, const RowExchange& way,
-                         Label label, StepWatch* watch = nullptr);
+at::Tensor exchange_back(comm::Communicator& workers, const at::Tensor& y, const RowExchange& way,
+                         comm::Label label, step::StepWatch* watch = nullptr);
 
 // Which worker of all holds which experts: as many each, in order.
 struct ExpertPlaces {
@@ -48,12 +48,14 @@ struct Dispatch {
 
 // Brings tokens to their experts. Where a worker is alone and sends each token at most once, the
 // rows are the tokens themselves.
-RoutedRows to_experts(Communicator& workers, const at::Tensor& tokens, const Dispatch& dispatch,
-                      Label label, StepWatch* watch = nullptr);
+RoutedRows to_experts(comm::Communicator& workers, const at::Tensor& tokens,
+                      const Dispatch& dispatch, comm::Label label,
+                      step::StepWatch* watch = nullptr);
 // Brings back what experts made of those rows. Where each token was sent at most once, rows return
 // to their tokens, [T, D]; else they are in the order in which they were sent.
-at::Tensor from_experts(Communicator& workers, const at::Tensor& rows, const Dispatch& dispatch,
-                        Label label, StepWatch* watch = nullptr);
+at::Tensor from_experts(comm::Communicator& workers, const at::Tensor& rows,
+                        const Dispatch& dispatch, comm::Label label,
+                        step::StepWatch* watch = nullptr);
 
 // For equal loads. Each expert has a block of `ceil(T/G / E)` rows for each group. Where the
 // group's load is less, the last rows are zeros. So all sizes are known beforehand, and nothing
@@ -71,19 +73,19 @@ Dispatch dispatch_blocks(const ExpertPlaces& places, const at::Tensor& expert,
 // For any loads, also of workers without tokens: the counts are exchanged first. Collective. expert
 // [T], or [K, T] for K choices of each token, int64; the number of experts stands for none. An
 // expert's rows are in the order of workers, then of choices, then of tokens.
-Dispatch dispatch_by_counts(Communicator& workers, int64_t experts, const at::Tensor& expert,
-                            Label label);
+Dispatch dispatch_by_counts(comm::Communicator& workers, int64_t experts, const at::Tensor& expert,
+                            comm::Label label);
 // The same for a worker that is alone. The device counts; the host neither knows nor waits. A
 // choice of none becomes a row of zeros at the last expert.
 Dispatch dispatch_uncounted(int64_t experts, const at::Tensor& expert);
 // The one of these two that suits experts who compute in `type`: on a GPU in bf16 they take rows
 // that nobody counted; elsewhere each sublayer would count them. expert [K, T]. Collective.
-Dispatch dispatch_unlimited(Communicator& workers, int64_t experts, const at::Tensor& expert,
-                            at::ScalarType type, Label label);
+Dispatch dispatch_unlimited(comm::Communicator& workers, int64_t experts, const at::Tensor& expert,
+                            at::ScalarType type, comm::Label label);
 
 // Where the tokens are: h + sum over its experts of weight (y - h), of tokens h [T, D] and what
 // from_experts brought back. REQUIRES: slot_of_row is [T, K], weights are there.
 at::Tensor mix_at_tokens(const at::Tensor& tokens, const at::Tensor& back,
                          const Dispatch& dispatch);
 
-}  // namespace ballast
+}  // namespace ballast::experts

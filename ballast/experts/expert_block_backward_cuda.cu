@@ -12,7 +12,7 @@
 #include "ballast/experts/expert_block_passes.h"
 #include "ballast/experts/expert_slots_cuda.cuh"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::BFloat16;
@@ -23,7 +23,7 @@ using MaybeList = c10::List<std::optional<Tensor>>;
 // sums are taken over the block, the columns' in registers, and those of all blocks added up after.
 constexpr int kSlotsAtOnce = 2;  // with four, registers spill
 constexpr int kMostThreads = kWidestSlot / kSize;
-constexpr int kMostWarps = kMostThreads / kLanes;
+constexpr int kMostWarps = kMostThreads / kernels::kLanes;
 constexpr int kRowSums = 2;  // of LayerNorm's gradient: along ones, along the row
 constexpr int kMostSums = 4;
 
@@ -53,14 +53,14 @@ __device__ SlotNumbers numbers_of(const Slots& slots, const NormBackward& in, in
 // The sum over the block of each value; all threads get it. `kept` is another in the next call.
 template <int kValues>
 __device__ void sum_over_block(float (&values)[kValues], float (&kept)[kMostWarps][kValues]) {
-  const int lane = threadIdx.x % kLanes, warp = threadIdx.x / kLanes;
+  const int lane = threadIdx.x % kernels::kLanes, warp = threadIdx.x / kernels::kLanes;
 #pragma unroll
   for (int v = 0; v < kValues; ++v) {
-    values[v] = sum_over_warp(values[v]);
+    values[v] = kernels::sum_over_warp(values[v]);
     if (lane == 0) kept[warp][v] = values[v];
   }
   __syncthreads();
-  const int warps = blockDim.x / kLanes;
+  const int warps = blockDim.x / kernels::kLanes;
 #pragma unroll
   for (int v = 0; v < kValues; ++v) values[v] = 0;
   for (int w = 0; w < warps; ++w) {
@@ -133,9 +133,9 @@ __device__ void store_sums(const float (&sums)[kSums][kSize], float* to, int64_t
   for (int q = 0; q < kSums; ++q) {
 #pragma unroll
     for (int half = 0; half < kSize; half += kHalf) {
-      Pack<float, kHalf> values;
+      kernels::Pack<float, kHalf> values;
       for (int l = 0; l < kHalf; ++l) values.values[l] = sums[q][half + l];
-      *reinterpret_cast<Pack<float, kHalf>*>(to + q * width + half) = values;
+      *reinterpret_cast<kernels::Pack<float, kHalf>*>(to + q * width + half) = values;
     }
   }
 }
@@ -207,8 +207,8 @@ struct SumStacks {
 
 // One warp has 32 columns; the warps of a block share an expert's parts.
 __global__ void add_parts_kernel(Slots slots, const float* parts, int64_t width, SumStacks sums) {
-  __shared__ float of_warps[kWarpsPerBlock][kLanes];
-  const int64_t column = int64_t{blockIdx.x} * kLanes + threadIdx.x;
+  __shared__ float of_warps[kernels::kWarpsPerBlock][kernels::kLanes];
+  const int64_t column = int64_t{blockIdx.x} * kernels::kLanes + threadIdx.x;
   const int expert = blockIdx.y;
   const int64_t q = blockIdx.z, quantities = gridDim.z;
   const int64_t begin = slots.begin(expert), end = slots.end(expert);
@@ -218,13 +218,13 @@ __global__ void add_parts_kernel(Slots slots, const float* parts, int64_t width,
   if (column < width) {
 #pragma unroll 4
     for (int64_t part = first_part(slots, expert) + threadIdx.y; part <= last;
-         part += kWarpsPerBlock)
+         part += kernels::kWarpsPerBlock)
       sum += parts[(part * quantities + q) * width + column];
   }
   of_warps[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y > 0 || column >= width) return;
-  for (int warp = 1; warp < kWarpsPerBlock; ++warp) sum += of_warps[warp][threadIdx.x];
+  for (int warp = 1; warp < kernels::kWarpsPerBlock; ++warp) sum += of_warps[warp][threadIdx.x];
   BFloat16& to = sums.first[q][expert * sums.stride[q] + column];
   to = static_cast<float>(to) + sum;
 }
@@ -274,7 +274,8 @@ Tensor norm_backward(const Tensor& dnormed, const MaybeList& inputs, const Maybe
   const bool at_rows = in.dy != nullptr;
   const int quantities = at_rows ? 4 : 3;
   const auto blocks = static_cast<unsigned>(parts_of(slots));
-  const auto threads = static_cast<unsigned>((width / kSize + kLanes - 1) / kLanes * kLanes);
+  const auto threads = static_cast<unsigned>((width / kSize + kernels::kLanes - 1) /
+                                             kernels::kLanes * kernels::kLanes);
   Tensor result = at::empty_like(at_rows ? x : dnormed);
   const Tensor parts =
       at::empty({int64_t{blocks} * quantities, width}, x.options().dtype(at::kFloat));
@@ -283,7 +284,7 @@ Tensor norm_backward(const Tensor& dnormed, const MaybeList& inputs, const Maybe
   kernel<<<blocks, threads, 0, stream>>>(slots, in, result.data_ptr<BFloat16>(),
                                          parts.data_ptr<float>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  const dim3 grid(static_cast<unsigned>((width + kLanes - 1) / kLanes),
+  const dim3 grid(static_cast<unsigned>((width + kernels::kLanes - 1) / kernels::kLanes),
                   static_cast<unsigned>(experts), static_cast<unsigned>(quantities));
   add_parts_kernel<<<grid, kBlock, 0, stream>>>(slots, parts.const_data_ptr<float>(), width,
                                                 stacks_of(wanted));
@@ -295,4 +296,4 @@ Tensor norm_backward(const Tensor& dnormed, const MaybeList& inputs, const Maybe
 
 TORCH_LIBRARY_IMPL(ballast, CUDA, library) { library.impl("expert_norm_backward", norm_backward); }
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -8,7 +8,7 @@
 
 #include "ballast/kernels/find_op.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 using at::Tensor;
 using Maybe = std::optional<Tensor>;
@@ -48,8 +48,9 @@ MaybeList listed(std::initializer_list<Tensor> tensors) {
 // `others`: the inputs from kChange on.
 Tensor norm_backward(const NormOfSlots& norm, std::initializer_list<Tensor> others,
                      const ColumnSums& sums) {
-  static const auto op = find_op<Tensor(const Tensor&, const MaybeList&, const MaybeList&)>(
-      "ballast::expert_norm_backward");
+  static const auto op =
+      kernels::find_op<Tensor(const Tensor&, const MaybeList&, const MaybeList&)>(
+          "ballast::expert_norm_backward");
   const auto& [dnormed, x, order, mean, inverse, weight] = norm;
   MaybeList inputs = listed({x, order.row_of_slot, order.ends, mean, inverse, weight});
   for (const Tensor& other : others) inputs.push_back(maybe(other));
@@ -61,7 +62,7 @@ Tensor norm_backward(const NormOfSlots& norm, std::initializer_list<Tensor> othe
 
 NormedSlots normalize_slots(const Tensor& x, const SlotOrder& order, const ChangeSoFar& so_far,
                             const Tensor& weight, const Tensor& bias) {
-  static const auto op = find_op<std::tuple<Tensor, Tensor, Tensor>(
+  static const auto op = kernels::find_op<std::tuple<Tensor, Tensor, Tensor>(
       const Tensor&, const Maybe&, const Maybe&, const Maybe&, const Maybe&, const Tensor&,
       const Tensor&)>("ballast::expert_normalize");
   const auto [normed, mean, inverse] =
@@ -72,10 +73,9 @@ NormedSlots normalize_slots(const Tensor& x, const SlotOrder& order, const Chang
 
 GatedSlots gate_slots(const Tensor& x, const SlotOrder& order, const ChangeSoFar& so_far,
                       const Tensor& embeddings) {
-  static const auto op =
-      find_op<std::tuple<Tensor, Tensor>(const Tensor&, const Maybe&, const Maybe&, const Maybe&,
-                                         const Tensor&, const Maybe&, const Maybe&)>(
-          "ballast::expert_gate");
+  static const auto op = kernels::find_op<std::tuple<Tensor, Tensor>(
+      const Tensor&, const Maybe&, const Maybe&, const Maybe&, const Tensor&, const Maybe&,
+      const Maybe&)>("ballast::expert_gate");
   const auto [y, gates] =
       op.call(x, maybe(order.row_of_slot), maybe(order.ends), maybe(so_far.before), so_far.change,
               maybe(so_far.bias), maybe(embeddings));
@@ -84,10 +84,9 @@ GatedSlots gate_slots(const Tensor& x, const SlotOrder& order, const ChangeSoFar
 
 GateGradient gate_slots_backward(const Tensor& dy, const SlotOrder& order,
                                  const ChangeSoFar& so_far, const Tensor& gates) {
-  static const auto op =
-      find_op<std::tuple<Tensor, Tensor>(const Tensor&, const Maybe&, const Maybe&, const Maybe&,
-                                         const Tensor&, const Maybe&, const Maybe&)>(
-          "ballast::expert_gate_backward");
+  static const auto op = kernels::find_op<std::tuple<Tensor, Tensor>(
+      const Tensor&, const Maybe&, const Maybe&, const Maybe&, const Tensor&, const Maybe&,
+      const Maybe&)>("ballast::expert_gate_backward");
   const auto [dchange, dscores] =
       op.call(dy, maybe(order.row_of_slot), maybe(order.ends), maybe(so_far.before), so_far.change,
               maybe(so_far.bias), maybe(gates));
@@ -107,32 +106,35 @@ Tensor norm_backward_at_rows(const NormOfSlots& norm, const GradientAtRows& meet
 }
 
 Tensor ends_of_experts(const Tensor& rows, at::IntArrayRef rows_of_expert) {
-  static const auto op = find_op<Tensor(const Tensor&, at::IntArrayRef)>("ballast::expert_ends");
+  static const auto op =
+      kernels::find_op<Tensor(const Tensor&, at::IntArrayRef)>("ballast::expert_ends");
   return op.call(rows, rows_of_expert);
 }
 
 Tensor padded_slots(const Tensor& ends, int64_t block) {
-  static const auto op = find_op<Tensor(const Tensor&, int64_t)>("ballast::expert_padded_slots");
+  static const auto op =
+      kernels::find_op<Tensor(const Tensor&, int64_t)>("ballast::expert_padded_slots");
   return op.call(ends, block);
 }
 
 void add_bias_relu(const Tensor& y, const Tensor& ends, const Tensor& bias) {
-  static const auto op =
-      find_op<void(const Tensor&, const Tensor&, const Tensor&)>("ballast::expert_bias_relu_");
+  static const auto op = kernels::find_op<void(const Tensor&, const Tensor&, const Tensor&)>(
+      "ballast::expert_bias_relu_");
   op.call(y, ends, bias);
 }
 
 void take_back_relu_by_expert(const Tensor& dactive, const Tensor& active, const Tensor& ends,
                               const Tensor& sum) {
-  static const auto op = find_op<void(const Tensor&, const Tensor&, const Tensor&, const Maybe&)>(
-      "ballast::expert_take_back_relu_");
+  static const auto op =
+      kernels::find_op<void(const Tensor&, const Tensor&, const Tensor&, const Maybe&)>(
+          "ballast::expert_take_back_relu_");
   op.call(dactive, active, ends, maybe(sum));
 }
 
 void add_to_experts(const Tensor& sum, const Tensor& terms, const Tensor& ends) {
   static const auto op =
-      find_op<void(const Tensor&, const Tensor&, const Tensor&)>("ballast::expert_add_");
+      kernels::find_op<void(const Tensor&, const Tensor&, const Tensor&)>("ballast::expert_add_");
   op.call(sum, terms, ends);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace ballast {
+namespace ballast::experts {
 
 // The passes over rows of expert_mlp_fused.cpp, in bf16 on a GPU; the CUDA plugin has them. Rows
 // are contiguous, rows and the distances between experts multiples of 16 bytes. Sums over columns
@@ -107,4 +107,4 @@ void take_back_relu_by_expert(const at::Tensor& dactive, const at::Tensor& activ
 // sum_e += terms_e for the experts that have slots.  [E, ...] both, terms contiguous
 void add_to_experts(const at::Tensor& sum, const at::Tensor& terms, const at::Tensor& ends);
 
-}  // namespace ballast
+}  // namespace ballast::experts

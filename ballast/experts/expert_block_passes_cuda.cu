@@ -12,7 +12,7 @@
 #include "ballast/experts/expert_slots_cuda.cuh"
 #include "ballast/kernels/layer_norm_paths.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::BFloat16;
@@ -24,7 +24,7 @@ template <int kPacks, typename Visit>
 __device__ void for_each_unit(int64_t width, const Visit& visit) {
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
-    const int64_t i = (p * kLanes + static_cast<int64_t>(threadIdx.x)) * kSize;
+    const int64_t i = (p * kernels::kLanes + static_cast<int64_t>(threadIdx.x)) * kSize;
     if (i < width) visit(p, i);
   }
 }
@@ -54,7 +54,7 @@ struct Normed {
 template <int kPacks>
 __global__ void normalize_kernel(Slots slots, const BFloat16* x, Changes so_far, Stack weight,
                                  Stack bias, int64_t width, Normed to) {
-  const int64_t slot = row_of_warp();
+  const int64_t slot = kernels::row_of_warp();
   if (slot >= slots.count) return;
   const int64_t row = slots.row(slot);
   to.normed += slot * width;
@@ -83,11 +83,12 @@ __global__ void normalize_kernel(Slots slots, const BFloat16* x, Changes so_far,
   for_each_unit<kPacks>(width, [&](int p, int64_t) {
     for (int l = 0; l < kSize; ++l) sum += values[p][l];
   });
-  const float mean = sum_over_warp(sum) / width;
+  const float mean = kernels::sum_over_warp(sum) / width;
   for_each_unit<kPacks>(width, [&](int p, int64_t) {
     for (int l = 0; l < kSize; ++l) squares += (values[p][l] - mean) * (values[p][l] - mean);
   });
-  const float inverse = rsqrtf(sum_over_warp(squares) / width + static_cast<float>(kNormEpsilon));
+  const float inverse =
+      rsqrtf(kernels::sum_over_warp(squares) / width + static_cast<float>(kernels::kNormEpsilon));
   const int expert = slots.expert(slot);
   for_each_unit<kPacks>(width, [&](int p, int64_t i) {
     const Unit w = load(weight.of(expert) + i), b = load(bias.of(expert) + i);
@@ -126,7 +127,7 @@ __device__ void load_changes(const Changes& so_far, const BFloat16* bias, int64_
 template <int kPacks>
 __global__ void gate_kernel(Slots slots, const BFloat16* x, Changes so_far, Stack embeddings,
                             Stack bias, int64_t width, BFloat16* y, float* gates) {
-  const int64_t slot = row_of_warp();
+  const int64_t slot = kernels::row_of_warp();
   if (slot >= slots.count) return;
   const int64_t row = slots.row(slot);
   if (row < 0) {
@@ -148,7 +149,7 @@ __global__ void gate_kernel(Slots slots, const BFloat16* x, Changes so_far, Stac
       const Unit of_w = load(w + i);
       for (int l = 0; l < kSize; ++l) score += number(of_x[p], l) * number(of_w, l);
     });
-    gate = 1 / (1 + expf(-sum_over_warp(score)));
+    gate = 1 / (1 + expf(-kernels::sum_over_warp(score)));
     if (threadIdx.x == 0) gates[slot] = gate;
   }
   for_each_unit<kPacks>(width, [&](int p, int64_t i) {
@@ -162,7 +163,7 @@ template <int kPacks>
 __global__ void gate_backward_kernel(Slots slots, const BFloat16* dy, Changes so_far, Stack bias,
                                      const float* gates, int64_t width, BFloat16* dchange,
                                      float* dscores) {
-  const int64_t slot = row_of_warp();
+  const int64_t slot = kernels::row_of_warp();
   if (slot >= slots.count) return;
   const int64_t row = slots.row(slot);
   dchange += slot * width;
@@ -190,7 +191,7 @@ __global__ void gate_backward_kernel(Slots slots, const BFloat16* dy, Changes so
     }
     store(dchange + i, result);
   });
-  along = sum_over_warp(along);
+  along = kernels::sum_over_warp(along);
   if (threadIdx.x == 0) dscores[slot] = gate * (1 - gate) * along;
 }
 
@@ -205,7 +206,7 @@ std::tuple<Tensor, Tensor, Tensor> normalize(const Tensor& x, const Maybe& row_o
          mean = at::empty({slots.count}, floats), inverse = at::empty({slots.count}, floats);
   with_packs(x.size(1), [&](auto packs) {
     normalize_kernel<packs()>
-        <<<blocks_for(slots.count), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
+        <<<kernels::blocks_for(slots.count), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
             slots, x.const_data_ptr<BFloat16>(), changes_of(before, change), raw(weight), raw(bias),
             x.size(1),
             Normed{normed.data_ptr<BFloat16>(), mean.data_ptr<float>(), inverse.data_ptr<float>()});
@@ -228,9 +229,11 @@ std::tuple<Tensor, Tensor> gate(const Tensor& x, const Maybe& row_of_slot, const
   Tensor y = at::empty_like(x),
          gates = at::empty({embeddings ? count : 0}, x.options().dtype(at::kFloat));
   with_packs(x.size(1), [&](auto packs) {
-    gate_kernel<packs()><<<blocks_for(count), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
-        slots, x.const_data_ptr<BFloat16>(), changes_of(before, change), raw(embeddings), raw(bias),
-        x.size(1), y.data_ptr<BFloat16>(), embeddings ? gates.data_ptr<float>() : nullptr);
+    gate_kernel<packs()>
+        <<<kernels::blocks_for(count), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
+            slots, x.const_data_ptr<BFloat16>(), changes_of(before, change), raw(embeddings),
+            raw(bias), x.size(1), y.data_ptr<BFloat16>(),
+            embeddings ? gates.data_ptr<float>() : nullptr);
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {y, gates};
@@ -246,7 +249,7 @@ std::tuple<Tensor, Tensor> gate_backward(const Tensor& dy, const Maybe& row_of_s
          dscores = at::empty({gates ? count : 0}, dy.options().dtype(at::kFloat));
   with_packs(dy.size(1), [&](auto packs) {
     gate_backward_kernel<packs()>
-        <<<blocks_for(count), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
+        <<<kernels::blocks_for(count), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
             slots_of(row_of_slot, ends, dy.size(0), experts_of(std::nullopt, bias)),
             dy.const_data_ptr<BFloat16>(), changes_of(before, change), raw(bias),
             gates ? gates->const_data_ptr<float>() : nullptr, dy.size(1),
@@ -264,4 +267,4 @@ TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
   library.impl("expert_gate_backward", gate_backward);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -11,7 +11,7 @@
 
 #include "ballast/experts/expert_slots_cuda.cuh"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::BFloat16;
@@ -34,7 +34,7 @@ __global__ void padded_slots_kernel(Slots slots, int64_t block, int64_t* row_of_
 }
 
 __global__ void bias_relu_kernel(Slots slots, BFloat16* y, Stack bias, int64_t width) {
-  const int64_t slot = row_of_warp();
+  const int64_t slot = kernels::row_of_warp();
   if (slot >= slots.count) return;
   const int expert = slots.expert(slot);
   y += slot * width;
@@ -65,8 +65,8 @@ __global__ void add_kernel(Slots slots, BFloat16* sum, int64_t stride, const BFl
 // work. As with Part, a chunk's part of an expert's sum has the number chunk + expert.
 constexpr int kRowsOfChunk = 256;
 constexpr int kPair = 2;  // neighbouring columns of one lane
-constexpr int kColumns = kLanes * kPair;
-using Two = Pack<BFloat16, kPair>;
+constexpr int kColumns = kernels::kLanes * kPair;
+using Two = kernels::Pack<BFloat16, kPair>;
 
 // dactive = 0 where a unit was not active; adds up the columns of one row.
 __device__ void mask_row(const BFloat16* active, BFloat16* dactive, float (&sums)[kPair]) {
@@ -81,7 +81,7 @@ __device__ void mask_row(const BFloat16* active, BFloat16* dactive, float (&sums
 
 __global__ void mask_chunks_kernel(Slots slots, const BFloat16* active, BFloat16* dactive,
                                    int64_t width, float* parts) {
-  __shared__ float of_warps[kWarpsPerBlock][kColumns];
+  __shared__ float of_warps[kernels::kWarpsPerBlock][kColumns];
   const int64_t column = int64_t{blockIdx.x} * kColumns + threadIdx.x * kPair;
   const int64_t chunk = blockIdx.y, last = min((chunk + 1) * kRowsOfChunk, slots.count);
   int64_t row = chunk * kRowsOfChunk;
@@ -91,7 +91,7 @@ __global__ void mask_chunks_kernel(Slots slots, const BFloat16* active, BFloat16
     float sums[kPair] = {};
     if (column < width) {
 #pragma unroll 4
-      for (int64_t r = row + threadIdx.y; r < end; r += kWarpsPerBlock)
+      for (int64_t r = row + threadIdx.y; r < end; r += kernels::kWarpsPerBlock)
         mask_row(active + r * width + column, dactive + r * width + column, sums);
     }
     for (int l = 0; l < kPair; ++l) of_warps[threadIdx.y][threadIdx.x * kPair + l] = sums[l];
@@ -99,7 +99,7 @@ __global__ void mask_chunks_kernel(Slots slots, const BFloat16* active, BFloat16
     if (threadIdx.y == 0 && column < width) {
       for (int l = 0; l < kPair; ++l) {
         float sum = 0;
-        for (int warp = 0; warp < kWarpsPerBlock; ++warp)
+        for (int warp = 0; warp < kernels::kWarpsPerBlock; ++warp)
           sum += of_warps[warp][threadIdx.x * kPair + l];
         parts[(chunk + expert) * width + column + l] = sum;
       }
@@ -160,8 +160,9 @@ Tensor padded_slots(const Tensor& ends, int64_t block) {
 void bias_relu(const Tensor& y, const Tensor& ends, const Tensor& bias) {
   const c10::cuda::CUDAGuard guard(y.device());
   const Slots slots = slots_of({}, ends, y.size(0), ends.size(0));
-  bias_relu_kernel<<<blocks_for(slots.count), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
-      slots, y.data_ptr<BFloat16>(), raw(bias), y.size(1));
+  bias_relu_kernel<<<kernels::blocks_for(slots.count), kBlock, 0,
+                     at::cuda::getCurrentCUDAStream()>>>(slots, y.data_ptr<BFloat16>(), raw(bias),
+                                                         y.size(1));
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
@@ -207,4 +208,4 @@ TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
   library.impl("expert_add_", add_to_experts);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -7,18 +7,20 @@
 #include "ballast/experts/shuffle.h"
 #include "ballast/parameters/weight_deviation.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 using at::Tensor;
 
 namespace {
 
 // Between the blocks a fresh layer is the identity; what stands for a feed-forward starts as one.
-double down_deviation(const Config& config) {
-  return config.experts.replaces_feed_forwards() ? residual_deviation(config.model.layers) : 0.0;
+double down_deviation(const config::Config& config) {
+  return config.experts.replaces_feed_forwards()
+             ? parameters::residual_deviation(config.model.layers)
+             : 0.0;
 }
 
-ExpertShape shape_of(const Config& config, const Communicator& workers) {
+ExpertShape shape_of(const config::Config& config, const comm::Communicator& workers) {
   const int64_t local = config.experts.count / workers.size();
   return {.width = config.model.width,
           .hidden = config.experts.width_of_expert(config.model),
@@ -28,7 +30,7 @@ ExpertShape shape_of(const Config& config, const Communicator& workers) {
           .down_deviation = down_deviation(config)};
 }
 
-SharedExpertShape shape_of_shared(const Config& config) {
+SharedExpertShape shape_of_shared(const config::Config& config) {
   return {.width = config.model.width,
           .hidden = config.experts.width_of_shared(config.model),
           .sublayers = config.experts.sublayers_of_layer(),
@@ -37,8 +39,8 @@ SharedExpertShape shape_of_shared(const Config& config) {
 
 }  // namespace
 
-ExpertLayer::ExpertLayer(const Config& config, int64_t place, ParameterTable& table,
-                         Communicator& workers)
+ExpertLayer::ExpertLayer(const config::Config& config, int64_t place,
+                         parameters::ParameterTable& table, comm::Communicator& workers)
     : place_(place),
       name_("layer." + std::to_string(place)),
       config_(config.experts),
@@ -49,15 +51,16 @@ ExpertLayer::ExpertLayer(const Config& config, int64_t place, ParameterTable& ta
 }
 
 Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing, const Tensor& earlier) {
-  StepWatch* const watch = routing.watch;
+  step::StepWatch* const watch = routing.watch;
   const std::optional<RowExchange> mix = shuffle(tokens, routing);
   const Tensor mixed = mix ? exchange(workers_, tokens, *mix, label("shuffle"), watch) : tokens;
 
   const bool ahead = config_.look_ahead && earlier.defined();
-  const Tensor read = pass_into(StepPart::kAssignment, ahead ? earlier : mixed, watch);
+  const Tensor read = step::pass_into(step::StepPart::kAssignment, ahead ? earlier : mixed, watch);
   const Dispatch dispatch = route(read, ahead ? mix : std::nullopt, routing);
-  const Tensor entering = pass_into(StepPart::kExperts, ahead ? mixed : read, watch);  // [T, D]
-  const Tensor out = forward_routed(entering, dispatch, routing);                      // [T, D]
+  const Tensor entering =
+      step::pass_into(step::StepPart::kExperts, ahead ? mixed : read, watch);  // [T, D]
+  const Tensor out = forward_routed(entering, dispatch, routing);              // [T, D]
 
   const Tensor home = mix ? exchange_back(workers_, out, *mix, label("shuffle back"), watch) : out;
   return shared_ ? home + shared_->forward(tokens) : home;
@@ -65,7 +68,7 @@ Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing, const 
 
 Tensor ExpertLayer::forward_routed(const Tensor& tokens, const Dispatch& dispatch,
                                    const Routing& routing) const {
-  StepWatch* const watch = routing.watch;
+  step::StepWatch* const watch = routing.watch;
   const RoutedRows routed = to_experts(workers_, tokens, dispatch, label("to experts"), watch);
   const Tensor gated = router_->at_experts(routed, experts_, routing);
   const Tensor back = from_experts(workers_, gated, dispatch, label("from experts"), watch);
@@ -98,4 +101,4 @@ std::optional<RowExchange> ExpertLayer::shuffle(const Tensor& tokens,
   return shuffle_way(route, place_, shape, {routing.inputs, route.step, tokens.device()});
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

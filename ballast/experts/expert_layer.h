@@ -16,7 +16,7 @@
 #include "ballast/experts/shared_expert.h"
 #include "ballast/parameters/parameter_table.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 // A layer of sparse experts: BASE, Sparsely Gated or Switch, which differ in their router alone.
 // The experts are divided among the workers; everything else is on all of them.
@@ -24,7 +24,8 @@ class ExpertLayer {
  public:
   // `place`: the last block before it, counted from 1; its parameters are called layer.PLACE.*.
   // REQUIRES: the workers divide the experts, and outlive this.
-  ExpertLayer(const Config& config, int64_t place, ParameterTable& table, Communicator& workers);
+  ExpertLayer(const config::Config& config, int64_t place, parameters::ParameterTable& table,
+              comm::Communicator& workers);
 
   // This worker's tokens h [T, D] -> h + sum over its experts e of gate_e(h) f_e(h), and what the
   // shared expert adds where there is one; a token that has no expert stays as it is. `earlier` [T,
@@ -51,15 +52,15 @@ class ExpertLayer {
   Dispatch route(const at::Tensor& read, const std::optional<RowExchange>& mix,
                  const Routing& routing);
   std::optional<RowExchange> shuffle(const at::Tensor& tokens, const Routing& routing) const;
-  Label label(const char* purpose) const { return {purpose, static_cast<int>(place_)}; }
+  comm::Label label(const char* purpose) const { return {purpose, static_cast<int>(place_)}; }
 
   const int64_t place_;
   const std::string name_;
-  const ExpertsConfig config_;
-  Communicator& workers_;
+  const config::ExpertsConfig config_;
+  comm::Communicator& workers_;
   std::unique_ptr<Router> router_;
   ExpertStack experts_;
   std::optional<SharedExpert> shared_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::experts

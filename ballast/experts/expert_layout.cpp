@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace ballast {
+namespace ballast::experts {
 
 ExpertLayout choose_layout(const std::vector<int64_t>& rows_of_expert, int64_t weights) {
   if (rows_of_expert.empty()) return ExpertLayout::kGroupedRows;
@@ -43,4 +43,4 @@ int64_t rows_of_block(const std::vector<int64_t>& rows_of_expert) {
   return (most + kTile - 1) / kTile * kTile;
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -6,7 +6,7 @@
 
 #include "ballast/experts/expert_rows.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 // How a GPU multiplies each expert's rows with the expert's own matrix.
 enum class ExpertLayout {
@@ -29,4 +29,4 @@ ExpertRows with_counts_if_worth(const ExpertRows& rows, int64_t num_rows, int64_
 // The rows of a block: the most an expert has, rounded up to whole tiles.
 int64_t rows_of_block(const std::vector<int64_t>& rows_of_expert);
 
-}  // namespace ballast
+}  // namespace ballast::experts

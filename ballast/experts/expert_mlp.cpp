@@ -6,7 +6,7 @@
 #include "ballast/experts/expert_mlp_paths.h"
 #include "ballast/experts/spread_rows.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -35,7 +35,7 @@ struct ExpertFeedForwardFunction : torch::autograd::Function<ExpertFeedForwardFu
     saved.insert(saved.end(), kept.tensors.begin(), kept.tensors.end());
     context->save_for_backward(std::move(saved));
     context->saved_data["sums"] =
-        gradient_sums({w.norm, w.norm_bias, w.up, w.up_bias, w.down, w.down_bias});
+        kernels::gradient_sums({w.norm, w.norm_bias, w.up, w.up_bias, w.down, w.down_bias});
     context->saved_data["rows"] = counts;
     context->saved_data["tasks"] = kept.tasks;
     context->saved_data["writes"] = gradients == MatrixGradients::kWritten;
@@ -108,11 +108,11 @@ namespace {
 
 struct GatedResidualFunction : torch::autograd::Function<GatedResidualFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& h, const Tensor& stack,
-                        at::IntArrayRef rows_of_expert, const Parameter& embeddings) {
+                        at::IntArrayRef rows_of_expert, const kernels::Parameter& embeddings) {
     const auto compute = has_row_loops(h) ? gated_residual_cpu : gated_residual_batched;
     const auto [y, gates] = compute(h, stack, rows_of_expert, embeddings.value);
     context->save_for_backward({h, stack, gates, embeddings.value});
-    context->saved_data["sums"] = gradient_sums({embeddings});
+    context->saved_data["sums"] = kernels::gradient_sums({embeddings});
     context->saved_data["rows"] = rows_of_expert.vec();
     return y;
   }
@@ -138,7 +138,7 @@ struct GatedResidualFunction : torch::autograd::Function<GatedResidualFunction> 
 }  // namespace
 
 Tensor gated_residual(const Tensor& h, const Tensor& stack, at::IntArrayRef rows_of_expert,
-                      const Parameter& expert_embeddings) {
+                      const kernels::Parameter& expert_embeddings) {
   const Tensor& embeddings = expert_embeddings.value;
   TORCH_CHECK(
       h.dim() == 2 && stack.sizes() == h.sizes() && embeddings.dim() == 2 &&
@@ -167,7 +167,7 @@ Tensor composed(const ExpertBlock& block) {
 }  // namespace
 
 Tensor gated_experts(const RoutedRows& given, const std::vector<ExpertWeights>& sublayers,
-                     const Parameter& embeddings, MatrixGradients gradients) {
+                     const kernels::Parameter& embeddings, MatrixGradients gradients) {
   TORCH_CHECK(given.rows.dim() == 2, "gated_experts: want h [N, D], got ", given.rows.sizes());
   RoutedRows routed = given;
   routed.rows = given.rows.contiguous();
@@ -189,4 +189,4 @@ Tensor gated_experts(const RoutedRows& given, const std::vector<ExpertWeights>& 
   return suits_fused_block(block) ? expert_block_fused(block) : composed(block);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -6,17 +6,17 @@
 #include "ballast/experts/expert_rows.h"
 #include "ballast/kernels/parameter.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 // Stacks of E experts' weights. Experts may lie apart (dimension 0 may have any stride); the slice
 // of each is contiguous. What lies between them is neither read nor written.
 struct ExpertWeights {
-  const Parameter& norm;       // [E, D]
-  const Parameter& norm_bias;  // [E, D]
-  const Parameter& up;         // [E, F, D]
-  const Parameter& up_bias;    // [E, F]
-  const Parameter& down;       // [E, D, F]
-  const Parameter& down_bias;  // [E, D]
+  const kernels::Parameter& norm;       // [E, D]
+  const kernels::Parameter& norm_bias;  // [E, D]
+  const kernels::Parameter& up;         // [E, F, D]
+  const kernels::Parameter& up_bias;    // [E, F]
+  const kernels::Parameter& down;       // [E, D, F]
+  const kernels::Parameter& down_bias;  // [E, D]
 };
 
 // What backward does with the gradients of the experts' matrices: up and down.
@@ -37,7 +37,7 @@ at::Tensor expert_feed_forward(const at::Tensor& x, const ExpertRows& rows,
 // compute on them and f_e is never rounded as a difference; else it is the composition of
 // permute_rows, expert_feed_forward and gated_residual.
 at::Tensor gated_experts(const RoutedRows& routed, const std::vector<ExpertWeights>& sublayers,
-                         const Parameter& expert_embeddings,
+                         const kernels::Parameter& expert_embeddings,
                          MatrixGradients gradients = MatrixGradients::kAdded);
 
-}  // namespace ballast
+}  // namespace ballast::experts

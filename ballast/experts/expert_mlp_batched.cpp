@@ -17,7 +17,7 @@
 #include "ballast/kernels/gemm.h"
 #include "ballast/kernels/layer_norm_paths.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -28,13 +28,13 @@ enum KeptOfGroup { kNormed, kActive, kOfGroup };
 Tensor transposed(const Tensor& x) { return x.transpose(1, 2); }
 
 void add_column_sums(const ExpertGroup& group, const Tensor& stack, const Tensor& terms) {
-  if (stack.defined()) add_rows(group.slices_of(stack), terms);
+  if (stack.defined()) kernels::add_rows(group.slices_of(stack), terms);
 }
 
 // += y^T x of each expert, in place: the library takes experts that lie apart.
 void add_weight_gradient(const ExpertGroup& group, const Tensor& stack, const Tensor& y,
                          const Tensor& x) {
-  if (stack.defined()) add_outer_products(group.slices_of(stack), y, x);
+  if (stack.defined()) kernels::add_outer_products(group.slices_of(stack), y, x);
 }
 
 }  // namespace
@@ -42,14 +42,15 @@ void add_weight_gradient(const ExpertGroup& group, const Tensor& stack, const Te
 Tensor expert_feed_forward_batched(const Tensor& x, at::IntArrayRef rows_of_expert,
                                    const ExpertStacks& w, KeptForBackward& kept) {
   // Without weights the norm is one operation for all experts, with statistics in fp32.
-  const auto [centred, mean, inverse] = at::native_layer_norm(x, {x.size(1)}, {}, {}, kNormEpsilon);
+  const auto [centred, mean, inverse] =
+      at::native_layer_norm(x, {x.size(1)}, {}, {}, kernels::kNormEpsilon);
   kept.tensors = {centred, mean, inverse};
   const Tensor y = at::empty_like(x);
   for (const ExpertGroup& group : expert_groups(rows_of_expert, x.size(0))) {
     const auto bias = [&](const Tensor& stack) { return group.slices_of(stack).unsqueeze(1); };
     const Tensor normed = at::addcmul(bias(w.norm_bias), group.rows_of(centred), bias(w.norm));
-    const Tensor active = multiply_transposed(normed, group.slices_of(w.up),
-                                              group.slices_of(w.up_bias), Activation::kRelu);
+    const Tensor active = kernels::multiply_transposed(
+        normed, group.slices_of(w.up), group.slices_of(w.up_bias), kernels::Activation::kRelu);
     Tensor y_here = group.rows_of(y);
     at::add_out(y_here, group.rows_of(x), bias(w.down_bias));
     y_here.baddbmm_(active, transposed(group.slices_of(w.down)));
@@ -72,9 +73,9 @@ Tensor expert_feed_forward_backward_batched(const Tensor& dy, const Tensor& x,
     add_column_sums(group, sums.down_bias, dy_here);
     const Tensor bias_sum = sums.up_bias.defined() ? group.slices_of(sums.up_bias) : Tensor();
     const Tensor dactive =
-        multiply_weight_masked(dy_here, group.slices_of(w.down), active, bias_sum);
+        kernels::multiply_weight_masked(dy_here, group.slices_of(w.down), active, bias_sum);
     add_weight_gradient(group, sums.up, dactive, normed);
-    const Tensor dnormed = multiply_weight(dactive, group.slices_of(w.up));
+    const Tensor dnormed = kernels::multiply_weight(dactive, group.slices_of(w.up));
     add_column_sums(group, sums.norm_bias, dnormed);
     if (sums.norm.defined()) {
       add_column_sums(group, sums.norm, at::mul(dnormed, group.rows_of(kept.tensors[kCentred])));
@@ -129,4 +130,4 @@ GateGradients gated_residual_backward_batched(const GateInputs& in, const Tensor
   return result;
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

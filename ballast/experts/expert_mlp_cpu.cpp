@@ -12,7 +12,7 @@
 #include "ballast/experts/expert_rows.h"
 #include "ballast/kernels/gemm.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -83,13 +83,14 @@ class Backward {
 
   void input_gradient(size_t i) {
     const ExpertPiece& piece = pieces_[i];
-    dactive_[i] = multiply_weight(piece.of(dy_), weights_.down[piece.expert]);  // [R, F]
+    dactive_[i] = kernels::multiply_weight(piece.of(dy_), weights_.down[piece.expert]);  // [R, F]
     mask_inactive(MaskRows<Scalar>{.rows = piece.rows,
                                    .width = inner_,
                                    .active = active(i).template const_data_ptr<Scalar>(),
                                    .dactive = dactive_[i].template data_ptr<Scalar>(),
                                    .sum = columns(i)});
-    const Tensor dnormed = multiply_weight(dactive_[i], weights_.up[piece.expert]);  // [R, D]
+    const Tensor dnormed =
+        kernels::multiply_weight(dactive_[i], weights_.up[piece.expert]);  // [R, D]
     const auto rows_of = [&](const Tensor& t) {
       return t.const_data_ptr<Scalar>() + piece.row * width_;
     };
@@ -136,7 +137,7 @@ class Backward {
       const Tensor sum = stack[piece.expert].narrow(0, first, count);
       for (size_t j = first_piece_of(piece.expert); j < pieces_.size(); ++j) {
         if (pieces_[j].expert != piece.expert) break;
-        add_outer_products(sum, left(j).narrow(1, first, count), right(j));
+        kernels::add_outer_products(sum, left(j).narrow(1, first, count), right(j));
       }
     };
     add_share(
@@ -179,11 +180,12 @@ Tensor expert_feed_forward_cpu(const Tensor& x, at::IntArrayRef rows_of_expert,
     AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "expert_feed_forward",
                                [&] { normalize<scalar_t>(piece, x, w, kept.tensors); });
     Tensor& active = kept.tensors[kActive + i];
-    active = multiply_transposed(piece.of(kept.tensors[kNormed]), w.up[piece.expert],
-                                 w.up_bias[piece.expert], Activation::kRelu);
+    active = kernels::multiply_transposed(piece.of(kept.tensors[kNormed]), w.up[piece.expert],
+                                          w.up_bias[piece.expert], kernels::Activation::kRelu);
     Tensor y_here = piece.of(y);
-    at::add_out(y_here, piece.of(x),
-                multiply_transposed(active, w.down[piece.expert], w.down_bias[piece.expert]));
+    at::add_out(
+        y_here, piece.of(x),
+        kernels::multiply_transposed(active, w.down[piece.expert], w.down_bias[piece.expert]));
   });
   return y;
 }
@@ -270,4 +272,4 @@ GateGradients gated_residual_backward_cpu(const GateInputs& in, const Tensor& dy
   return result;
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -8,7 +8,7 @@
 #include "ballast/experts/expert_mlp_paths.h"
 #include "ballast/kernels/gemm.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -38,7 +38,8 @@ class ExpertProducts {
   // relu(x up_e^T + bias_e)
   Tensor up(const Tensor& x, const Tensor& weight, const Tensor& bias) const {
     if (!is_grouped())
-      return flat(multiply_transposed(by_expert(x, weight), weight, bias, Activation::kRelu));
+      return flat(kernels::multiply_transposed(by_expert(x, weight), weight, bias,
+                                               kernels::Activation::kRelu));
     Tensor active = at::_grouped_mm(x, weight.transpose(1, 2), ends_);
     add_bias_relu(active, ends_, bias);
     return active;
@@ -47,7 +48,7 @@ class ExpertProducts {
   // active down_e^T + bias_e, as a change whose bias may still have to be added.
   ChangeSoFar down(const Tensor& active, const Tensor& weight, const Tensor& bias) const {
     if (!is_grouped())
-      return {{}, flat(multiply_transposed(by_expert(active, weight), weight, bias))};
+      return {{}, flat(kernels::multiply_transposed(by_expert(active, weight), weight, bias))};
     return {{}, at::_grouped_mm(active, weight.transpose(1, 2), ends_), bias};
   }
 
@@ -55,8 +56,8 @@ class ExpertProducts {
   Tensor down_backward(const Tensor& dchange, const Tensor& weight, const Tensor& active,
                        const Tensor& bias_sum) const {
     if (!is_grouped())
-      return flat(multiply_weight_masked(by_expert(dchange, weight), weight,
-                                         by_expert(active, weight), bias_sum));
+      return flat(kernels::multiply_weight_masked(by_expert(dchange, weight), weight,
+                                                  by_expert(active, weight), bias_sum));
     Tensor dactive = at::_grouped_mm(dchange, weight, ends_);
     take_back_relu_by_expert(dactive, active, ends_, bias_sum);
     return dactive;
@@ -64,7 +65,7 @@ class ExpertProducts {
 
   Tensor up_backward(const Tensor& dactive, const Tensor& weight) const {
     return is_grouped() ? at::_grouped_mm(dactive, weight, ends_)
-                        : flat(multiply_weight(by_expert(dactive, weight), weight));
+                        : flat(kernels::multiply_weight(by_expert(dactive, weight), weight));
   }
 
   // sum_e += dy_e^T x_e, or = where gradients are written.
@@ -75,9 +76,9 @@ class ExpertProducts {
       if (gradients == MatrixGradients::kWritten) sum.zero_();
       add_to_experts(sum, at::_grouped_mm(dy.t(), x, ends_), ends_);
     } else if (gradients == MatrixGradients::kAdded) {
-      add_outer_products(sum, by_expert(dy, sum), by_expert(x, sum));
+      kernels::add_outer_products(sum, by_expert(dy, sum), by_expert(x, sum));
     } else {
-      write_outer_products(sum, by_expert(dy, sum), by_expert(x, sum));
+      kernels::write_outer_products(sum, by_expert(dy, sum), by_expert(x, sum));
     }
   }
 
@@ -127,7 +128,8 @@ struct ExpertBlockFunction : torch::autograd::Function<ExpertBlockFunction> {
       const tensor_list kept{w.norm.value, w.up.value, w.down.value, before,
                              normed,       mean,       inverse,      active};
       of_sublayers.insert(of_sublayers.end(), kept.begin(), kept.end());
-      for (const Parameter* p : {&w.norm, &w.norm_bias, &w.up, &w.up_bias, &w.down, &w.down_bias})
+      for (const kernels::Parameter* p :
+           {&w.norm, &w.norm_bias, &w.up, &w.up_bias, &w.down, &w.down_bias})
         sums.push_back(p->gradient);
     }
     const auto [y, gates] = gate_slots(h, order, so_far, block.embeddings.value);
@@ -200,7 +202,8 @@ bool suits_fused_block(const ExpertBlock& block) {
   // A later sublayer would have to add the bias that a grouped product leaves.
   if (block.sublayers.size() > 1 && !has_equal_blocks(block.routed.rows_of_expert)) return false;
   for (const ExpertWeights& w : block.sublayers) {
-    for (const Parameter* p : {&w.norm, &w.norm_bias, &w.up, &w.up_bias, &w.down, &w.down_bias}) {
+    for (const kernels::Parameter* p :
+         {&w.norm, &w.norm_bias, &w.up, &w.up_bias, &w.down, &w.down_bias}) {
       if (!in_whole_units(p->value)) return false;
     }
   }
@@ -211,4 +214,4 @@ Tensor expert_block_fused(const ExpertBlock& block) {
   return ExpertBlockFunction::apply(block.routed.rows, block);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

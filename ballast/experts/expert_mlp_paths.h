@@ -9,7 +9,7 @@
 #include "ballast/experts/expert_mlp.h"
 #include "ballast/experts/expert_rows.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 // How expert_mlp.h is computed. x and dy are contiguous and the rows fit.
 
@@ -50,7 +50,7 @@ at::Tensor expert_feed_forward_backward_batched(const at::Tensor& dy, const at::
 struct ExpertBlock {
   const RoutedRows& routed;
   const std::vector<ExpertWeights>& sublayers;
-  Parameter embeddings;  // without a value: the gate is 1
+  kernels::Parameter embeddings;  // without a value: the gate is 1
   MatrixGradients gradients = MatrixGradients::kAdded;
 };
 
@@ -63,7 +63,8 @@ at::Tensor expert_block_fused(const ExpertBlock& block);
 // h, stack [N, D] sorted by expert, rows_of_expert [E] sums to N (zeros allowed),
 // expert_embeddings [E, D] -> [N, D]; gradients to h, stack and the embeddings.
 at::Tensor gated_residual(const at::Tensor& h, const at::Tensor& stack,
-                          at::IntArrayRef rows_of_expert, const Parameter& expert_embeddings);
+                          at::IntArrayRef rows_of_expert,
+                          const kernels::Parameter& expert_embeddings);
 
 // Its passes over rows, all contiguous: on the CPU in fp32 and fp64 one each way; elsewhere
 // libtorch's operations on neighbouring experts with equally many rows.
@@ -88,4 +89,4 @@ struct GateGradients {
 GateGradients gated_residual_backward_cpu(const GateInputs& in, const at::Tensor& dy);
 GateGradients gated_residual_backward_batched(const GateInputs& in, const at::Tensor& dy);
 
-}  // namespace ballast
+}  // namespace ballast::experts

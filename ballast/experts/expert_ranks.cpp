@@ -9,7 +9,7 @@
 
 #include "ballast/kernels/find_op.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 TORCH_LIBRARY_FRAGMENT(ballast, library) {
   library.def("count_choices(Tensor expert, Tensor(a!) rank, Tensor(b!) counts) -> ()");
@@ -47,11 +47,11 @@ ExpertRanks expert_ranks(const Tensor& expert, int64_t experts) {
   const Tensor chosen = expert.contiguous(), rank = at::empty_like(chosen);
   const Tensor counts = at::zeros({expert.size(0), experts + 1}, expert.options());
   if (chosen.numel() > 0) {
-    static const auto op =
-        find_op<void(const Tensor&, const Tensor&, const Tensor&)>("ballast::count_choices");
+    static const auto op = kernels::find_op<void(const Tensor&, const Tensor&, const Tensor&)>(
+        "ballast::count_choices");
     op.call(chosen, rank, counts);
   }
   return {rank, counts.narrow(1, 0, experts)};
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

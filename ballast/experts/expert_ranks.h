@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace ballast {
+namespace ballast::experts {
 
 struct ExpertRanks {
   at::Tensor rank;   // [G, C] int64: how many before it in its group chose the same
@@ -14,4 +14,4 @@ struct ExpertRanks {
 // `experts` stands for none: counted by itself, and not among the loads. The host never waits.
 ExpertRanks expert_ranks(const at::Tensor& expert, int64_t experts);
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -6,7 +6,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -107,4 +107,4 @@ void count_on_gpu(const Tensor& expert, const Tensor& rank, const Tensor& counts
 
 TORCH_LIBRARY_IMPL(ballast, CUDA, library) { library.impl("count_choices", count_on_gpu); }
 
-}  // namespace ballast
+}  // namespace ballast::experts

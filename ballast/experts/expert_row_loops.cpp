@@ -10,7 +10,7 @@
 
 #define BALLAST_INLINE inline __attribute__((always_inline))
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 constexpr int64_t kRowsPerBlock = 64;
@@ -46,7 +46,7 @@ BALLAST_INLINE void normalize(const NormRows<Scalar>& r) {
     const Scalar variance =
         lane_sum<Scalar>(r.width, [&](int64_t i) { return (x[i] - mean) * (x[i] - mean); }) /
         r.width;
-    const Scalar inverse = 1 / std::sqrt(variance + Scalar(kNormEpsilon));
+    const Scalar inverse = 1 / std::sqrt(variance + Scalar(kernels::kNormEpsilon));
     for (int64_t i = 0; i < r.width; ++i) y[i] = (x[i] - mean) * inverse * weight[i] + bias[i];
     r.mean[row] = mean;
     r.inverse[row] = inverse;
@@ -200,4 +200,4 @@ void gate_rows_backward(const GateGradientRows<double>& r) {
   clone_with_columns(r, r.width, double{});
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

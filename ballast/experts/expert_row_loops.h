@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace ballast {
+namespace ballast::experts {
 
 // The experts' passes over rows on the CPU, on plain arrays, for float and double. Columns are
 // summed in blocks of rows: that keeps rounding small over thousands of rows.
@@ -61,4 +61,4 @@ struct GateGradientRows {
 void gate_rows_backward(const GateGradientRows<float>& r);
 void gate_rows_backward(const GateGradientRows<double>& r);
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace ballast {
+namespace ballast::experts {
 
 int64_t ExpertRows::experts() const {
   return ends.defined() ? ends.size(0) : static_cast<int64_t>(counts.size());
@@ -84,4 +84,4 @@ void for_each_piece(const std::vector<ExpertPiece>& pieces, int64_t tasks,
   tasks == 1 ? run(0, 1) : at::parallel_for(0, tasks, 1, run);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace ballast {
+namespace ballast::experts {
 
 // How many rows each of E experts has, among rows sorted by expert. The host knows the counts, or
 // only the device that computes the rows, or both.
@@ -72,4 +72,4 @@ int64_t choose_tasks(int64_t rows, int64_t rows_each);
 void for_each_piece(const std::vector<ExpertPiece>& pieces, int64_t tasks,
                     const std::function<void(size_t)>& work);
 
-}  // namespace ballast
+}  // namespace ballast::experts

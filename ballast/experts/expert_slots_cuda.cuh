@@ -7,15 +7,15 @@
 
 #include "ballast/kernels/row_packs_cuda.cuh"
 
-namespace ballast {
+namespace ballast::experts {
 
 // What the kernels of expert_block_passes.h see of their tensors.
 
 constexpr int kSize = 8;  // numbers in 16 bytes
-constexpr int kStep = kLanes * kSize;
-using Unit = Pack<at::BFloat16, kSize>;
+constexpr int kStep = kernels::kLanes * kSize;
+using Unit = kernels::Pack<at::BFloat16, kSize>;
 
-inline const dim3 kBlock(kLanes, kWarpsPerBlock);
+inline const dim3 kBlock(kernels::kLanes, kernels::kWarpsPerBlock);
 
 __device__ inline Unit load(const at::BFloat16* from) {
   return *reinterpret_cast<const Unit*>(from);
@@ -110,4 +110,4 @@ __device__ inline Part part_at(const Slots& slots, int64_t number) {
   return {expert, first, end > first ? static_cast<int>(end - first) : 0};
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

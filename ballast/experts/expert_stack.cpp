@@ -7,31 +7,33 @@
 #include "ballast/experts/spread_rows.h"
 #include "ballast/parameters/weight_deviation.h"
 
-namespace ballast {
+namespace ballast::experts {
 
-ExpertStack::ExpertStack(const ExpertShape& shape, const std::string& name, ParameterTable& table) {
+ExpertStack::ExpertStack(const ExpertShape& shape, const std::string& name,
+                         parameters::ParameterTable& table) {
   const int64_t d = shape.width, f = shape.hidden;
   for (int64_t sublayer = 0; sublayer < shape.sublayers; ++sublayer) {
     const auto stack = [&](const char* part, std::vector<int64_t> extents,
-                           Initialization initialization) -> const Parameter& {
-      std::vector<SegmentSpec> specs;
+                           parameters::Initialization initialization) -> const kernels::Parameter& {
+      std::vector<parameters::SegmentSpec> specs;
       for (int64_t expert = shape.first; expert < shape.first + shape.count; ++expert) {
         specs.push_back({.name = name + ".expert." + std::to_string(expert) + ".sublayer." +
                                  std::to_string(sublayer) + "." + part,
                          .shape = extents,
                          .initialization = initialization,
-                         .owner = Owner::kExpert,
+                         .owner = parameters::Owner::kExpert,
                          .decay = extents.size() > 1});
       }
       return table.declare_stack(std::move(specs));
     };
-    const auto zero = Initialization::zero();
+    const auto zero = parameters::Initialization::zero();
     const auto down =
-        shape.down_deviation > 0 ? Initialization::normal(shape.down_deviation) : zero;
+        shape.down_deviation > 0 ? parameters::Initialization::normal(shape.down_deviation) : zero;
     sublayers_.push_back(
-        ExpertWeights{.norm = stack("norm.weight", {d}, Initialization::one()),
+        ExpertWeights{.norm = stack("norm.weight", {d}, parameters::Initialization::one()),
                       .norm_bias = stack("norm.bias", {d}, zero),
-                      .up = stack("up.weight", {f, d}, Initialization::normal(kWeightDeviation)),
+                      .up = stack("up.weight", {f, d},
+                                  parameters::Initialization::normal(parameters::kWeightDeviation)),
                       .up_bias = stack("up.bias", {f}, zero),
                       .down = stack("down.weight", {d, f}, down),
                       .down_bias = stack("down.bias", {d}, zero)});
@@ -50,9 +52,9 @@ at::Tensor ExpertStack::forward(const RoutedRows& routed, MatrixGradients gradie
   return in_slots ? h : permute_rows(h, slot_of_row, row_of_slot);
 }
 
-at::Tensor ExpertStack::gated(const RoutedRows& routed, const Parameter& expert_embeddings,
+at::Tensor ExpertStack::gated(const RoutedRows& routed, const kernels::Parameter& expert_embeddings,
                               MatrixGradients gradients) const {
   return gated_experts(routed, sublayers_, expert_embeddings, gradients);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -11,7 +11,7 @@
 #include "ballast/kernels/parameter.h"
 #include "ballast/parameters/parameter_table.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 struct ExpertShape {
   int64_t width = 0, hidden = 0, sublayers = 0;  // D, F, residual blocks
@@ -24,17 +24,17 @@ struct ExpertShape {
 class ExpertStack {
  public:
   // Parameters are called NAME.expert.17.sublayer.0.up.weight, with the expert's global number.
-  ExpertStack(const ExpertShape& shape, const std::string& name, ParameterTable& table);
+  ExpertStack(const ExpertShape& shape, const std::string& name, parameters::ParameterTable& table);
 
   // Each row through its expert, and back to where it stands.  [N, D] -> [N, D]
   at::Tensor forward(const RoutedRows& routed,
                      MatrixGradients gradients = MatrixGradients::kAdded) const;
   // h + sigmoid(h . w_e) f_e(h), where forward() gives h + f_e(h): see gated_experts.
-  at::Tensor gated(const RoutedRows& routed, const Parameter& expert_embeddings,
+  at::Tensor gated(const RoutedRows& routed, const kernels::Parameter& expert_embeddings,
                    MatrixGradients gradients = MatrixGradients::kAdded) const;
 
  private:
   std::vector<ExpertWeights> sublayers_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::experts

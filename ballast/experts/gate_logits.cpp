@@ -7,7 +7,7 @@
 #include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -31,9 +31,10 @@ Tensor in_two_parts(const Tensor& x) {
 }
 
 struct GateLogitsFunction : torch::autograd::Function<GateLogitsFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Parameter& weight) {
+  static Tensor forward(AutogradContext* context, const Tensor& x,
+                        const kernels::Parameter& weight) {
     context->save_for_backward({x, weight.value});
-    context->saved_data["sums"] = gradient_sums({weight});
+    context->saved_data["sums"] = kernels::gradient_sums({weight});
     if (suits_tensor_cores(x, weight.value)) return at::mm(x, weight.value.t(), at::kFloat);
     const auto type = logit_type(x);
     return at::mm(x.to(type), weight.value.to(type).t());
@@ -59,11 +60,11 @@ struct GateLogitsFunction : torch::autograd::Function<GateLogitsFunction> {
 
 }  // namespace
 
-Tensor gate_logits(const Tensor& x, const Parameter& weight) {
+Tensor gate_logits(const Tensor& x, const kernels::Parameter& weight) {
   TORCH_CHECK(x.dim() == 2 && weight.value.dim() == 2 && x.size(1) == weight.value.size(1),
               "gate_logits: want x [T, D] and weight [E, D], got ", x.sizes(), " and ",
               weight.value.sizes());
   return GateLogitsFunction::apply(x, weight);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

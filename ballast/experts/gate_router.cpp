@@ -23,7 +23,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/random.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -53,19 +53,20 @@ int64_t capacity_of(double factor, int64_t tokens, int64_t experts) {
 
 }  // namespace
 
-GateRouter::GateRouter(const Config& config, int64_t layer, ParameterTable& table,
-                       Communicator& workers)
+GateRouter::GateRouter(const config::Config& config, int64_t layer,
+                       parameters::ParameterTable& table, comm::Communicator& workers)
     : layer_(layer),
       config_(config.experts),
       places_{config.experts.count, workers.size()},
       workers_(workers),
-      frame_(config, fmt::format("layer.{}.gate.norm", layer),
-             {.name = fmt::format("layer.{}.gate.weight", layer),
-              .shape = {config.experts.count, config.model.width},
-              .initialization = Initialization::normal(gate_deviation(config.model.width)),
-              .owner = Owner::kRouter,
-              .rate = config.experts.router_rate},
-             table) {}
+      frame_(
+          config, fmt::format("layer.{}.gate.norm", layer),
+          {.name = fmt::format("layer.{}.gate.weight", layer),
+           .shape = {config.experts.count, config.model.width},
+           .initialization = parameters::Initialization::normal(gate_deviation(config.model.width)),
+           .owner = parameters::Owner::kRouter,
+           .rate = config.experts.router_rate},
+          table) {}
 
 Dispatch GateRouter::route(const Tensor& logits, const Routing& routing) {
   if (!routing.training && routing.mode != RoutingMode::kGreedy) {
@@ -77,7 +78,7 @@ Dispatch GateRouter::route(const Tensor& logits, const Routing& routing) {
   const Tensor weights = weights_of(logits, expert, routing);
   Dispatch dispatch;
   if (routing.training) {
-    if (config_.second_expert == SecondExpert::kRandom && expert.size(0) > 1)
+    if (config_.second_expert == config::SecondExpert::kRandom && expert.size(0) > 1)
       expert = draw_second(expert, weights.detach(), routing);
     dispatch = dispatch_groups(expert, *routing.training);
     add_to(stats_.gate_sum, weights.detach().select(1, 0).sum(at::kDouble));
@@ -122,7 +123,7 @@ Tensor GateRouter::weights_of(const Tensor& logits, const Tensor& expert, const 
   Tensor probabilities = at::softmax(logits, 1), balance;
   if (routing.training)
     balance = balance_gradient(probabilities.detach(), expert[0], *routing.training);
-  if (config_.gate == Gate::kSigmoid) {
+  if (config_.gate == config::Gate::kSigmoid) {
     if (!balance.defined()) return frame_.weights(logits, expert);
     const Tensor by_logits =
         at::_softmax_backward_data(balance, probabilities.detach(), 1, logits.scalar_type());
@@ -163,7 +164,7 @@ Tensor GateRouter::draw_second(const Tensor& expert, const Tensor& weights,
         at::empty({tokens}, at::TensorOptions().dtype(at::kDouble).pinned_memory(!on_cpu));
     auto* const drawn = host.mutable_data_ptr<double>();
     const uint64_t key = random_bits(route.seed, "second expert", step, route.micro_step);
-    parallel_ranges(tokens, 4096, [&](int64_t begin, int64_t end) {
+    kernels::parallel_ranges(tokens, 4096, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {  // by the token's place among those of all workers
         const auto place = static_cast<uint64_t>(first + t);
         drawn[t] = RandomStream(key, "layer", static_cast<uint64_t>(layer_), place).uniform();
@@ -171,7 +172,7 @@ Tensor GateRouter::draw_second(const Tensor& expert, const Tensor& weights,
     });
     return host;
   };
-  const Tensor drawn = take_input({routing.inputs, route.step, weights.device()}, draw);
+  const Tensor drawn = step::take_input({routing.inputs, route.step, weights.device()}, draw);
   const Tensor is_used = drawn < 2 * weights.select(1, 1);
   return at::stack(
       {expert[0], at::where(is_used, expert[1], at::full_like(expert[1], places_.experts))});
@@ -212,4 +213,4 @@ Tensor GateRouter::at_tokens(const Tensor& tokens, const Tensor& back,
   return mix_at_tokens(tokens, back, dispatch);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

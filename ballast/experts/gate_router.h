@@ -9,7 +9,7 @@
 #include "ballast/experts/router_frame.h"
 #include "ballast/parameters/parameter_table.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 // A gate over the experts, in the frame that the config says: softmax of LayerNorm(h) W^T in the
 // papers. Switch: each token goes to the best expert, weighted by its probability. Sparsely Gated:
@@ -26,7 +26,8 @@ class GateRouter : public Router {
  public:
   // Declares layer.LAYER.gate.weight, gate.norm.* where features are normed. REQUIRES: the workers
   // divide the experts, and outlive this.
-  GateRouter(const Config& config, int64_t layer, ParameterTable& table, Communicator& workers);
+  GateRouter(const config::Config& config, int64_t layer, parameters::ParameterTable& table,
+             comm::Communicator& workers);
 
   at::Tensor affinities(const at::Tensor& tokens) const override {
     return frame_.affinities(tokens);
@@ -52,13 +53,13 @@ class GateRouter : public Router {
   Dispatch dispatch_groups(const at::Tensor& expert, const TrainingRoute& route);
   Dispatch unlimited(const at::Tensor& expert) const;
   int64_t local_groups(const TrainingRoute& route) const { return route.groups / workers_.size(); }
-  Label label(const char* purpose) const { return {purpose, static_cast<int>(layer_)}; }
+  comm::Label label(const char* purpose) const { return {purpose, static_cast<int>(layer_)}; }
 
   const int64_t layer_;
-  const ExpertsConfig config_;
+  const config::ExpertsConfig config_;
   const ExpertPlaces places_;
-  Communicator& workers_;
+  comm::Communicator& workers_;
   const RouterFrame frame_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -6,7 +6,7 @@
 
 #include "ballast/kernels/upload.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 using at::Tensor;
 
@@ -14,7 +14,7 @@ PriceAverage::PriceAverage(int64_t experts) : value_(at::zeros({experts}, at::kD
 
 void PriceAverage::set(const Tensor& prices) {
   value_ = prices.to(at::kCPU, at::kDouble).contiguous();
-  if (there_.defined()) there_.copy_(upload(value_, there_.device()));
+  if (there_.defined()) there_.copy_(kernels::upload(value_, there_.device()));
   is_zero_ = value_.count_nonzero().item<int64_t>() == 0;
 }
 
@@ -23,8 +23,8 @@ void PriceAverage::move_towards(const Tensor& seen, double share) {
 }
 
 const Tensor& PriceAverage::on(at::Device device) {
-  if (!there_.defined() || there_.device() != device) there_ = upload(value_, device);
+  if (!there_.defined() || there_.device() != device) there_ = kernels::upload(value_, device);
   return there_;
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

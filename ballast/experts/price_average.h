@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace ballast {
+namespace ballast::experts {
 
 // The average of a solver's prices in training, less their mean. Priced routing subtracts it from
 // the scores, and the solver starts from it. Each BASE layer has one.
@@ -23,4 +23,4 @@ class PriceAverage {
   bool is_zero_ = true;
 };
 
-}  // namespace ballast
+}  // namespace ballast::experts

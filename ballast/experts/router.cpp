@@ -4,13 +4,14 @@
 #include "ballast/experts/base_router.h"
 #include "ballast/experts/gate_router.h"
 
-namespace ballast {
+namespace ballast::experts {
 
-std::unique_ptr<Router> make_router(const Config& config, int64_t place, ParameterTable& table,
-                                    Communicator& workers) {
+std::unique_ptr<Router> make_router(const config::Config& config, int64_t place,
+                                    parameters::ParameterTable& table,
+                                    comm::Communicator& workers) {
   if (config.experts.traits().balanced)
     return std::make_unique<BaseRouter>(config, place, table, workers);
   return std::make_unique<GateRouter>(config, place, table, workers);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

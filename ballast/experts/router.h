@@ -14,7 +14,7 @@
 #include "ballast/experts/routing.h"
 #include "ballast/parameters/parameter_table.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 // Decides for one layer which experts each token goes to, and how much of their outputs it takes.
 class Router {
@@ -34,7 +34,7 @@ class Router {
                                const Dispatch& dispatch) const = 0;
 
   // What was observed in training since the last call, by this worker; nothing waits for a GPU.
-  DeviceTimer& timer() { return stats_.assigning; }  // of affinities and route, in training
+  step::DeviceTimer& timer() { return stats_.assigning; }  // of affinities and route, in training
   RoutingStats take_stats() { return std::exchange(stats_, RoutingStats()); }
 
   // Of routers that balance by assignment; others leave these as they are.
@@ -50,7 +50,7 @@ class Router {
 
 // The router that config.experts.router names, of the layer at `place`. It declares its parameters,
 // layer.PLACE.*. REQUIRES: the workers divide the experts, and outlive it.
-std::unique_ptr<Router> make_router(const Config& config, int64_t place, ParameterTable& table,
-                                    Communicator& workers);
+std::unique_ptr<Router> make_router(const config::Config& config, int64_t place,
+                                    parameters::ParameterTable& table, comm::Communicator& workers);
 
-}  // namespace ballast
+}  // namespace ballast::experts

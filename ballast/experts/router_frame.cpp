@@ -10,34 +10,35 @@
 #include "ballast/experts/gate_logits.h"
 #include "ballast/kernels/layer_norm.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 using at::Tensor;
 
 namespace {
 
-const Parameter* declare_norm(const Config& config, const std::string& name,
-                              Initialization initialization, ParameterTable& table) {
-  if (config.experts.features == Features::kRaw) return nullptr;
+const kernels::Parameter* declare_norm(const config::Config& config, const std::string& name,
+                                       parameters::Initialization initialization,
+                                       parameters::ParameterTable& table) {
+  if (config.experts.features == config::Features::kRaw) return nullptr;
   return &table.declare({.name = name,
                          .shape = {config.model.width},
                          .initialization = initialization,
-                         .owner = Owner::kRouter,
+                         .owner = parameters::Owner::kRouter,
                          .rate = config.experts.router_rate});
 }
 
 }  // namespace
 
-RouterFrame::RouterFrame(const Config& config, const std::string& norm, SegmentSpec embeddings,
-                         ParameterTable& table)
-    : divides_(config.experts.scores == Scores::kCosine),
+RouterFrame::RouterFrame(const config::Config& config, const std::string& norm,
+                         parameters::SegmentSpec embeddings, parameters::ParameterTable& table)
+    : divides_(config.experts.scores == config::Scores::kCosine),
       gate_(config.experts.gate),
-      norm_(declare_norm(config, norm + ".weight", Initialization::one(), table)),
-      norm_bias_(declare_norm(config, norm + ".bias", Initialization::zero(), table)),
+      norm_(declare_norm(config, norm + ".weight", parameters::Initialization::one(), table)),
+      norm_bias_(declare_norm(config, norm + ".bias", parameters::Initialization::zero(), table)),
       embeddings_(table.declare(std::move(embeddings))) {}
 
 Tensor RouterFrame::affinities(const Tensor& tokens) const {
-  return gate_logits(norm_ != nullptr ? layer_norm(tokens, *norm_, *norm_bias_) : tokens,
+  return gate_logits(norm_ != nullptr ? kernels::layer_norm(tokens, *norm_, *norm_bias_) : tokens,
                      embeddings_);
 }
 
@@ -55,4 +56,4 @@ Tensor RouterFrame::weights(const Tensor& affinities, const Tensor& expert) cons
   return chosen_weights(affinities, expert, gate_);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

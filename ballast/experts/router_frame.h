@@ -10,7 +10,7 @@
 #include "ballast/kernels/parameter.h"
 #include "ballast/parameters/parameter_table.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 // How a router looks at tokens, whatever it then decides: the knobs features, gate and scores. It
 // has an embedding w_e of each expert; the affinity of token h and expert e is f(h) . w_e, where f
@@ -18,8 +18,8 @@ namespace ballast {
 class RouterFrame {
  public:
   // Declares NORM.weight and NORM.bias where features are normed, then the embeddings [E, D].
-  RouterFrame(const Config& config, const std::string& norm, SegmentSpec embeddings,
-              ParameterTable& table);
+  RouterFrame(const config::Config& config, const std::string& norm,
+              parameters::SegmentSpec embeddings, parameters::ParameterTable& table);
 
   // tokens [T, D] -> [T, E] fp32, or fp64 for tokens in fp64: in half precision many would be
   // equal.
@@ -30,13 +30,13 @@ class RouterFrame {
   // What each token takes of its experts [K, T], from the affinities as they are.  [T, K]
   at::Tensor weights(const at::Tensor& affinities, const at::Tensor& expert) const;
 
-  const Parameter& embeddings() const { return embeddings_; }  // [E, D]
+  const kernels::Parameter& embeddings() const { return embeddings_; }  // [E, D]
 
  private:
   const bool divides_;
-  const Gate gate_;
-  const Parameter *norm_ = nullptr, *norm_bias_ = nullptr;  // [D]; null: features are raw
-  const Parameter& embeddings_;
+  const config::Gate gate_;
+  const kernels::Parameter *norm_ = nullptr, *norm_bias_ = nullptr;  // [D]; null: features are raw
+  const kernels::Parameter& embeddings_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -6,7 +6,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 constexpr std::array kNames = {std::pair(RoutingMode::kBalanced, std::string_view("balanced")),
@@ -24,4 +24,4 @@ RoutingMode parse_routing_mode(std::string_view name) {
 
 std::string_view routing_name(RoutingMode mode) { return kNames[static_cast<size_t>(mode)].second; }
 
-}  // namespace ballast
+}  // namespace ballast::experts

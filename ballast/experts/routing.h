@@ -14,7 +14,7 @@
 #include "ballast/step/step_inputs.h"
 #include "ballast/step/step_watch.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 // How tokens find their experts. Always said, never inferred.
 enum class RoutingMode {
@@ -74,8 +74,9 @@ struct Routing {
   RouteTape* tape = nullptr;                        // used in training alone
   // What backward does with the gradients of the experts' matrices: written, over what is there.
   MatrixGradients gradients = MatrixGradients::kAdded;
-  StepInputs* inputs = nullptr;  // of the step; null: each input is copied to the device by itself
-  StepWatch* watch = nullptr;    // told which part of the step goes on; outlives backward
+  step::StepInputs* inputs =
+      nullptr;  // of the step; null: each input is copied to the device by itself
+  step::StepWatch* watch = nullptr;  // told which part of the step goes on; outlives backward
 };
 
 // What a layer observed of its routing in training.
@@ -90,7 +91,7 @@ struct RoutingStats {
   at::Tensor passed_by;       // [] int64: tokens that have no expert at all
   int64_t tokens = 0, groups = 0;
   std::vector<at::Tensor> statuses;  // of the assignments, as TensorAssignment has them
-  DeviceTimer assigning;             // affinities and assignment; gates and places
+  step::DeviceTimer assigning;       // affinities and assignment; gates and places
 };
 
 // sum += value, which becomes the sum where there is none yet.
@@ -98,4 +99,4 @@ inline void add_to(at::Tensor& sum, const at::Tensor& value) {
   sum = sum.defined() ? sum.add_(value) : value;
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -9,7 +9,7 @@
 #include "ballast/kernels/parameter.h"
 #include "ballast/parameters/parameter_table.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 struct SharedExpertShape {
   int64_t width = 0, hidden = 0, sublayers = 0;  // D, F, residual blocks
@@ -21,18 +21,19 @@ struct SharedExpertShape {
 class SharedExpert {
  public:
   // Parameters are called NAME.shared.sublayer.0.up.weight and so on.
-  SharedExpert(const SharedExpertShape& shape, const std::string& name, ParameterTable& table);
+  SharedExpert(const SharedExpertShape& shape, const std::string& name,
+               parameters::ParameterTable& table);
 
   // What it adds to each of these tokens.  [T, D] -> [T, D]
   at::Tensor forward(const at::Tensor& tokens) const;
 
  private:
   struct Sublayer {
-    const Parameter &norm, &norm_bias;  // [D]
-    const Parameter &up, &up_bias;      // [F, D], [F]
-    const Parameter &down, &down_bias;  // [D, F], [D]
+    const kernels::Parameter &norm, &norm_bias;  // [D]
+    const kernels::Parameter &up, &up_bias;      // [F, D], [F]
+    const kernels::Parameter &down, &down_bias;  // [D, F], [D]
   };
   std::vector<Sublayer> sublayers_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::experts

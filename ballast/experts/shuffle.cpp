@@ -9,7 +9,7 @@
 #include "ballast/kernels/parallel_ranges.h"
 #include "ballast/system/random.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -52,7 +52,7 @@ std::vector<int64_t> rows_of_slots(const TrainingRoute& route, int64_t layer,
     }
   }
   std::vector<int64_t> row_of_slot(static_cast<size_t>(slot));
-  parallel_ranges(local * shape.groups, 1, [&](int64_t some, int64_t end) {
+  kernels::parallel_ranges(local * shape.groups, 1, [&](int64_t some, int64_t end) {
     for (; some < end; ++some) {
       const int64_t from = some / shape.groups, to = some % shape.groups;
       const IndexPermutation order(static_cast<uint64_t>(shape.tokens_of_group),
@@ -108,11 +108,11 @@ Tensor both_ways(const std::vector<int64_t>& order, at::Device device) {
 }  // namespace
 
 RowExchange shuffle_way(const TrainingRoute& route, int64_t layer, const ShuffleShape& shape,
-                        const InputOf& input) {
+                        const step::InputOf& input) {
   const Parts parts(shape);
   const int64_t local = shape.groups / shape.workers;
   RowExchange way;
-  const Tensor sent = take_input(input, [=, device = input.device](uint64_t step) {
+  const Tensor sent = step::take_input(input, [=, device = input.device](uint64_t step) {
     TrainingRoute of_step = route;
     of_step.step = step;
     return both_ways(rows_of_slots(of_step, layer, shape, parts), device);
@@ -131,7 +131,7 @@ RowExchange shuffle_way(const TrainingRoute& route, int64_t layer, const Shuffle
     way.receive.push_back(receive);
   }
   if (shape.workers > 1 && local > 1) {
-    const Tensor arrived = take_input(input, [=, device = input.device](uint64_t) {
+    const Tensor arrived = step::take_input(input, [=, device = input.device](uint64_t) {
       return both_ways(arrivals_of_places(shape, parts), device);
     });
     way.arrival_of_place = arrived.select(0, 0);
@@ -140,4 +140,4 @@ RowExchange shuffle_way(const TrainingRoute& route, int64_t layer, const Shuffle
   return way;
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

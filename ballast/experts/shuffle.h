@@ -6,7 +6,7 @@
 #include "ballast/experts/dispatch.h"
 #include "ballast/experts/routing.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 struct ShuffleShape {
   int64_t groups = 1;             // G, over all workers
@@ -20,6 +20,6 @@ struct ShuffleShape {
 // Made by the host, as an input of the step.
 // A pure function of (seed, step, micro-step, layer, position): not of the number of workers.
 RowExchange shuffle_way(const TrainingRoute& route, int64_t layer, const ShuffleShape& shape,
-                        const InputOf& input);
+                        const step::InputOf& input);
 
-}  // namespace ballast
+}  // namespace ballast::experts

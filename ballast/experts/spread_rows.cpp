@@ -8,7 +8,7 @@
 
 #include "ballast/kernels/find_op.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 // Passes over contiguous rows, without gradients: those are below.
 TORCH_LIBRARY_FRAGMENT(ballast, library) {
@@ -27,13 +27,15 @@ using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
 Tensor gather_rows(const Tensor& x, const Tensor& source) {
-  static const auto op = find_op<Tensor(const Tensor&, const Tensor&)>("ballast::gather_rows");
+  static const auto op =
+      kernels::find_op<Tensor(const Tensor&, const Tensor&)>("ballast::gather_rows");
   return op.call(x.contiguous(), source.contiguous());
 }
 
 Tensor sum_rows(const Tensor& x, const Tensor& rows) {
   if (rows.size(1) == 1) return gather_rows(x, rows.view({-1}));
-  static const auto op = find_op<Tensor(const Tensor&, const Tensor&)>("ballast::sum_rows");
+  static const auto op =
+      kernels::find_op<Tensor(const Tensor&, const Tensor&)>("ballast::sum_rows");
   return op.call(x.contiguous(), rows);
 }
 
@@ -55,14 +57,14 @@ struct MixRowsFunction : torch::autograd::Function<MixRowsFunction> {
                         const Tensor& weights) {
     context->save_for_backward({h, y, rows_of_source, source_of_row, weights});
     static const auto op =
-        find_op<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
+        kernels::find_op<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
             "ballast::mix_rows");
     return op.call(h, y, rows_of_source, weights);
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& gradients) {
     const auto saved = context->get_saved_variables();
-    static const auto op = find_op<std::tuple<Tensor, Tensor, Tensor>(
+    static const auto op = kernels::find_op<std::tuple<Tensor, Tensor, Tensor>(
         const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
         "ballast::mix_rows_backward");
     const auto [dh, dy, dweights] =
@@ -109,4 +111,4 @@ Tensor mix_rows(const Tensor& h, const Tensor& y, const Tensor& rows_of_source,
                                 source_of_row.contiguous(), weights.contiguous());
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

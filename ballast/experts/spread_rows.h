@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace ballast {
+namespace ballast::experts {
 
 // Rows that go to up to K places each, and come back from there. Place i of M holds source
 // source_of_row[i] (negative: none). Source j stands at the places rows_of_source[j] (negative:
@@ -27,4 +27,4 @@ at::Tensor permute_rows(const at::Tensor& x, const at::Tensor& source_of_row,
 at::Tensor mix_rows(const at::Tensor& h, const at::Tensor& y, const at::Tensor& rows_of_source,
                     const at::Tensor& source_of_row, const at::Tensor& weights);
 
-}  // namespace ballast
+}  // namespace ballast::experts

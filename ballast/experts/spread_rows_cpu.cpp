@@ -14,7 +14,7 @@
 
 #define BALLAST_INLINE inline __attribute__((always_inline))
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -261,4 +261,4 @@ TORCH_LIBRARY_IMPL(ballast, CPU, library) {
   library.impl("mix_rows_backward", mix_rows_backward_cpu);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

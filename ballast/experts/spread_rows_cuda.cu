@@ -12,12 +12,12 @@
 
 #include "ballast/kernels/row_packs_cuda.cuh"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
 
-const dim3 kBlock(kLanes, kWarpsPerBlock);
+const dim3 kBlock(kernels::kLanes, kernels::kWarpsPerBlock);
 
 bool aligned(std::initializer_list<const Tensor*> tensors, int64_t bytes) {
   for (const Tensor* t : tensors) {
@@ -31,11 +31,11 @@ bool aligned(std::initializer_list<const Tensor*> tensors, int64_t bytes) {
 template <typename Unit>
 __global__ void gather_rows_kernel(const Unit* x, const int64_t* source, Unit* y, int64_t rows,
                                    int64_t sources, int64_t width) {
-  const int64_t row = row_of_warp();
+  const int64_t row = kernels::row_of_warp();
   if (row >= rows) return;
   const int64_t from = source[row];
   CUDA_KERNEL_ASSERT(from < sources);
-  for (int64_t i = threadIdx.x; i < width; i += kLanes)
+  for (int64_t i = threadIdx.x; i < width; i += kernels::kLanes)
     y[row * width + i] = from < 0 ? Unit{} : x[from * width + i];
 }
 
@@ -46,10 +46,11 @@ Tensor gather_rows_cuda(const Tensor& x, const Tensor& source) {
   if (y.numel() == 0) return y;
   const auto launch = [&](auto unit) {
     using Unit = decltype(unit);
-    gather_rows_kernel<Unit><<<blocks_for(rows), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
-        static_cast<const Unit*>(x.const_data_ptr()), source.const_data_ptr<int64_t>(),
-        static_cast<Unit*>(y.mutable_data_ptr()), rows, x.size(0),
-        bytes / static_cast<int64_t>(sizeof(Unit)));
+    gather_rows_kernel<Unit>
+        <<<kernels::blocks_for(rows), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
+            static_cast<const Unit*>(x.const_data_ptr()), source.const_data_ptr<int64_t>(),
+            static_cast<Unit*>(y.mutable_data_ptr()), rows, x.size(0),
+            bytes / static_cast<int64_t>(sizeof(Unit)));
   };
   // Copies are the same for all types of numbers.
   aligned({&x, &y}, 16)  ? launch(uint4{})
@@ -69,11 +70,11 @@ void with_pack_size(bool wide, const Work& work) {
 template <typename Scalar, int kSize>
 __global__ void sum_rows_kernel(const Scalar* x, const int64_t* rows, Scalar* y, int64_t sources,
                                 int64_t places, int64_t width) {
-  using Sum = RowSum<Scalar>;
-  using Unit = Pack<Scalar, kSize>;
-  const int64_t j = row_of_warp();
+  using Sum = kernels::RowSum<Scalar>;
+  using Unit = kernels::Pack<Scalar, kSize>;
+  const int64_t j = kernels::row_of_warp();
   if (j >= sources) return;
-  for (int64_t i = threadIdx.x * kSize; i < width; i += kLanes * kSize) {
+  for (int64_t i = threadIdx.x * kSize; i < width; i += kernels::kLanes * kSize) {
     Sum sums[kSize] = {};
     for (int64_t k = 0; k < places; ++k) {
       const int64_t row = rows[j * places + k];
@@ -94,7 +95,7 @@ Tensor sum_rows_cuda(const Tensor& x, const Tensor& rows) {
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "sum_rows", [&] {
     with_pack_size<scalar_t>(aligned({&x, &y}, 16), [&](auto size) {
       sum_rows_kernel<scalar_t, size()>
-          <<<blocks_for(rows.size(0)), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
+          <<<kernels::blocks_for(rows.size(0)), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
               x.const_data_ptr<scalar_t>(), rows.const_data_ptr<int64_t>(), y.data_ptr<scalar_t>(),
               rows.size(0), rows.size(1), x.size(1));
     });
@@ -108,16 +109,16 @@ struct Mix {
   int64_t sources, rows, places, width;
   const Scalar *h, *y;
   const int64_t *rows_of_source, *source_of_row;
-  const RowSum<Scalar>* weights;
+  const kernels::RowSum<Scalar>* weights;
 };
 
 template <typename Scalar, int kSize>
 __global__ void mix_rows_kernel(Mix<Scalar> in, Scalar* mixed) {
-  using Sum = RowSum<Scalar>;
-  using Unit = Pack<Scalar, kSize>;
-  const int64_t j = row_of_warp();
+  using Sum = kernels::RowSum<Scalar>;
+  using Unit = kernels::Pack<Scalar, kSize>;
+  const int64_t j = kernels::row_of_warp();
   if (j >= in.sources) return;
-  for (int64_t i = threadIdx.x * kSize; i < in.width; i += kLanes * kSize) {
+  for (int64_t i = threadIdx.x * kSize; i < in.width; i += kernels::kLanes * kSize) {
     const Unit h = *reinterpret_cast<const Unit*>(in.h + j * in.width + i);
     Sum sums[kSize];
     for (int l = 0; l < kSize; ++l) sums[l] = static_cast<Sum>(h.values[l]);
@@ -138,21 +139,23 @@ __global__ void mix_rows_kernel(Mix<Scalar> in, Scalar* mixed) {
 
 // factor * x, in the type of rows.
 template <typename Scalar, int kSize>
-__device__ Pack<Scalar, kSize> scaled(const Pack<Scalar, kSize>& x, RowSum<Scalar> factor) {
-  Pack<Scalar, kSize> result;
+__device__ kernels::Pack<Scalar, kSize> scaled(const kernels::Pack<Scalar, kSize>& x,
+                                               kernels::RowSum<Scalar> factor) {
+  kernels::Pack<Scalar, kSize> result;
   for (int l = 0; l < kSize; ++l)
-    result.values[l] = static_cast<Scalar>(factor * static_cast<RowSum<Scalar>>(x.values[l]));
+    result.values[l] =
+        static_cast<Scalar>(factor * static_cast<kernels::RowSum<Scalar>>(x.values[l]));
   return result;
 }
 
 // The first warps have a source each, then there is one for each row: it clears those of nobody.
 template <typename Scalar, int kSize>
 __global__ void mix_rows_backward_kernel(Mix<Scalar> in, const Scalar* dmixed, Scalar* dh,
-                                         Scalar* dy, RowSum<Scalar>* dweights) {
-  using Sum = RowSum<Scalar>;
-  using Unit = Pack<Scalar, kSize>;
-  const int64_t j = row_of_warp(), first = threadIdx.x * kSize;
-  constexpr int kStep = kLanes * kSize;
+                                         Scalar* dy, kernels::RowSum<Scalar>* dweights) {
+  using Sum = kernels::RowSum<Scalar>;
+  using Unit = kernels::Pack<Scalar, kSize>;
+  const int64_t j = kernels::row_of_warp(), first = threadIdx.x * kSize;
+  constexpr int kStep = kernels::kLanes * kSize;
   if (j >= in.sources) {
     const int64_t row = j - in.sources;
     if (row >= in.rows || in.source_of_row[row] >= 0) return;
@@ -178,7 +181,7 @@ __global__ void mix_rows_backward_kernel(Mix<Scalar> in, const Scalar* dmixed, S
         *reinterpret_cast<Unit*>(dy + row * in.width + i) = scaled<Scalar, kSize>(d, weight);
       }
     }
-    along = sum_over_warp(along);
+    along = kernels::sum_over_warp(along);
     if (threadIdx.x == 0) dweights[k] = along;
   }
   for (int64_t i = first; i < in.width; i += kStep)
@@ -196,7 +199,7 @@ Mix<Scalar> mix_of(const Tensor& h, const Tensor& y, const Tensor& rows, const T
           y.const_data_ptr<Scalar>(),
           rows.const_data_ptr<int64_t>(),
           nullptr,
-          weights.const_data_ptr<RowSum<Scalar>>()};
+          weights.const_data_ptr<kernels::RowSum<Scalar>>()};
 }
 
 Tensor mix_rows_cuda(const Tensor& h, const Tensor& y, const Tensor& rows, const Tensor& weights) {
@@ -207,7 +210,7 @@ Tensor mix_rows_cuda(const Tensor& h, const Tensor& y, const Tensor& rows, const
     const auto in = mix_of<scalar_t>(h, y, rows, weights);
     with_pack_size<scalar_t>(aligned({&h, &y, &mixed}, 16), [&](auto size) {
       mix_rows_kernel<scalar_t, size()>
-          <<<blocks_for(in.sources), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
+          <<<kernels::blocks_for(in.sources), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
               in, mixed.data_ptr<scalar_t>());
     });
   });
@@ -226,10 +229,10 @@ std::tuple<Tensor, Tensor, Tensor> mix_rows_backward_cuda(const Tensor& dmixed, 
     auto in = mix_of<scalar_t>(h, y, rows, weights);
     in.source_of_row = source.const_data_ptr<int64_t>();
     with_pack_size<scalar_t>(aligned({&dmixed, &h, &y, &dh, &dy}, 16), [&](auto size) {
-      mix_rows_backward_kernel<scalar_t, size()>
-          <<<blocks_for(in.sources + in.rows), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
-              in, dmixed.const_data_ptr<scalar_t>(), dh.data_ptr<scalar_t>(),
-              dy.data_ptr<scalar_t>(), dweights.data_ptr<RowSum<scalar_t>>());
+      mix_rows_backward_kernel<scalar_t, size()><<<kernels::blocks_for(in.sources + in.rows),
+                                                   kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
+          in, dmixed.const_data_ptr<scalar_t>(), dh.data_ptr<scalar_t>(), dy.data_ptr<scalar_t>(),
+          dweights.data_ptr<kernels::RowSum<scalar_t>>());
     });
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
@@ -245,4 +248,4 @@ TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
   library.impl("mix_rows_backward", mix_rows_backward_cuda);
 }
 
-}  // namespace ballast
+}  // namespace ballast::experts

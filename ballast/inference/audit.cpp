@@ -20,7 +20,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/random.h"
 
-namespace ballast {
+namespace ballast::inference {
 namespace {
 
 constexpr int64_t kLogitRows = 256;  // at a time: those of a large vocabulary are large
@@ -29,12 +29,12 @@ using Prefixes = std::vector<int64_t>;  // tokens before the cut of each row; 0:
 
 // What a model shows in one pass over a batch.
 struct Pass {
-  std::vector<SeenRoute> routes;  // in the order of layers, on the CPU
-  at::Tensor hidden;              // [rows * context, D]
+  std::vector<experts::SeenRoute> routes;  // in the order of layers, on the CPU
+  at::Tensor hidden;                       // [rows * context, D]
 };
 
 // Inputs of the row before the end of the source.
-int64_t real_inputs(const Batch& batch, int64_t row) {
+int64_t real_inputs(const batches::Batch& batch, int64_t row) {
   const auto targets =
       std::views::counted(batch.targets.begin() + row * batch.context, batch.context);
   const auto behind = std::ranges::find_if(targets | std::views::reverse,
@@ -44,9 +44,10 @@ int64_t real_inputs(const Batch& batch, int64_t row) {
 
 class Audit {
  public:
-  Audit(const LanguageModel& model, const ComputePlace& place, const AuditOptions& options)
+  Audit(const model::LanguageModel& model, const model::ComputePlace& place,
+        const AuditOptions& options)
       : model_(model), place_(place), options_(options) {
-    const ModelConfig& config = model.config();
+    const config::ModelConfig& config = model.config();
     const auto layers = config.layers + std::ssize(model.expert_layers());
     report_.bounds.logits = rounding_bound(place.working, config.width, 2 * layers);
     report_.bounds.scores = report_.bounds.logits + 0x1p-23;  // which come as fp32
@@ -63,41 +64,41 @@ class Audit {
     }
   }
 
-  AuditReport of_all(Communicator& workers) const {
+  AuditReport of_all(comm::Communicator& workers) const {
     const ComparisonCounts& own = report_.counts;
     const at::Tensor sums =
         at::tensor({report_.windows, report_.cuts, own.routes, own.ties, own.changed_routes,
                     own.logits, own.changed_logits, own.left_out});
     if (model_.grid().shard() != 0) sums.zero_();  // its shards have what a replica has alike
-    workers.all_reduce(sums, Reduction::kSum, {"audit"});
+    workers.all_reduce(sums, comm::Reduction::kSum, {"audit"});
     const at::Tensor most = at::full({1}, own.logit_difference, at::kDouble);
-    workers.all_reduce(most, Reduction::kMax, {"audit"});
+    workers.all_reduce(most, comm::Reduction::kMax, {"audit"});
     const auto* sum = sums.const_data_ptr<int64_t>();
     AuditReport all;
     all.windows = sum[0];
     all.cuts = sum[1];
     all.counts = {sum[2], sum[3], sum[4], sum[5], sum[6], sum[7], most.item<double>()};
     all.bounds = report_.bounds;
-    for (const std::string& leak : gather_texts(workers, report_.first_leak, {"audit"}))
+    for (const std::string& leak : comm::gather_texts(workers, report_.first_leak, {"audit"}))
       if (all.first_leak.empty()) all.first_leak = leak;
     return all;
   }
 
  private:
-  Pass run(const Batch& batch) const {
+  Pass run(const batches::Batch& batch) const {
     Pass pass;
-    Routing routing{.mode = options_.routing};
-    const RowsOfWorker rows =
-        divide_rows(std::ssize(batch.inputs), model_.grid().num_shards());  // each shard sees some
+    experts::Routing routing{.mode = options_.routing};
+    const comm::RowsOfWorker rows = comm::divide_rows(
+        std::ssize(batch.inputs), model_.grid().num_shards());  // each shard sees some
     const auto of_all = [&](const at::Tensor& own, at::ScalarType type) {
       const at::Tensor here = own.to(at::kCPU, type).contiguous();
-      return gather_rows(model_.grid().shards(), here, rows, {"audit"});
+      return comm::gather_rows(model_.grid().shards(), here, rows, {"audit"});
     };
-    routing.seen = [&](const SeenRoute& route) {
+    routing.seen = [&](const experts::SeenRoute& route) {
       pass.routes.push_back({route.layer, of_all(route.expert_of_token, at::kLong),
                              of_all(route.scores, at::kFloat)});
     };
-    pass.hidden = model_.forward(to_device(batch, place_.device).inputs, routing);
+    pass.hidden = model_.forward(loading::to_device(batch, place_.device).inputs, routing);
     return pass;
   }
 
@@ -118,9 +119,9 @@ class Audit {
   }
 
   // Every token from the cuts on becomes another one.
-  Batch with_other_futures(const WindowRounds::Taken& taken, const Prefixes& prefixes,
-                           int64_t cut) const {
-    Batch changed = taken.batch;
+  batches::Batch with_other_futures(const WindowRounds::Taken& taken, const Prefixes& prefixes,
+                                    int64_t cut) const {
+    batches::Batch changed = taken.batch;
     const auto vocabulary = static_cast<uint64_t>(model_.config().vocabulary);
     const auto context = static_cast<size_t>(changed.context);
     for (uint64_t row = 0; row < taken.count; ++row) {
@@ -160,34 +161,34 @@ class Audit {
   }
 
   double largest_price(size_t layer) const {
-    if (options_.routing != RoutingMode::kPriced) return 0;
+    if (options_.routing != experts::RoutingMode::kPriced) return 0;
     return model_.expert_layers()[layer]->router().prices()->value().abs().max().item<double>();
   }
 
-  const LanguageModel& model_;
-  const ComputePlace place_;
+  const model::LanguageModel& model_;
+  const model::ComputePlace place_;
   const AuditOptions options_;
   AuditReport report_;  // this worker's
 };
 
 }  // namespace
 
-AuditReport audit_causality(const LanguageModel& model, const ComputePlace& place,
-                            const EvalWindows& windows, const AuditOptions& options,
+AuditReport audit_causality(const model::LanguageModel& model, const model::ComputePlace& place,
+                            const batches::EvalWindows& windows, const AuditOptions& options,
                             const std::function<bool(uint64_t)>& advance) {
   const at::NoGradGuard no_grad;
   if (model.config().vocabulary < 2) fail("the audit: a vocabulary of one token has no other");
   if (model.config().context < 2) fail("the audit: a context of one token has nothing after it");
-  Communicator& workers = model.workers();
+  comm::Communicator& workers = model.workers();
   const WindowRounds rounds(windows, {options.batch, options.max_windows},
                             {model.grid().replica(), model.grid().num_replicas()});
   Audit audit(model, place, options);
   for (uint64_t round = 0; round < rounds.size(); ++round) {
     audit.add(rounds.take(round));
-    if (advance && on_any_worker(workers, !advance(rounds.windows_of(round)), {"stop audit"}))
+    if (advance && comm::on_any_worker(workers, !advance(rounds.windows_of(round)), {"stop audit"}))
       break;
   }
   return audit.of_all(workers);
 }
 
-}  // namespace ballast
+}  // namespace ballast::inference

@@ -10,10 +10,10 @@
 #include "ballast/model/device.h"
 #include "ballast/model/language_model.h"
 
-namespace ballast {
+namespace ballast::inference {
 
 struct AuditOptions {
-  RoutingMode routing = RoutingMode::kGreedy;
+  experts::RoutingMode routing = experts::RoutingMode::kGreedy;
   int64_t batch = 8;          // windows at a time, on each replica
   uint64_t max_windows = 64;  // spread evenly over the source; 0: all
   int64_t cuts = 4;           // of each window, one in each quarter of it
@@ -33,8 +33,8 @@ struct AuditReport {
 // stay as they were, but for rounding (PrefixComparison says how much). Collective; all workers get
 // the report of all. `advance` as in evaluate(); the report covers what was looked at.
 // UserError: there is nothing to cut or to replace.
-AuditReport audit_causality(const LanguageModel& model, const ComputePlace& place,
-                            const EvalWindows& windows, const AuditOptions& options,
+AuditReport audit_causality(const model::LanguageModel& model, const model::ComputePlace& place,
+                            const batches::EvalWindows& windows, const AuditOptions& options,
                             const std::function<bool(uint64_t)>& advance = {});
 
-}  // namespace ballast
+}  // namespace ballast::inference

@@ -16,12 +16,12 @@
 #include "ballast/inference/window_rounds.h"
 #include "ballast/loading/batch_tensors.h"
 
-namespace ballast {
+namespace ballast::inference {
 
 namespace {
 
 // 1 for tokens of the text, [rows * context]: up to a row's last target. What follows fills it up.
-std::vector<uint8_t> tokens_of_text(const Batch& batch) {
+std::vector<uint8_t> tokens_of_text(const batches::Batch& batch) {
   std::vector<uint8_t> real(batch.targets.size());
   const auto context = static_cast<size_t>(batch.context);
   for (size_t row = 0; row < real.size(); row += context) {
@@ -43,7 +43,7 @@ const std::vector<std::string> kNoDomains;
 // Counts what the layers of experts do with the inputs of targets that count.
 class ExpertCounter {
  public:
-  ExpertCounter(const LanguageModel& model, const TokenSource& source,
+  ExpertCounter(const model::LanguageModel& model, const tokens::TokenSource& source,
                 const EvaluationOptions& options) {
     for (const auto& layer : model.expert_layers()) {
       const int64_t experts = layer->experts(), vocabulary = model.config().vocabulary;
@@ -55,15 +55,17 @@ class ExpertCounter {
   }
 
   // A routing that counts the tokens of `batch`.
-  Routing watching(RoutingMode mode, const Batch& batch, at::Device device) {
+  experts::Routing watching(experts::RoutingMode mode, const batches::Batch& batch,
+                            at::Device device) {
     if (uses.empty()) return {.mode = mode};
     Tokens these{batch.inputs, batch.domains, {}}, before;
     for (const int64_t target : batch.targets) these.counted.push_back(target >= 0 ? 1 : 0);
     if (!previous_uses.empty()) before = tokens_before(these, batch.context);
     return {.mode = mode,
-            .counted = mode == RoutingMode::kBalanced ? to_mask(tokens_of_text(batch), device)
-                                                      : at::Tensor(),
-            .seen = [this, these, before](const SeenRoute& route) {
+            .counted = mode == experts::RoutingMode::kBalanced
+                           ? to_mask(tokens_of_text(batch), device)
+                           : at::Tensor(),
+            .seen = [this, these, before](const experts::SeenRoute& route) {
               const auto place =
                   static_cast<size_t>(std::ranges::find(places_, route.layer) - places_.begin());
               const at::Tensor expert = route.expert_of_token.to(at::kCPU, at::kInt);
@@ -76,13 +78,13 @@ class ExpertCounter {
             }};
   }
 
-  void sum_over(Communicator& workers) {
+  void sum_over(comm::Communicator& workers) {
     for (std::vector<ExpertUse>* list : {&uses, &second_uses, &previous_uses}) {
       for (ExpertUse& use : *list) {
         const std::span<double> counts = use.counts();
         const at::Tensor all =
             at::from_blob(counts.data(), {std::ssize(counts)}, at::TensorOptions(at::kDouble));
-        workers.all_reduce(all, Reduction::kSum, {"expert use"});
+        workers.all_reduce(all, comm::Reduction::kSum, {"expert use"});
       }
     }
   }
@@ -124,7 +126,7 @@ class LossCounter {
   explicit LossCounter(const std::vector<std::string>& domains)
       : domains_(domains), sums_(2 + 2 * domains.size()) {}
 
-  void add(const Batch& batch, const at::Tensor& losses) {
+  void add(const batches::Batch& batch, const at::Tensor& losses) {
     sums_[0] += losses.sum(at::kDouble).item<double>();
     sums_[1] +=
         static_cast<double>(std::ranges::count_if(batch.targets, [](int64_t t) { return t >= 0; }));
@@ -138,11 +140,11 @@ class LossCounter {
     }
   }
 
-  void sum_over(const LanguageModel& model) {
+  void sum_over(const model::LanguageModel& model) {
     const at::Tensor all =
         at::from_blob(sums_.data(), {std::ssize(sums_)}, at::TensorOptions(at::kDouble));
     if (model.grid().shard() != 0) all.zero_();  // its shards have what a replica has alike
-    model.workers().all_reduce(all, Reduction::kSum, {"evaluation"});
+    model.workers().all_reduce(all, comm::Reduction::kSum, {"evaluation"});
   }
 
   double sum() const { return sums_[0]; }
@@ -164,22 +166,23 @@ class LossCounter {
 
 }  // namespace
 
-Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
-                    const EvalWindows& windows, const EvaluationOptions& options,
+Evaluation evaluate(const model::LanguageModel& model, const model::ComputePlace& place,
+                    const batches::EvalWindows& windows, const EvaluationOptions& options,
                     const std::function<bool(uint64_t)>& advance) {
   const at::NoGradGuard no_grad;
-  Communicator& workers = model.workers();
+  comm::Communicator& workers = model.workers();
   const WindowRounds rounds(windows, {options.batch, options.max_windows, options.together},
                             {model.grid().replica(), model.grid().num_replicas()});
   ExpertCounter experts(model, windows.source(), options);
   LossCounter losses(windows.source().domains());
   for (uint64_t round = 0; round < rounds.size(); ++round) {
-    const Batch read = rounds.take(round).batch;
-    const BatchTensors tensors = to_device(read, place.device);
+    const batches::Batch read = rounds.take(round).batch;
+    const loading::BatchTensors tensors = loading::to_device(read, place.device);
     const at::Tensor hidden =
         model.forward(tensors.inputs, experts.watching(options.routing, read, place.device));
     losses.add(read, model.losses(hidden, tensors.targets));
-    if (advance && on_any_worker(workers, !advance(rounds.windows_of(round)), {"stop evaluation"}))
+    if (advance &&
+        comm::on_any_worker(workers, !advance(rounds.windows_of(round)), {"stop evaluation"}))
       break;
   }
   losses.sum_over(model);
@@ -192,11 +195,11 @@ Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
   result.tokens = losses.tokens();
   result.loss = losses.mean();
   result.perplexity = std::exp(result.loss);
-  const TokenSourceInfo& source = windows.source().info();
+  const tokens::TokenSourceInfo& source = windows.source().info();
   if (source.source_bytes && result.tokens == windows.predictions())
     result.bits_per_byte =
         losses.sum() / std::numbers::ln2 / static_cast<double>(*source.source_bytes);
   return result;
 }
 
-}  // namespace ballast
+}  // namespace ballast::inference

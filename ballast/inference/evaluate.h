@@ -12,7 +12,7 @@
 #include "ballast/model/device.h"
 #include "ballast/model/language_model.h"
 
-namespace ballast {
+namespace ballast::inference {
 
 // What a domain of the text costs.
 struct DomainLoss {
@@ -41,16 +41,17 @@ struct EvaluationOptions {
   int64_t batch = 8;         // windows at a time, on each replica
   uint64_t max_windows = 0;  // 0: all; else as many, spread evenly over the source
   int64_t together = 0;      // windows that lie side by side there, a multiple of batch; 0: batch
-  RoutingMode routing = RoutingMode::kGreedy;  // balanced: within a worker's tokens of a batch
-  bool previous_tokens = false;                // count what stood before an expert's tokens
+  experts::RoutingMode routing =
+      experts::RoutingMode::kGreedy;  // balanced: within a worker's tokens of a batch
+  bool previous_tokens = false;       // count what stood before an expert's tokens
 };
 
 // Next-token loss of the model over the windows, without gradients. The model's replicas take the
 // batches in turn, also where they do not come out even; all get the result of all. Collective.
 // `advance`, on all workers or none, is told of the windows that all took; where it returns false
 // on any of them all stop, and the result covers what was read.
-Evaluation evaluate(const LanguageModel& model, const ComputePlace& place,
-                    const EvalWindows& windows, const EvaluationOptions& options,
+Evaluation evaluate(const model::LanguageModel& model, const model::ComputePlace& place,
+                    const batches::EvalWindows& windows, const EvaluationOptions& options,
                     const std::function<bool(uint64_t)>& advance = {});
 
-}  // namespace ballast
+}  // namespace ballast::inference

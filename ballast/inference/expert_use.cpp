@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
-namespace ballast {
+namespace ballast::inference {
 namespace {
 
 int64_t whole(double count) { return std::llround(count); }
@@ -219,4 +219,4 @@ std::vector<ExpertUse::TopToken> ExpertUse::top_tokens(int64_t expert, size_t n)
   return top;
 }
 
-}  // namespace ballast
+}  // namespace ballast::inference

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace ballast {
+namespace ballast::inference {
 
 // Counts which tokens, of which domains, went to which experts of one layer. Counts are exact up to
 // 2^53. What the caller gets wrong is std::invalid_argument.
@@ -73,4 +73,4 @@ class ExpertUse {
   std::vector<double> counts_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::inference

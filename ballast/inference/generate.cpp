@@ -9,7 +9,7 @@
 #include "ballast/comm/any_worker.h"
 #include "ballast/system/random.h"
 
-namespace ballast {
+namespace ballast::inference {
 namespace {
 
 using at::Tensor;
@@ -17,24 +17,24 @@ using at::Tensor;
 // The state of a batch of continuations.
 class Continuation {
  public:
-  Continuation(const LanguageModel& model, const ComputePlace& place, RoutingMode routing,
-               size_t prompts)
+  Continuation(const model::LanguageModel& model, const model::ComputePlace& place,
+               experts::RoutingMode routing, size_t prompts)
       : model_(model),
         place_(place),
         routing_{.mode = routing},
         cache_(model.new_cache(static_cast<int64_t>(prompts), options(place))) {}
 
-  static at::TensorOptions options(const ComputePlace& place) {
+  static at::TensorOptions options(const model::ComputePlace& place) {
     return at::device(place.device).dtype(place.working);
   }
 
   // Reads all but the last token of `text` into row `row` of the cache; at most half a context of
   // it, so that there is room to go on.
-  void read(size_t row, const std::vector<TokenId>& text) {
+  void read(size_t row, const std::vector<tokenizer::TokenId>& text) {
     const auto context = static_cast<size_t>(model_.config().context);
     const size_t kept = std::min(
         text.size(), std::max<size_t>(1, text.size() < context ? context - 1 : context / 2));
-    KeyValueCache one = model_.new_cache(1, options(place_));
+    model::KeyValueCache one = model_.new_cache(1, options(place_));
     if (kept > 1) {
       const std::vector<int64_t> ids(text.end() - static_cast<std::ptrdiff_t>(kept),
                                      text.end() - 1);
@@ -60,16 +60,16 @@ class Continuation {
     return host.to(place_.device);
   }
 
-  const LanguageModel& model_;
-  ComputePlace place_;
-  Routing routing_;
-  KeyValueCache cache_;
+  const model::LanguageModel& model_;
+  model::ComputePlace place_;
+  experts::Routing routing_;
+  model::KeyValueCache cache_;
 };
 
 // Token number `index` of every row, by its logits [B, V]. Those of worker 0 count: the others'
 // may differ by rounding, and all must go on with the same.
-std::vector<TokenId> choose_tokens(Communicator& workers, const Tensor& logits,
-                                   const GenerationOptions& options, int64_t index) {
+std::vector<tokenizer::TokenId> choose_tokens(comm::Communicator& workers, const Tensor& logits,
+                                              const GenerationOptions& options, int64_t index) {
   const int64_t rows = logits.size(0), vocabulary = logits.size(1);
   const Tensor chosen = at::empty({rows}, at::kLong);
   for (int64_t p = 0; p < rows; ++p) {
@@ -86,14 +86,13 @@ std::vector<TokenId> choose_tokens(Communicator& workers, const Tensor& logits,
 
 }  // namespace
 
-std::vector<std::vector<TokenId>> generate(const LanguageModel& model, const ComputePlace& place,
-                                           TokenId end_of_text,
-                                           const std::vector<std::vector<TokenId>>& prompts,
-                                           const GenerationOptions& options,
-                                           const TokenCallback& on_token) {
+std::vector<std::vector<tokenizer::TokenId>> generate(
+    const model::LanguageModel& model, const model::ComputePlace& place,
+    tokenizer::TokenId end_of_text, const std::vector<std::vector<tokenizer::TokenId>>& prompts,
+    const GenerationOptions& options, const TokenCallback& on_token) {
   const at::NoGradGuard no_grad;
   const size_t rows = prompts.size();
-  std::vector<std::vector<TokenId>> texts(rows), written(rows);
+  std::vector<std::vector<tokenizer::TokenId>> texts(rows), written(rows);
   std::vector<bool> done(rows, options.max_tokens <= 0);
   Continuation continuation(model, place, options.routing, rows);
   for (size_t p = 0; p < rows; ++p) {
@@ -107,12 +106,12 @@ std::vector<std::vector<TokenId>> generate(const LanguageModel& model, const Com
       if (continuation.is_full(p)) continuation.read(p, texts[p]);
       last.push_back(texts[p].back());
     }
-    const std::vector<TokenId> next =
+    const std::vector<tokenizer::TokenId> next =
         choose_tokens(model.workers(), continuation.step(last), options, i);
     bool stop = false;
     for (size_t p = 0; p < rows && !stop; ++p) {
       if (done[p]) continue;
-      const TokenId token = next[p];
+      const tokenizer::TokenId token = next[p];
       done[p] =
           (token == end_of_text && options.stop_at_end_of_text) || i + 1 >= options.max_tokens;
       if (token == end_of_text && options.stop_at_end_of_text) continue;
@@ -120,9 +119,9 @@ std::vector<std::vector<TokenId>> generate(const LanguageModel& model, const Com
       written[p].push_back(token);
       stop = on_token && !on_token(p, token);
     }
-    if (on_token && on_any_worker(model.workers(), stop, {"stop writing"})) break;
+    if (on_token && comm::on_any_worker(model.workers(), stop, {"stop writing"})) break;
   }
   return written;
 }
 
-}  // namespace ballast
+}  // namespace ballast::inference

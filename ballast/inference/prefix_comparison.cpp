@@ -12,7 +12,7 @@
 #include <span>
 #include <utility>
 
-namespace ballast {
+namespace ballast::inference {
 namespace {
 
 double unit_roundoff(at::ScalarType dtype) {
@@ -69,7 +69,8 @@ PrefixComparison::PrefixComparison(const ComparisonBounds& bounds, uint64_t firs
       lengths_(std::move(lengths)),
       untouched_(lengths_) {}
 
-void PrefixComparison::add_routes(const SeenRoute& before, const SeenRoute& after, double offset) {
+void PrefixComparison::add_routes(const experts::SeenRoute& before, const experts::SeenRoute& after,
+                                  double offset) {
   const auto rows = static_cast<int64_t>(lengths_.size());
   const int64_t context = before.expert_of_token.size(0) / rows;
   const double usual = usual_size(before.scores) + offset;
@@ -88,8 +89,8 @@ void PrefixComparison::add_routes(const SeenRoute& before, const SeenRoute& afte
                      std::reduce(untouched_.begin(), untouched_.end(), int64_t{0});
 }
 
-void PrefixComparison::judge(const Place& place, const SeenRoute& before, const SeenRoute& after,
-                             double size) {
+void PrefixComparison::judge(const Place& place, const experts::SeenRoute& before,
+                             const experts::SeenRoute& after, double size) {
   const int64_t context = before.expert_of_token.size(0) / static_cast<int64_t>(lengths_.size());
   const int64_t token = place.row * context + place.position;
   const auto a = before.expert_of_token.const_data_ptr<int64_t>()[token],
@@ -148,4 +149,4 @@ void PrefixComparison::tell(const Place& place, const std::string& what) {
                             lengths_[row], place.position, what);
 }
 
-}  // namespace ballast
+}  // namespace ballast::inference

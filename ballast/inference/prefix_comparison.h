@@ -9,7 +9,7 @@
 
 #include "ballast/experts/routing.h"
 
-namespace ballast {
+namespace ballast::inference {
 
 // How far two computations of the same number in a model may be apart by rounding alone, as a share
 // of the size that such numbers have: 16 sqrt(depth) (u + sqrt(width) v).
@@ -52,7 +52,7 @@ class PrefixComparison {
 
   // One layer, in the order in which tokens pass them; each [rows * context] and fp32 [..,
   // experts], on the CPU. `offset`: the most that affinities exceed scores by, prices.
-  void add_routes(const SeenRoute& before, const SeenRoute& after, double offset);
+  void add_routes(const experts::SeenRoute& before, const experts::SeenRoute& after, double offset);
   // Positions of the row's prefix that no tie has touched: what add_logits wants.
   int64_t untouched(int64_t row) const { return untouched_[static_cast<size_t>(row)]; }
   // Logits [n, vocabulary] of positions from `first` on, before untouched(row).
@@ -65,7 +65,8 @@ class PrefixComparison {
   struct Place {
     int64_t row, position;
   };
-  void judge(const Place& place, const SeenRoute& before, const SeenRoute& after, double size);
+  void judge(const Place& place, const experts::SeenRoute& before, const experts::SeenRoute& after,
+             double size);
   void tell(const Place& place, const std::string& what);
 
   ComparisonBounds bounds_;
@@ -75,4 +76,4 @@ class PrefixComparison {
   std::string first_leak_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::inference

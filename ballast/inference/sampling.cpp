@@ -6,7 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
-namespace ballast {
+namespace ballast::inference {
 
 int64_t sample_token(std::span<const float> logits, const SamplingOptions& options,
                      double uniform) {
@@ -42,4 +42,4 @@ int64_t sample_token(std::span<const float> logits, const SamplingOptions& optio
   return order[count - 1];
 }
 
-}  // namespace ballast
+}  // namespace ballast::inference

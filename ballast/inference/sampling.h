@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace ballast {
+namespace ballast::inference {
 
 struct SamplingOptions {
   double temperature = 1.0;  // 0: always the most likely token
@@ -17,4 +17,4 @@ struct SamplingOptions {
 // go to the lower id. Throws std::invalid_argument if no logit is finite.
 int64_t sample_token(std::span<const float> logits, const SamplingOptions& options, double uniform);
 
-}  // namespace ballast
+}  // namespace ballast::inference

@@ -8,7 +8,7 @@
 #include "ballast/config/system_words.h"
 #include "ballast/tokenizer/token_text.h"
 
-namespace ballast {
+namespace ballast::inference {
 namespace {
 
 std::vector<double> numbers(const std::vector<int64_t>& counts) {
@@ -16,11 +16,13 @@ std::vector<double> numbers(const std::vector<int64_t>& counts) {
 }
 
 // The tokens that an expert got most often.
-std::vector<TokenUse> top_tokens(const ExpertUse& use, int64_t expert, const Tokenizer* tokenizer) {
-  std::vector<TokenUse> list;
+std::vector<record::TokenUse> top_tokens(const ExpertUse& use, int64_t expert,
+                                         const tokenizer::Tokenizer* tokenizer) {
+  std::vector<record::TokenUse> list;
   for (const auto& top : use.top_tokens(expert, EvaluatedModel::kTokensOfExpert)) {
     list.push_back(
-        {.text = token_text(tokenizer, top.token).value_or(fmt::format("#{}", top.token)),
+        {.text =
+             tokenizer::token_text(tokenizer, top.token).value_or(fmt::format("#{}", top.token)),
          .count = static_cast<double>(top.count),
          .lift = top.lift,
          .id = top.token});
@@ -29,8 +31,8 @@ std::vector<TokenUse> top_tokens(const ExpertUse& use, int64_t expert, const Tok
 }
 
 // What a layer's experts got, beyond how much.
-void add_uses(const Evaluation& evaluation, size_t place, const Tokenizer* tokenizer,
-              LayerUse& layer) {
+void add_uses(const Evaluation& evaluation, size_t place, const tokenizer::Tokenizer* tokenizer,
+              record::LayerUse& layer) {
   const ExpertUse &use = evaluation.experts[place],
                   &previous = evaluation.previous_tokens.at(place);
   if (!use.domains().empty()) layer.domain_bits = use.domain_information();
@@ -44,51 +46,54 @@ void add_uses(const Evaluation& evaluation, size_t place, const Tokenizer* token
   }
 }
 
-RoutingUse routing_use(const RoutedEvaluation& routed, const EvaluatedModel& model) {
+record::RoutingUse routing_use(const RoutedEvaluation& routed, const EvaluatedModel& model) {
   const Evaluation& evaluation = routed.evaluation;
-  RoutingUse use{
-      .routing = evaluation.experts.empty() ? "" : std::string(routing_name(routed.routing)),
-      .loss = evaluation.loss,
-      .perplexity = evaluation.perplexity,
-      .bits_per_byte = evaluation.bits_per_byte.value_or(kUnknown),
-      .domains = domain_results(evaluation.domains)};
+  record::RoutingUse use{.routing = evaluation.experts.empty()
+                                        ? ""
+                                        : std::string(experts::routing_name(routed.routing)),
+                         .loss = evaluation.loss,
+                         .perplexity = evaluation.perplexity,
+                         .bits_per_byte = evaluation.bits_per_byte.value_or(record::kUnknown),
+                         .domains = domain_results(evaluation.domains)};
   const std::vector<int64_t> places = model.config.experts.places(model.config.model.layers);
-  const std::vector<std::string> names = layers_in_words(model.config);
+  const std::vector<std::string> names = config::layers_in_words(model.config);
   for (size_t i = 0; i < evaluation.experts.size(); ++i) {
-    LayerUse& layer = use.layers.emplace_back();
+    record::LayerUse& layer = use.layers.emplace_back();
     layer.layer = places[i];
     layer.name = names[i];
     layer.loads = numbers(evaluation.experts[i].loads());
     if (!evaluation.second_experts.empty())
       layer.second_loads = numbers(evaluation.second_experts[i].loads());
-    if (routed.routing != RoutingMode::kBalanced) add_uses(evaluation, i, model.tokenizer, layer);
+    if (routed.routing != experts::RoutingMode::kBalanced)
+      add_uses(evaluation, i, model.tokenizer, layer);
   }
   return use;
 }
 
 }  // namespace
 
-LastValidation last_validation(const EvaluatedModel& model) {
+record::LastValidation last_validation(const EvaluatedModel& model) {
   const uint64_t tokens = model.routings.front().evaluation.tokens;
-  LastValidation validation{.step = model.step,
-                            .tokens = static_cast<double>(tokens),
-                            .floor = model.windows.source().floor_per_token().value_or(kUnknown),
-                            .whole_split = tokens == model.windows.predictions(),
-                            .system = system_in_words(model.config),
-                            .routings = {}};
+  record::LastValidation validation{
+      .step = model.step,
+      .tokens = static_cast<double>(tokens),
+      .floor = model.windows.source().floor_per_token().value_or(record::kUnknown),
+      .whole_split = tokens == model.windows.predictions(),
+      .system = config::system_in_words(model.config),
+      .routings = {}};
   for (const RoutedEvaluation& routed : model.routings)
     validation.routings.push_back(routing_use(routed, model));
   return validation;
 }
 
-std::vector<DomainResult> domain_results(const std::vector<DomainLoss>& domains) {
-  std::vector<DomainResult> results;
+std::vector<record::DomainResult> domain_results(const std::vector<DomainLoss>& domains) {
+  std::vector<record::DomainResult> results;
   for (const DomainLoss& domain : domains) {
     results.push_back({.name = domain.name,
                        .tokens = static_cast<double>(domain.tokens),
-                       .loss = domain.tokens > 0 ? domain.loss : kUnknown});
+                       .loss = domain.tokens > 0 ? domain.loss : record::kUnknown});
   }
   return results;
 }
 
-}  // namespace ballast
+}  // namespace ballast::inference

@@ -9,11 +9,11 @@
 #include "ballast/record/validation_file.h"
 #include "ballast/tokenizer/tokenizer.h"
 
-namespace ballast {
+namespace ballast::inference {
 
 // One way of routing and what it gave. A dense model has one, whose routing says nothing.
 struct RoutedEvaluation {
-  RoutingMode routing = RoutingMode::kGreedy;
+  experts::RoutingMode routing = experts::RoutingMode::kGreedy;
   const Evaluation& evaluation;
 };
 
@@ -21,19 +21,19 @@ struct RoutedEvaluation {
 struct EvaluatedModel {
   static constexpr size_t kTokensOfExpert = 10;  // that are named
 
-  const Config& config;
+  const config::Config& config;
   int64_t step = 0;  // that the model has been trained for
-  const EvalWindows& windows;
-  const Tokenizer* tokenizer = nullptr;  // null: tokens are numbers
+  const batches::EvalWindows& windows;
+  const tokenizer::Tokenizer* tokenizer = nullptr;  // null: tokens are numbers
   // REQUIRES: at least one; all of the same windows. They counted previous tokens, but balanced
   // ones need not.
   std::vector<RoutedEvaluation> routings;
 };
 
 // What validation.json holds of it.
-LastValidation last_validation(const EvaluatedModel& model);
+record::LastValidation last_validation(const EvaluatedModel& model);
 
 // A domain without tokens has no loss.
-std::vector<DomainResult> domain_results(const std::vector<DomainLoss>& domains);
+std::vector<record::DomainResult> domain_results(const std::vector<DomainLoss>& domains);
 
-}  // namespace ballast
+}  // namespace ballast::inference

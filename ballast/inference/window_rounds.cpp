@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-namespace ballast {
-WindowRounds::WindowRounds(const EvalWindows& windows, const WindowChoice& choice,
+namespace ballast::inference {
+WindowRounds::WindowRounds(const batches::EvalWindows& windows, const WindowChoice& choice,
                            const ReplicaNumber& number)
     : windows_(windows),
       batch_(static_cast<uint64_t>(choice.batch)),
@@ -26,8 +26,8 @@ WindowRounds::Taken WindowRounds::take(uint64_t round) const {
   const uint64_t done = std::min((round * replicas_ + replica_) * batch_, wanted_);
   const uint64_t count = std::min(batch_, wanted_ - done);
   if (count == 0) {  // the others go on, and need this one
-    Batch idle = windows_.at(0, 1);
-    std::ranges::fill(idle.targets, kIgnoredTarget);
+    batches::Batch idle = windows_.at(0, 1);
+    std::ranges::fill(idle.targets, batches::kIgnoredTarget);
     return {.batch = std::move(idle)};
   }
   uint64_t first = done;
@@ -40,4 +40,4 @@ WindowRounds::Taken WindowRounds::take(uint64_t round) const {
   return {first, count, windows_.at(first, count)};
 }
 
-}  // namespace ballast
+}  // namespace ballast::inference

@@ -5,7 +5,7 @@
 
 #include "ballast/batches/eval_windows.h"
 
-namespace ballast {
+namespace ballast::inference {
 
 struct WindowChoice {
   int64_t batch = 8;         // windows at a time, on each replica
@@ -22,7 +22,8 @@ struct ReplicaNumber {
 class WindowRounds {
  public:
   // REQUIRES: the windows outlive this.
-  WindowRounds(const EvalWindows& windows, const WindowChoice& choice, const ReplicaNumber& number);
+  WindowRounds(const batches::EvalWindows& windows, const WindowChoice& choice,
+               const ReplicaNumber& number);
 
   uint64_t windows() const { return wanted_; }  // of all replicas and rounds
   uint64_t size() const;                        // rounds
@@ -30,15 +31,15 @@ class WindowRounds {
 
   struct Taken {
     uint64_t first = 0, count = 0;  // windows; none: nothing is left for this replica
-    Batch batch;                    // of those; or one row without targets
+    batches::Batch batch;           // of those; or one row without targets
   };
   Taken take(uint64_t round) const;
 
  private:
   uint64_t batches() const { return (wanted_ + batch_ - 1) / batch_; }
 
-  const EvalWindows& windows_;
+  const batches::EvalWindows& windows_;
   uint64_t batch_, together_, wanted_, replica_, replicas_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::inference

@@ -9,7 +9,7 @@
 
 #include "ballast/kernels/find_op.h"
 
-namespace ballast {
+namespace ballast::kernels {
 
 using at::Tensor;
 
@@ -59,4 +59,4 @@ void adam_(const AdamBuffers& buffers, const AdamConstants& constants, const Ten
           constants.epsilon, constants.weight_decay, constants.rate, constants.clear);
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace ballast {
+namespace ballast::kernels {
 
 // Flat buffers [N] of one group of parameters.
 struct AdamBuffers {
@@ -32,4 +32,4 @@ at::Tensor adam_numbers(const AdamConstants& constants, double learning_rate, in
 void adam_(const AdamBuffers& buffers, const AdamConstants& constants, const at::Tensor& numbers,
            const at::Tensor& gradient_scale);
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -8,7 +8,7 @@
 #include "ballast/kernels/adam.h"
 #include "ballast/system/vector_clones.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -88,4 +88,4 @@ void adam_cpu_(const Tensor& working, const Tensor& master, const Tensor& gradie
 
 TORCH_LIBRARY_IMPL(ballast, CPU, library) { library.impl("adam_", adam_cpu_); }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

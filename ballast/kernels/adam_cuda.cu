@@ -11,7 +11,7 @@
 
 #include "ballast/kernels/row_packs_cuda.cuh"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -173,4 +173,4 @@ void adam_cuda_(const Tensor& working, const Tensor& master, const Tensor& gradi
 
 TORCH_LIBRARY_IMPL(ballast, CUDA, library) { library.impl("adam_", adam_cuda_); }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

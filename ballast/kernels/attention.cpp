@@ -21,7 +21,7 @@
 
 #include "ballast/kernels/attention_paths.h"
 
-namespace ballast {
+namespace ballast::kernels {
 
 using at::Tensor;
 using torch::autograd::AutogradContext;
@@ -223,4 +223,4 @@ Tensor causal_attention(const Tensor& qkv, int64_t rows, int64_t heads) {
                                                        std::nullopt, 0.0, /*is_causal=*/true));
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

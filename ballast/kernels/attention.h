@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace ballast {
+namespace ballast::kernels {
 
 // Causal self-attention: softmax(Q K^T / sqrt(D/H)) V, per head. libtorch's fused kernels compute
 // it; on the CPU in fp32 and in whole tiles our own do (attention_paths.h). In 16 bits on a GPU it
@@ -18,4 +18,4 @@ struct QueriesKeysValues {
 };
 QueriesKeysValues split_heads(const at::Tensor& qkv, int64_t rows, int64_t heads);
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -12,7 +12,7 @@
 #include "ballast/kernels/attention_paths.h"
 #include "ballast/kernels/vector_math.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -209,4 +209,4 @@ Tensor TiledAttention::backward(const Tensor& dmixed, const Tensor& qkv, const M
   return dqkv;
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -5,7 +5,7 @@
 
 #include "ballast/kernels/vector_math.h"
 
-namespace ballast {
+namespace ballast::kernels {
 
 // Causal attention on the CPU in fp32 by oneDNN's small products, of sequences in whole tiles.
 // Nothing above the diagonal's tiles is computed.
@@ -24,4 +24,4 @@ struct TiledAttention {
   static at::Tensor backward(const at::Tensor& dmixed, const at::Tensor& qkv, const Mixed& mixed);
 };
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -9,7 +9,7 @@
 #include "ballast/kernels/bias_sums_paths.h"
 #include "ballast/kernels/find_op.h"
 
-namespace ballast {
+namespace ballast::kernels {
 
 using at::Tensor;
 
@@ -57,4 +57,4 @@ void take_back_relu(const Tensor& dactive, const Tensor& active, const Tensor& s
   mask_and_add_rows(dactive, active, sum.defined() ? std::optional(sum) : std::nullopt);
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace ballast {
+namespace ballast::kernels {
 
 // Passes over the rows of a gradient that add them to the gradient of a bias. All of them also take
 // stacks: sum [E, O], y [E, T, O]. On a GPU in bf16, where rows are dense and in whole units of 16
@@ -18,4 +18,4 @@ void add_rows(const at::Tensor& sum, const at::Tensor& y);
 // dactive [T, O], active [T, O], sum [O]
 void take_back_relu(const at::Tensor& dactive, const at::Tensor& active, const at::Tensor& sum);
 
-}  // namespace ballast
+}  // namespace ballast::kernels

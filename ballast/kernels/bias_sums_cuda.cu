@@ -10,7 +10,7 @@
 #include "ballast/kernels/bias_sums_paths.h"
 #include "ballast/kernels/held_rows_cuda.cuh"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::BFloat16;
@@ -166,4 +166,4 @@ TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
   library.impl("mask_and_add_rows_", mask_and_add_rows_cuda);
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

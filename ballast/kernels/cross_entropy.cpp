@@ -11,7 +11,7 @@
 #include "ballast/kernels/find_op.h"
 #include "ballast/kernels/gemm.h"
 
-namespace ballast {
+namespace ballast::kernels {
 
 using at::Tensor;
 
@@ -104,4 +104,4 @@ LossAndGradient next_token_losses_and_gradient(const Tensor& hidden_on_graph,
   return {losses, gradient};
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -3,7 +3,7 @@
 
 #include "ballast/kernels/parameter.h"
 
-namespace ballast {
+namespace ballast::kernels {
 
 struct LossAndGradient {
   // [T], -log p(target) of each token, in fp32 (fp64 for fp64 input); 0 where ignored
@@ -31,4 +31,4 @@ int64_t rows_of_logits(at::Device device, int64_t tokens, int64_t vocabulary);
 void softmax_cross_entropy_(at::Tensor& logits, const at::Tensor& targets, double scale,
                             const at::Tensor& losses);
 
-}  // namespace ballast
+}  // namespace ballast::kernels

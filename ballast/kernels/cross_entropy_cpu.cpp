@@ -9,7 +9,7 @@
 #include "ballast/kernels/cross_entropy.h"
 #include "ballast/kernels/vector_math.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -66,4 +66,4 @@ TORCH_LIBRARY_IMPL(ballast, CPU, library) {
   library.impl("softmax_cross_entropy_", softmax_cross_entropy_cpu_);
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -13,7 +13,7 @@
 
 #include "ballast/kernels/row_packs_cuda.cuh"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -230,4 +230,4 @@ TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
   library.impl("softmax_cross_entropy_", softmax_cross_entropy_cuda_);
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

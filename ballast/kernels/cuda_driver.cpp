@@ -5,7 +5,7 @@
 
 #include <array>
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 // CUDA's driver interface, as cuda.h declares it; its C names and types have been stable for years.
@@ -66,4 +66,4 @@ CudaDriver query_cuda_driver() {
   return driver;  // the library stays loaded: CUDA does not survive being unloaded
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace ballast {
+namespace ballast::kernels {
 
 struct CudaDevice {
   std::string name;  // "NVIDIA H200"
@@ -23,4 +23,4 @@ struct CudaDriver {
 // the plugin nor libtorch, and makes no CUDA context. Never throws.
 CudaDriver query_cuda_driver();
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -3,7 +3,7 @@
 
 #include <dlfcn.h>
 
-namespace ballast {
+namespace ballast::kernels {
 
 namespace fs = std::filesystem;
 
@@ -35,4 +35,4 @@ CudaPlugin load_cuda_plugin(const fs::path& folder) {
   return plugin;
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-namespace ballast {
+namespace ballast::kernels {
 
 // CUDA lives in libballast_cuda.so, which registers our CUDA kernels and brings libtorch's with it.
 struct CudaPlugin {
@@ -21,4 +21,4 @@ CudaPlugin load_cuda_plugin();
 // The same with the plugin in `folder`.
 CudaPlugin load_cuda_plugin(const std::filesystem::path& folder);
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -9,7 +9,7 @@
 
 #include "ballast/kernels/find_op.h"
 
-namespace ballast {
+namespace ballast::kernels {
 
 TORCH_LIBRARY_FRAGMENT(ballast, library) {
   library.def("embed(Tensor tokens, Tensor positions, Tensor words, Tensor places) -> Tensor");
@@ -104,4 +104,4 @@ Tensor embed(const Tensor& tokens, const Tensor& positions, const Parameter& tok
   return EmbedFunction::apply(tokens, positions, token_embedding, position_embedding, graph_root);
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

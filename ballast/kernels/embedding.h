@@ -3,7 +3,7 @@
 
 #include "ballast/kernels/parameter.h"
 
-namespace ballast {
+namespace ballast::kernels {
 
 // token_embedding[tokens] + position_embedding[positions], where positions begin again as often as
 // needed: token t stands at positions[t % P].
@@ -25,4 +25,4 @@ at::Tensor look_up(const at::Tensor& indices, int64_t first, const Parameter& pa
 // for positions. Registered as ballast::add_rows_at_.
 void add_rows_at_(const at::Tensor& sum, const at::Tensor& indices, const at::Tensor& rows);
 
-}  // namespace ballast
+}  // namespace ballast::kernels

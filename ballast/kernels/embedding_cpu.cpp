@@ -6,7 +6,7 @@
 
 #include "ballast/kernels/embedding.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -34,4 +34,4 @@ TORCH_LIBRARY_IMPL(ballast, CPU, library) {
   library.impl("add_rows_at_", add_rows_at_cpu_);
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

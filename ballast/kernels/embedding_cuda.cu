@@ -15,7 +15,7 @@
 
 #include "ballast/kernels/row_packs_cuda.cuh"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -273,4 +273,4 @@ TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
   library.impl("add_rows_at_", add_rows_at_cuda_);
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -3,7 +3,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
-namespace ballast {
+namespace ballast::kernels {
 
 // One of our operations, "ballast::adam_", to call on tensors of any device.
 template <typename Signature>
@@ -11,4 +11,4 @@ c10::TypedOperatorHandle<Signature> find_op(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -16,7 +16,7 @@
 #include "ballast/kernels/find_op.h"
 #include "ballast/kernels/gemm_paths.h"
 
-namespace ballast {
+namespace ballast::kernels {
 
 TORCH_LIBRARY_FRAGMENT(ballast, library) {
   library.def(
@@ -138,4 +138,4 @@ void add_weight_gradients(const at::Tensor& weight_sum, const at::Tensor& bias_s
   if (bias_sum.defined()) add_rows(bias_sum, dy);
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

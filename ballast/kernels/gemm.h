@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace ballast {
+namespace ballast::kernels {
 
 // The matrix products of a linear layer, each by the fastest library for its shape and device. All
 // of them also take stacks of E products, with a dimension E before the others: x [E, T, I], weight
@@ -37,4 +37,4 @@ void write_outer_products(const at::Tensor& sum, const at::Tensor& y, const at::
 void add_weight_gradients(const at::Tensor& weight_sum, const at::Tensor& bias_sum,
                           const at::Tensor& dy, const at::Tensor& x);
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -19,7 +19,7 @@
 
 #include "ballast/kernels/gemm_paths.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -325,4 +325,4 @@ bool multiply_fused_cuda(const Tensor& y, const Tensor& left, const Tensor& righ
 
 TORCH_LIBRARY_IMPL(ballast, CUDA, library) { library.impl("multiply_fused", multiply_fused_cuda); }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

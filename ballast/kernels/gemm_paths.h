@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace ballast {
+namespace ballast::kernels {
 
 // The products of gemm.h with what surrounds them in one pass over the memory: bf16 on a GPU.
 
@@ -28,4 +28,4 @@ struct FusedProduct {
 // product, and y is as it was.
 bool multiply_fused(const at::Tensor& y, const FusedProduct& product);
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -4,7 +4,7 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 template <typename Function>
@@ -39,4 +39,4 @@ void release_cached_gpu_memory() {
   exported<decltype(ballast_release_cached_gpu_memory)>("ballast_release_cached_gpu_memory")();
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

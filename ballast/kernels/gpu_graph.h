@@ -7,7 +7,7 @@
 #include <functional>
 #include <memory>
 
-namespace ballast {
+namespace ballast::kernels {
 
 // Work on a GPU that is recorded once and then runs again as a single launch, on the same memory.
 class GpuGraph {
@@ -45,13 +45,13 @@ std::unique_ptr<GpuEvent> make_gpu_event();
 GpuMemory gpu_memory(at::Device device);
 void release_cached_gpu_memory();  // what no tensor has, back to the driver
 
-}  // namespace ballast
+}  // namespace ballast::kernels
 
 // What the plugin exports for these.
 extern "C" {
-void ballast_make_gpu_graph(const ballast::GpuGraph* shares_memory_with,
-                            std::unique_ptr<ballast::GpuGraph>& graph);
-void ballast_make_gpu_event(std::unique_ptr<ballast::GpuEvent>& event);
-void ballast_gpu_memory(at::Device device, ballast::GpuMemory& memory);
+void ballast_make_gpu_graph(const ballast::kernels::GpuGraph* shares_memory_with,
+                            std::unique_ptr<ballast::kernels::GpuGraph>& graph);
+void ballast_make_gpu_event(std::unique_ptr<ballast::kernels::GpuEvent>& event);
+void ballast_gpu_memory(at::Device device, ballast::kernels::GpuMemory& memory);
 void ballast_release_cached_gpu_memory();
 }

@@ -7,7 +7,7 @@
 
 #include "ballast/kernels/gpu_graph.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 class CudaGraph : public GpuGraph {
@@ -93,19 +93,19 @@ class CudaEvent : public GpuEvent {
 };
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::kernels
 
-void ballast_make_gpu_graph(const ballast::GpuGraph* shares_memory_with,
-                            std::unique_ptr<ballast::GpuGraph>& graph) {
-  graph = std::make_unique<ballast::CudaGraph>(
-      dynamic_cast<const ballast::CudaGraph*>(shares_memory_with));
+void ballast_make_gpu_graph(const ballast::kernels::GpuGraph* shares_memory_with,
+                            std::unique_ptr<ballast::kernels::GpuGraph>& graph) {
+  graph = std::make_unique<ballast::kernels::CudaGraph>(
+      dynamic_cast<const ballast::kernels::CudaGraph*>(shares_memory_with));
 }
 
-void ballast_make_gpu_event(std::unique_ptr<ballast::GpuEvent>& event) {
-  event = std::make_unique<ballast::CudaEvent>();
+void ballast_make_gpu_event(std::unique_ptr<ballast::kernels::GpuEvent>& event) {
+  event = std::make_unique<ballast::kernels::CudaEvent>();
 }
 
-void ballast_gpu_memory(at::Device device, ballast::GpuMemory& memory) {
+void ballast_gpu_memory(at::Device device, ballast::kernels::GpuMemory& memory) {
   using c10::CachingAllocator::StatType;
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
   const auto all = static_cast<size_t>(StatType::AGGREGATE);

@@ -11,7 +11,7 @@
 
 #include "ballast/kernels/find_op.h"
 
-namespace ballast {
+namespace ballast::kernels {
 
 using at::Tensor;
 
@@ -54,4 +54,4 @@ GradientScale gradient_scale(const Tensor& sums, const Tensor& limit, const Clip
   return {scale, norm};
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

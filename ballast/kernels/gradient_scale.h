@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace ballast {
+namespace ballast::kernels {
 
 // By what the gradient is clipped.
 struct ClipRule {
@@ -23,4 +23,4 @@ struct GradientScale {
 GradientScale gradient_scale(const at::Tensor& sums, const at::Tensor& limit, const ClipRule& rule,
                              at::ScalarType dtype);
 
-}  // namespace ballast
+}  // namespace ballast::kernels

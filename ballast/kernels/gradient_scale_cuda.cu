@@ -9,7 +9,7 @@
 
 #include <tuple>
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -44,4 +44,4 @@ std::tuple<Tensor, Tensor> gradient_scale_cuda(const Tensor& sums, const Tensor&
 
 TORCH_LIBRARY_IMPL(ballast, CUDA, library) { library.impl("gradient_scale", gradient_scale_cuda); }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -7,7 +7,7 @@
 
 #include "ballast/kernels/row_packs_cuda.cuh"
 
-namespace ballast {
+namespace ballast::kernels {
 
 // For kernels that hold rows in registers, one or several warps of a block for each.
 
@@ -90,4 +90,4 @@ __device__ void sum_over_row(Sum (&numbers)[kCount], int warps) {
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -7,7 +7,7 @@
 #include "ballast/kernels/find_op.h"
 #include "ballast/kernels/layer_norm_paths.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -97,4 +97,4 @@ NormedSum add_layer_norm(const Tensor& x, const Tensor& change, const Parameter&
   return {results[0], results[1]};
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -3,7 +3,7 @@
 
 #include "ballast/kernels/parameter.h"
 
-namespace ballast {
+namespace ballast::kernels {
 
 inline constexpr double kNormEpsilon = 1e-5;  // of every norm
 
@@ -20,4 +20,4 @@ struct NormedSum {
 NormedSum add_layer_norm(const at::Tensor& x, const at::Tensor& change, const Parameter& weight,
                          const Parameter& bias);
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -6,7 +6,7 @@
 
 #include "ballast/kernels/layer_norm_paths.h"
 
-namespace ballast {
+namespace ballast::kernels {
 
 using at::Tensor;
 
@@ -39,4 +39,4 @@ TORCH_LIBRARY_IMPL(ballast, CPU, library) {
   library.impl("norm_rows_backward", plain_norm_rows_backward);
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

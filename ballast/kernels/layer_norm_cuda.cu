@@ -14,7 +14,7 @@
 #include "ballast/kernels/held_rows_cuda.cuh"
 #include "ballast/kernels/layer_norm_paths.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -382,4 +382,4 @@ TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
   library.impl("norm_rows_backward", norm_rows_backward_cuda);
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

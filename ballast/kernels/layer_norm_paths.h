@@ -8,7 +8,7 @@
 
 #include "ballast/kernels/layer_norm.h"
 
-namespace ballast {
+namespace ballast::kernels {
 
 // The norm's passes over rows by libtorch's own operations, on any device. They are what
 // ballast::norm_rows and ballast::norm_rows_backward do where a device has no kernel for a case.
@@ -28,4 +28,4 @@ at::Tensor plain_norm_rows_backward(const at::Tensor& dnormed,
                                     const std::optional<at::Tensor>& weight_sum,
                                     const std::optional<at::Tensor>& bias_sum);
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -7,7 +7,7 @@
 #include "ballast/kernels/bias_sums.h"
 #include "ballast/kernels/gemm.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -87,4 +87,4 @@ Tensor feed_forward(const Tensor& x, const FeedForwardWeights& weights) {
   return FeedForwardFunction::apply(x, weights);
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

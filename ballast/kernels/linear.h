@@ -3,7 +3,7 @@
 
 #include "ballast/kernels/parameter.h"
 
-namespace ballast {
+namespace ballast::kernels {
 
 // x W^T + b.  x [T, I], weight [O, I], bias [O] or nothing -> [T, O]
 at::Tensor linear(const at::Tensor& x, const Parameter& weight, const Parameter& bias);
@@ -20,4 +20,4 @@ struct FeedForwardWeights {
 };
 at::Tensor feed_forward(const at::Tensor& x, const FeedForwardWeights& weights);
 
-}  // namespace ballast
+}  // namespace ballast::kernels

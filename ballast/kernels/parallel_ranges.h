@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace ballast {
+namespace ballast::kernels {
 
 // Calls body(begin, end) for ranges that make up [0, count), on libtorch's threads: about equal
 // ones, as many as there are threads but at most count / grain, rounded up. For rooms that are
@@ -12,4 +12,4 @@ namespace ballast {
 void parallel_ranges(int64_t count, int64_t grain,
                      const std::function<void(int64_t begin, int64_t end)>& body);
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -6,7 +6,7 @@
 
 #include <initializer_list>
 
-namespace ballast {
+namespace ballast::kernels {
 
 // A weight and the place its gradient is summed in. Backward passes add to `gradient` in place (the
 // GEMM writes with beta = 1) and return no gradient to autograd.
@@ -23,4 +23,4 @@ inline c10::List<at::Tensor> gradient_sums(std::initializer_list<Parameter> para
   return sums;
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace ballast {
+namespace ballast::kernels {
 
 // For kernels in which one warp goes over one row: several neighbours in one access.
 
@@ -36,4 +36,4 @@ __device__ T sum_over_warp(T mine) {
   return mine;
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

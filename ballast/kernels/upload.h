@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace ballast {
+namespace ballast::kernels {
 
 // A host tensor on `device`; the host does not wait for a GPU, which reads pinned memory by itself.
 inline at::Tensor upload(const at::Tensor& host, at::Device device) {
@@ -12,4 +12,4 @@ inline at::Tensor upload(const at::Tensor& host, at::Device device) {
   return pinned.to(device, pinned.scalar_type(), /*non_blocking=*/true);
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -7,7 +7,7 @@
 
 #include "ballast/system/vector_clones.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 // exp(x) for x <= 0: 2^n * e^r with |r| <= log(2)/2; Taylor to r^7 leaves an error of 6e-9 in
@@ -131,4 +131,4 @@ BALLAST_VECTOR_CLONES void softmax_columns_backward(const ScoreColumns& x, const
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::kernels

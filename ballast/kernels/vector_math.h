@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace ballast {
+namespace ballast::kernels {
 
 // Loops over fp32 arrays that the compiler turns into AVX-512, AVX2 or plain code; the processor's
 // best is chosen when the library is loaded.
@@ -39,4 +39,4 @@ struct ScoreColumns {
 // scores on return. mean: the sum of softmax x gradient of each column.
 void softmax_columns_backward(const ScoreColumns& x, const float* logsumexp, const float* mean);
 
-}  // namespace ballast
+}  // namespace ballast::kernels

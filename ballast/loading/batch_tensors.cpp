@@ -3,9 +3,9 @@
 
 #include <ATen/ops/from_blob.h>
 
-namespace ballast {
+namespace ballast::loading {
 
-BatchTensors to_device(const Batch& batch, at::Device device) {
+BatchTensors to_device(const batches::Batch& batch, at::Device device) {
   const auto tensor = [&](const std::vector<int64_t>& values, at::IntArrayRef shape) {
     const at::Tensor here = at::from_blob(const_cast<int64_t*>(values.data()), shape, at::kLong);
     if (!device.is_cuda()) return here.to(device);
@@ -16,4 +16,4 @@ BatchTensors to_device(const Batch& batch, at::Device device) {
           tensor(batch.targets, {batch.rows * batch.context})};
 }
 
-}  // namespace ballast
+}  // namespace ballast::loading

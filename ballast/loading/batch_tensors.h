@@ -5,7 +5,7 @@
 
 #include "ballast/batches/batch.h"
 
-namespace ballast {
+namespace ballast::loading {
 
 struct BatchTensors {
   at::Tensor inputs;   // [B, S] int64
@@ -13,6 +13,6 @@ struct BatchTensors {
 };
 
 // On the CPU the tensors are views of the batch's own memory, which must outlive them.
-BatchTensors to_device(const Batch& batch, at::Device device);
+BatchTensors to_device(const batches::Batch& batch, at::Device device);
 
-}  // namespace ballast
+}  // namespace ballast::loading

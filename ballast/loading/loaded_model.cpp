@@ -16,7 +16,7 @@
 #include "ballast/system/version.h"
 #include "ballast/tokens/token_source.h"
 
-namespace ballast {
+namespace ballast::loading {
 
 std::filesystem::path tokenizer_folder_of(const std::filesystem::path& path) {
   // runs/x, runs/x/checkpoints, runs/x/checkpoints/step_N, exported/ and exported/model.safetensors
@@ -29,7 +29,7 @@ std::filesystem::path tokenizer_folder_of(const std::filesystem::path& path) {
 }
 
 bool is_export(const fs::path& folder) {
-  return fs::exists(folder / kExportedWeights) && !fs::exists(folder / kManifestName) &&
+  return fs::exists(folder / kExportedWeights) && !fs::exists(folder / checkpoint::kManifestName) &&
          !fs::exists(folder / "checkpoints");
 }
 
@@ -38,9 +38,10 @@ namespace {
 // The run's own tokenizer must be the one it was trained with; another is the user's to choose.
 void compare_tokenizer(const LoadedModel& loaded, const std::string& origin,
                        const LoadRequest& request) {
-  const auto trained_with = std::ranges::find(loaded.data, "tokenizer", &DataEntry::role);
+  const auto trained_with =
+      std::ranges::find(loaded.data, "tokenizer", &checkpoint::DataEntry::role);
   if (trained_with == loaded.data.end()) return;
-  const std::string found = fingerprint_text(*loaded.tokenizer);
+  const std::string found = tokens::fingerprint_text(*loaded.tokenizer);
   if (found == trained_with->fingerprint) return;
   const std::string difference =
       fmt::format("the tokenizer {} ({}) is not the one that {} was trained with ({})", origin,
@@ -64,56 +65,57 @@ void check_tokenizer(const LoadedModel& loaded, const std::string& origin,
 }
 
 // Worker 0 opens what the path stands for, and tells the others which checkpoint that is.
-Checkpoint open_once(const fs::path& path, Communicator& workers, std::string& found) {
-  std::optional<Checkpoint> checkpoint;
-  all_or_none(
-      workers,
-      [&] {
-        if (workers.rank() == 0)
-          checkpoint.emplace(open_checkpoint(is_export(path) ? path / kExportedWeights : path));
-      },
-      {"checkpoint"});
-  found =
-      gather_texts(workers, checkpoint ? checkpoint->path().string() : "", {"checkpoint"}).front();
-  all_or_none(workers,
-              [&] {
-                if (workers.rank() != 0) checkpoint.emplace(found);
-              },
-              {"checkpoint"});
+checkpoint::Checkpoint open_once(const fs::path& path, comm::Communicator& workers,
+                                 std::string& found) {
+  std::optional<checkpoint::Checkpoint> checkpoint;
+  comm::all_or_none(workers,
+                    [&] {
+                      if (workers.rank() == 0)
+                        checkpoint.emplace(checkpoint::open_checkpoint(
+                            is_export(path) ? path / kExportedWeights : path));
+                    },
+                    {"checkpoint"});
+  found = comm::gather_texts(workers, checkpoint ? checkpoint->path().string() : "", {"checkpoint"})
+              .front();
+  comm::all_or_none(workers,
+                    [&] {
+                      if (workers.rank() != 0) checkpoint.emplace(found);
+                    },
+                    {"checkpoint"});
   return std::move(*checkpoint);
 }
 
 }  // namespace
 
-Checkpoint open_together(const fs::path& path, Communicator& workers) {
+checkpoint::Checkpoint open_together(const fs::path& path, comm::Communicator& workers) {
   constexpr int kAttempts = 20;
   std::string found;
-  std::optional<Checkpoint> checkpoint;
+  std::optional<checkpoint::Checkpoint> checkpoint;
   for (int attempt = 1; !checkpoint; ++attempt) {
     found.clear();
     try {
       checkpoint.emplace(open_once(path, workers, found));
-    } catch (const SharedError&) {
+    } catch (const comm::SharedError&) {
       // Worker 0 had found it: a training that goes on has deleted it before the others came.
       const bool is_gone = !found.empty() && !fs::exists(found);
       const std::string gone =
-          gather_texts(workers, is_gone ? "gone" : "", {"checkpoint that is gone"}).front();
+          comm::gather_texts(workers, is_gone ? "gone" : "", {"checkpoint that is gone"}).front();
       if (gone.empty() || attempt == kAttempts) throw;
     }
   }
-  const Manifest& manifest = checkpoint->manifest();
-  const Fact facts[] = {
+  const checkpoint::Manifest& manifest = checkpoint->manifest();
+  const comm::Fact facts[] = {
       {"the program's version", version()},
-      {found,
-       fmt::format("step {}, checksum {}", manifest.step,
-                   checksum_hex(checksum(manifest.config + entries_text(manifest.tensors))))}};
-  check_agreement(workers, facts, {"model"});
+      {found, fmt::format("step {}, checksum {}", manifest.step,
+                          checksum_hex(checksum(manifest.config +
+                                                checkpoint::entries_text(manifest.tensors))))}};
+  comm::check_agreement(workers, facts, {"model"});
   return std::move(*checkpoint);
 }
 
 namespace {
 
-void check_experts(const ExpertsConfig& experts, const fs::path& path, int workers) {
+void check_experts(const config::ExpertsConfig& experts, const fs::path& path, int workers) {
   if (experts.layers > 0 && experts.count % workers != 0) {
     fail(
         "{} has {} experts in a layer, which cannot be divided among {} workers; start a number of "
@@ -124,35 +126,35 @@ void check_experts(const ExpertsConfig& experts, const fs::path& path, int worke
 
 }  // namespace
 
-std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, World& world) {
-  Communicator& workers = world.everyone();
-  const Checkpoint checkpoint = open_together(request.path, workers);
+std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, comm::World& world) {
+  comm::Communicator& workers = world.everyone();
+  const checkpoint::Checkpoint checkpoint = open_together(request.path, workers);
   auto loaded = std::make_unique<LoadedModel>();
   loaded->path = checkpoint.path();
   loaded->step = checkpoint.manifest().step;
   loaded->data = checkpoint.manifest().data;
   const auto prepare = [&] {
-    Config& config = loaded->config;
-    read_recorded_config(config, checkpoint.manifest().config,
-                         checkpoint.path().string() + ", its config");
+    config::Config& config = loaded->config;
+    config::read_recorded_config(config, checkpoint.manifest().config,
+                                 checkpoint.path().string() + ", its config");
     check_model_of(checkpoint, config);
     check_experts(config.experts, checkpoint.path(), workers.size());
     config.training.model_parallel = request.model_parallel;
-    check_model_parallel(config, workers.size());
-    loaded->place = choose_place({.device = request.device,
-                                  .precision = request.precision,
-                                  .threads = config.training.threads,
-                                  .on_machine = world.place()});
+    config::check_model_parallel(config, workers.size());
+    loaded->place = model::choose_place({.device = request.device,
+                                         .precision = request.precision,
+                                         .threads = config.training.threads,
+                                         .on_machine = world.place()});
     const std::string tokenizer =
         request.tokenizer.empty() ? tokenizer_folder_of(request.path).string() : request.tokenizer;
-    if (!tokenizer.empty()) loaded->tokenizer = load_tokenizer(tokenizer);
+    if (!tokenizer.empty()) loaded->tokenizer = tokenizer::load_tokenizer(tokenizer);
     check_tokenizer(*loaded, tokenizer, request);
   };
-  all_or_none(workers, prepare, {"load model"});
+  comm::all_or_none(workers, prepare, {"load model"});
   world.compute_on(loaded->place.device);
-  const WorkerGrid grid(workers, request.model_parallel);  // with the engine chosen just now
+  const comm::WorkerGrid grid(workers, request.model_parallel);  // with the engine chosen just now
   const auto load = [&] {
-    loaded->model = std::make_unique<LanguageModel>(loaded->config, loaded->table, grid);
+    loaded->model = std::make_unique<model::LanguageModel>(loaded->config, loaded->table, grid);
     loaded->table.allocate({.device = loaded->place.device,
                             .working = loaded->place.working,
                             .master = loaded->place.working,
@@ -160,8 +162,8 @@ std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, World& world
     load_segments(checkpoint, loaded->table, loaded->table.working(), "");
     load_prices(checkpoint, *loaded->model);
   };
-  all_or_none(workers, load, {"load weights"});
+  comm::all_or_none(workers, load, {"load weights"});
   return loaded;
 }
 
-}  // namespace ballast
+}  // namespace ballast::loading

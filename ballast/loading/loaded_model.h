@@ -13,36 +13,38 @@
 #include "ballast/parameters/parameter_table.h"
 #include "ballast/tokenizer/tokenizer.h"
 
-namespace ballast {
+namespace ballast::loading {
 
 // A trained model, ready to be evaluated or to write text.
 struct LoadedModel {
-  Config config;                // as it was trained, but for training.model_parallel
-  std::filesystem::path path;   // the checkpoint or exported file it came from
-  uint64_t step = 0;            // steps it was trained for
-  std::vector<DataEntry> data;  // it was trained on; none: its checkpoint does not tell
-  ComputePlace place;
-  ParameterTable table;
-  std::unique_ptr<LanguageModel> model;
-  std::unique_ptr<Tokenizer> tokenizer;  // null where the run had none (foreign token files)
+  config::Config config;                    // as it was trained, but for training.model_parallel
+  std::filesystem::path path;               // the checkpoint or exported file it came from
+  uint64_t step = 0;                        // steps it was trained for
+  std::vector<checkpoint::DataEntry> data;  // it was trained on; none: its checkpoint does not tell
+  model::ComputePlace place;
+  parameters::ParameterTable table;
+  std::unique_ptr<model::LanguageModel> model;
+  std::unique_ptr<tokenizer::Tokenizer>
+      tokenizer;  // null where the run had none (foreign token files)
 };
 
 // Opens the checkpoint that a run directory, checkpoint or export stands for. Collective. Worker 0
 // decides which one, since another may be finished while the others look. SharedError: there is
 // none.
-Checkpoint open_together(const std::filesystem::path& path, Communicator& workers);
+checkpoint::Checkpoint open_together(const std::filesystem::path& path,
+                                     comm::Communicator& workers);
 
 struct LoadRequest {
   std::filesystem::path path;
-  DeviceChoice device = DeviceChoice::kAuto;
-  Precision precision = Precision::kAuto;
+  config::DeviceChoice device = config::DeviceChoice::kAuto;
+  config::Precision precision = config::Precision::kAuto;
   std::string tokenizer = {};  // empty: the run's
   int64_t model_parallel = 1;  // how many workers hold a model together; must divide all workers
 };
 // From a run directory (its newest valid checkpoint), a checkpoint, or an exported model. Each
 // worker of the world, which must outlive the model, holds its part of it. Collective; calls
 // World::compute_on(). SharedError (a UserError), on all workers: anything that does not fit.
-std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, World& world);
+std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, comm::World& world);
 
 // A folder written by `ballast export`; a checkpoint and a run have more in them.
 inline constexpr const char* kExportedWeights = "model.safetensors";
@@ -52,4 +54,4 @@ bool is_export(const std::filesystem::path& folder);
 // none.
 std::filesystem::path tokenizer_folder_of(const std::filesystem::path& path);
 
-}  // namespace ballast
+}  // namespace ballast::loading

@@ -4,10 +4,10 @@
 #include "ballast/checkpoint/checkpoint.h"
 #include "ballast/config/config.h"
 
-namespace ballast {
+namespace ballast::loading {
 
 // Checks by names and shapes that `config` describes the model in the checkpoint, before memory is
 // allocated. UserError: it does not, or `config` could not be trained.
-void check_model_of(const Checkpoint& checkpoint, const Config& config);
+void check_model_of(const checkpoint::Checkpoint& checkpoint, const config::Config& config);
 
-}  // namespace ballast
+}  // namespace ballast::loading

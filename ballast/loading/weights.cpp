@@ -16,8 +16,10 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::loading {
 namespace {
+
+using checkpoint::Dtype;
 
 Dtype dtype_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
@@ -43,18 +45,20 @@ at::ScalarType scalar_type_of(Dtype dtype, const std::string& name) {
     case Dtype::kF16:
       return at::kHalf;
     default:
-      fail("tensor {} has dtype {}; want F32, F64, BF16 or F16", name, dtype_name(dtype));
+      fail("tensor {} has dtype {}; want F32, F64, BF16 or F16", name,
+           checkpoint::dtype_name(dtype));
   }
 }
 
 // Says which experts of which layer a checkpoint lacks, rather than one of their many tensors.
-void check_experts(const Checkpoint& checkpoint, const ParameterTable& table,
-                   const std::string& prefix) {
+void check_experts(const checkpoint::Checkpoint& checkpoint,
+                   const parameters::ParameterTable& table, const std::string& prefix) {
   constexpr std::string_view kMark = ".expert.";  // layer.6.expert.17.sublayer.0.up.weight
   std::string layer;
   std::set<int64_t> missing;
-  for (const Segment& segment : table.segments()) {
-    if (segment.owner != Owner::kExpert || checkpoint.has(tensor_name(prefix, segment.name)))
+  for (const parameters::Segment& segment : table.segments()) {
+    if (segment.owner != parameters::Owner::kExpert ||
+        checkpoint.has(tensor_name(prefix, segment.name)))
       continue;
     const size_t mark = segment.name.find(kMark);
     if (layer.empty()) layer = segment.name.substr(0, mark);
@@ -71,15 +75,17 @@ void check_experts(const Checkpoint& checkpoint, const ParameterTable& table,
        layer);
 }
 
-void check_shape(const Checkpoint& checkpoint, const std::string& name, Dtype dtype,
+void check_shape(const checkpoint::Checkpoint& checkpoint, const std::string& name, Dtype dtype,
                  const std::vector<int64_t>& stored, const std::vector<int64_t>& wanted) {
   if (stored == wanted) return;
   fail("{}: tensor {} is {}, but the model wants {}: this is a checkpoint of another configuration",
-       checkpoint.path().string(), name, describe(dtype, stored), describe(dtype, wanted));
+       checkpoint.path().string(), name, checkpoint::describe(dtype, stored),
+       checkpoint::describe(dtype, wanted));
 }
 
 // The least and the largest are NaN where one number is.
-void check_finite(const Checkpoint& checkpoint, const std::string& name, const at::Tensor& values) {
+void check_finite(const checkpoint::Checkpoint& checkpoint, const std::string& name,
+                  const at::Tensor& values) {
   if (values.numel() == 0) return;
   const auto [least, largest] = at::aminmax(values);
   if (std::isfinite(least.item<double>()) && std::isfinite(largest.item<double>())) return;
@@ -95,19 +101,20 @@ std::string tensor_name(const std::string& prefix, const std::string& parameter)
   return prefix.empty() ? parameter : prefix + "/" + parameter;
 }
 
-TensorView view_of(const std::string& name, const at::Tensor& tensor) {
+checkpoint::TensorView view_of(const std::string& name, const at::Tensor& tensor) {
   return {name,
           dtype_of(tensor),
           tensor.sizes().vec(),
           {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()}};
 }
 
-std::vector<TensorView> segment_views(const ParameterTable& table, const at::Tensor& flat,
-                                      const SegmentChoice& choice, at::Tensor& host) {
-  const ParameterTable::Range range = table.range(choice.first, choice.last);
+std::vector<checkpoint::TensorView> segment_views(const parameters::ParameterTable& table,
+                                                  const at::Tensor& flat,
+                                                  const SegmentChoice& choice, at::Tensor& host) {
+  const parameters::ParameterTable::Range range = table.range(choice.first, choice.last);
   host = range.of(flat.detach()).cpu();  // a view where it is there already
-  std::vector<TensorView> views;
-  for (const Segment& segment : table.segments()) {
+  std::vector<checkpoint::TensorView> views;
+  for (const parameters::Segment& segment : table.segments()) {
     if (segment.owner < choice.first || segment.owner > choice.last) continue;
     const at::Tensor values = host.narrow(0, segment.offset - range.begin, segment.size);
     views.push_back(view_of(tensor_name(choice.prefix, segment.name), values.view(segment.shape)));
@@ -115,10 +122,10 @@ std::vector<TensorView> segment_views(const ParameterTable& table, const at::Ten
   return views;
 }
 
-void load_segment(const Checkpoint& checkpoint, const std::string& name, const at::Tensor& target,
-                  const std::optional<Slice>& slice) {
+void load_segment(const checkpoint::Checkpoint& checkpoint, const std::string& name,
+                  const at::Tensor& target, const std::optional<parameters::Slice>& slice) {
   const at::NoGradGuard no_grad;
-  const TensorView stored = checkpoint.tensor(name);
+  const checkpoint::TensorView stored = checkpoint.tensor(name);
   const std::vector<int64_t> wanted = slice ? slice->full_shape : target.sizes().vec();
   check_shape(checkpoint, name, stored.dtype, stored.shape, wanted);
   const at::ScalarType type = scalar_type_of(stored.dtype, name);
@@ -131,12 +138,13 @@ void load_segment(const Checkpoint& checkpoint, const std::string& name, const a
   check_finite(checkpoint, name, target);
 }
 
-void check_segments(const Checkpoint& checkpoint, const ParameterTable& table,
-                    const std::string& prefix) {
+void check_segments(const checkpoint::Checkpoint& checkpoint,
+                    const parameters::ParameterTable& table, const std::string& prefix) {
   check_experts(checkpoint, table, prefix);
-  std::map<std::string_view, const TensorEntry*> entries;
-  for (const TensorEntry& entry : checkpoint.manifest().tensors) entries[entry.name] = &entry;
-  for (const Segment& segment : table.segments()) {
+  std::map<std::string_view, const checkpoint::TensorEntry*> entries;
+  for (const checkpoint::TensorEntry& entry : checkpoint.manifest().tensors)
+    entries[entry.name] = &entry;
+  for (const parameters::Segment& segment : table.segments()) {
     const std::string name = tensor_name(prefix, segment.name);
     const auto found = entries.find(name);
     if (found == entries.end()) checkpoint.tensor(name);  // says that it is missing
@@ -145,26 +153,27 @@ void check_segments(const Checkpoint& checkpoint, const ParameterTable& table,
   }
 }
 
-void load_segments(const Checkpoint& checkpoint, const ParameterTable& table,
-                   const at::Tensor& flat, const std::string& prefix) {
+void load_segments(const checkpoint::Checkpoint& checkpoint,
+                   const parameters::ParameterTable& table, const at::Tensor& flat,
+                   const std::string& prefix) {
   check_segments(checkpoint, table, prefix);
-  for (const Segment& segment : table.segments())
+  for (const parameters::Segment& segment : table.segments())
     load_segment(checkpoint, tensor_name(prefix, segment.name), table.view(flat, segment),
                  segment.slice);
 }
 
-std::vector<TensorView> price_views(const LanguageModel& model) {
-  std::vector<TensorView> views;
+std::vector<checkpoint::TensorView> price_views(const model::LanguageModel& model) {
+  std::vector<checkpoint::TensorView> views;
   for (const auto& layer : model.expert_layers()) {
-    if (const PriceAverage* const prices = layer->router().prices())
+    if (const experts::PriceAverage* const prices = layer->router().prices())
       views.push_back(view_of(layer->name() + ".prices", prices->value()));
   }
   return views;
 }
 
-void load_prices(const Checkpoint& checkpoint, const LanguageModel& model) {
+void load_prices(const checkpoint::Checkpoint& checkpoint, const model::LanguageModel& model) {
   for (const auto& layer : model.expert_layers()) {
-    PriceAverage* const prices = layer->router().prices();
+    experts::PriceAverage* const prices = layer->router().prices();
     if (prices == nullptr) continue;
     const at::Tensor loaded = at::empty_like(prices->value());
     load_segment(checkpoint, layer->name() + ".prices", loaded);
@@ -172,4 +181,4 @@ void load_prices(const Checkpoint& checkpoint, const LanguageModel& model) {
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::loading

@@ -11,7 +11,7 @@
 #include "ballast/model/language_model.h"
 #include "ballast/parameters/parameter_table.h"
 
-namespace ballast {
+namespace ballast::loading {
 
 // What the tensors of a flat buffer are called: weights by the parameter's name (no prefix), other
 // buffers "<prefix>/<name>".
@@ -20,31 +20,33 @@ std::string tensor_name(const std::string& prefix, const std::string& parameter)
 // Which segments, by their owners.
 struct SegmentChoice {
   std::string prefix = {};
-  Owner first = Owner::kShard, last = Owner::kExpert;
+  parameters::Owner first = parameters::Owner::kShard, last = parameters::Owner::kExpert;
 };
 
 // A flat buffer's segments as named host tensors, ready to be written. Tensors on a GPU are copied
 // to `host` first, which must outlive the views.
-std::vector<TensorView> segment_views(const ParameterTable& table, const at::Tensor& flat,
-                                      const SegmentChoice& choice, at::Tensor& host);
+std::vector<checkpoint::TensorView> segment_views(const parameters::ParameterTable& table,
+                                                  const at::Tensor& flat,
+                                                  const SegmentChoice& choice, at::Tensor& host);
 
 // A contiguous tensor on the CPU, to be written; it must outlive the view.
-TensorView view_of(const std::string& name, const at::Tensor& tensor);
+checkpoint::TensorView view_of(const std::string& name, const at::Tensor& tensor);
 
 // Checks that a checkpoint has what a table declares. The table need not be allocated. Throws
 // UserError naming the experts that are missing, or a tensor that is missing or of another shape.
-void check_segments(const Checkpoint& checkpoint, const ParameterTable& table,
-                    const std::string& prefix);
+void check_segments(const checkpoint::Checkpoint& checkpoint,
+                    const parameters::ParameterTable& table, const std::string& prefix);
 // Fills a flat buffer from a checkpoint, with its part of each tensor that is divided. Throws
 // UserError as check_segments(), and naming a tensor with numbers that are not finite.
-void load_segments(const Checkpoint& checkpoint, const ParameterTable& table,
-                   const at::Tensor& flat, const std::string& prefix);
+void load_segments(const checkpoint::Checkpoint& checkpoint,
+                   const parameters::ParameterTable& table, const at::Tensor& flat,
+                   const std::string& prefix);
 // One segment of it: the tensor called `name`, or the part of it that `slice` tells.
-void load_segment(const Checkpoint& checkpoint, const std::string& name, const at::Tensor& target,
-                  const std::optional<Slice>& slice = {});
+void load_segment(const checkpoint::Checkpoint& checkpoint, const std::string& name,
+                  const at::Tensor& target, const std::optional<parameters::Slice>& slice = {});
 
 // The average prices of the BASE layers, called layer.6.prices.
-std::vector<TensorView> price_views(const LanguageModel& model);
-void load_prices(const Checkpoint& checkpoint, const LanguageModel& model);
+std::vector<checkpoint::TensorView> price_views(const model::LanguageModel& model);
+void load_prices(const checkpoint::Checkpoint& checkpoint, const model::LanguageModel& model);
 
-}  // namespace ballast
+}  // namespace ballast::loading

@@ -9,7 +9,7 @@
 
 #include "ballast/loading/weights.h"
 
-namespace ballast {
+namespace ballast::loading {
 namespace {
 
 using at::Tensor;
@@ -20,13 +20,14 @@ int64_t elements_of(const std::vector<int64_t>& shape) {
   return elements;
 }
 
-Slice of_shard(Slice slice, int64_t shard) {
+parameters::Slice of_shard(parameters::Slice slice, int64_t shard) {
   slice.shard = shard;
   return slice;
 }
 
 // Worker `writer` gets the whole tensor of which all have their parts; the others nothing.
-Tensor put_together(const Tensor& part, const Slice& slice, int writer, Communicator& shards) {
+Tensor put_together(const Tensor& part, const parameters::Slice& slice, int writer,
+                    comm::Communicator& shards) {
   const auto [row, send, receive] = WholeTensors::way_to(writer, shards, slice);
   const int64_t rows = std::accumulate(receive.begin(), receive.end(), int64_t{0});
   const Tensor parts = at::empty({rows, row}, part.options());
@@ -44,8 +45,9 @@ Tensor put_together(const Tensor& part, const Slice& slice, int writer, Communic
 
 }  // namespace
 
-WholeTensors::Way WholeTensors::way_to(int writer, const Communicator& shards, const Slice& slice) {
-  const RowsOfWorker none(static_cast<size_t>(shards.size()), 0);
+WholeTensors::Way WholeTensors::way_to(int writer, const comm::Communicator& shards,
+                                       const parameters::Slice& slice) {
+  const comm::RowsOfWorker none(static_cast<size_t>(shards.size()), 0);
   Way way{.row = 0, .send = none, .receive = none};
   for (int64_t shard = 0; shard < shards.size(); ++shard)
     way.row = std::gcd(way.row, of_shard(slice, shard).size() * slice.inner());
@@ -56,17 +58,18 @@ WholeTensors::Way WholeTensors::way_to(int writer, const Communicator& shards, c
   return way;
 }
 
-WholeTensors::WholeTensors(const ParameterTable& table, const Tensor& flat,
-                           const std::string& prefix, Communicator& shards) {
+WholeTensors::WholeTensors(const parameters::ParameterTable& table, const Tensor& flat,
+                           const std::string& prefix, comm::Communicator& shards) {
   const at::NoGradGuard no_grad;
   if (shards.size() == 1) {
     views_ =
-        segment_views(table, flat, {prefix, Owner::kShard, Owner::kRouter}, kept_.emplace_back());
+        segment_views(table, flat, {prefix, parameters::Owner::kShard, parameters::Owner::kRouter},
+                      kept_.emplace_back());
     return;
   }
   std::vector<int64_t> written(static_cast<size_t>(shards.size()), 0);  // elements, of each shard
-  for (const Segment& segment : table.segments()) {
-    if (segment.owner == Owner::kExpert) continue;
+  for (const parameters::Segment& segment : table.segments()) {
+    if (segment.owner == parameters::Owner::kExpert) continue;
     const auto least = std::ranges::min_element(written);
     const auto writer = static_cast<int>(least - written.begin());
     *least += elements_of(segment.slice ? segment.slice->full_shape : segment.shape);
@@ -79,4 +82,4 @@ WholeTensors::WholeTensors(const ParameterTable& table, const Tensor& flat,
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::loading

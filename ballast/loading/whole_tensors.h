@@ -10,7 +10,7 @@
 #include "ballast/comm/communicator.h"
 #include "ballast/parameters/parameter_table.h"
 
-namespace ballast {
+namespace ballast::loading {
 
 // All tensors of a flat buffer but the experts', whole and on the host, ready to be written. Those
 // that are divided among the shards of a replica are put together, each by one of the shards: they
@@ -21,20 +21,20 @@ class WholeTensors {
   // longest that fit all parts, since MPI counts rows, and to 2^31 only.
   struct Way {
     int64_t row = 1;
-    RowsOfWorker send, receive;
+    comm::RowsOfWorker send, receive;
   };
-  static Way way_to(int writer, const Communicator& shards, const Slice& slice);
+  static Way way_to(int writer, const comm::Communicator& shards, const parameters::Slice& slice);
 
   // Names as tensor_name() has them. Collective among the shards.
-  WholeTensors(const ParameterTable& table, const at::Tensor& flat, const std::string& prefix,
-               Communicator& shards);
+  WholeTensors(const parameters::ParameterTable& table, const at::Tensor& flat,
+               const std::string& prefix, comm::Communicator& shards);
 
   // This shard's share; valid as long as this object.
-  const std::vector<TensorView>& views() const { return views_; }
+  const std::vector<checkpoint::TensorView>& views() const { return views_; }
 
  private:
   std::vector<at::Tensor> kept_;
-  std::vector<TensorView> views_;
+  std::vector<checkpoint::TensorView> views_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::loading

@@ -11,7 +11,7 @@
 #include "ballast/model/initialization.h"
 #include "ballast/model/shard_layers.h"
 
-namespace ballast {
+namespace ballast::model {
 
 using at::Tensor;
 
@@ -21,34 +21,35 @@ std::string name_of(int64_t block) { return "block." + std::to_string(block) + "
 
 }  // namespace
 
-Attention::Attention(const ModelConfig& config, int64_t block, ParameterTable& table,
-                     Communicator& shards)
+Attention::Attention(const config::ModelConfig& config, int64_t block,
+                     parameters::ParameterTable& table, comm::Communicator& shards)
     : block_(block),
       heads_(config.heads / shards.size()),
       shards_(shards),
-      qkv_(table.declare(
-          divided(matrix(name_of(block) + ".qkv.weight", 3 * config.width, config.width),
-                  division(shards, 0, 3)))),
-      qkv_bias_(table.declare(
-          divided(vector(name_of(block) + ".qkv.bias", 3 * config.width, Initialization::zero()),
-                  division(shards, 0, 3)))),
-      out_(table.declare(divided(
+      qkv_(table.declare(parameters::divided(
+          matrix(name_of(block) + ".qkv.weight", 3 * config.width, config.width),
+          division(shards, 0, 3)))),
+      qkv_bias_(
+          table.declare(parameters::divided(vector(name_of(block) + ".qkv.bias", 3 * config.width,
+                                                   parameters::Initialization::zero()),
+                                            division(shards, 0, 3)))),
+      out_(table.declare(parameters::divided(
           residual_matrix(name_of(block) + ".out.weight", config.width, config.width, config),
           division(shards, 1)))),
-      out_bias_(table.declare(
-          vector(name_of(block) + ".out.bias", config.width, Initialization::zero()))) {}
+      out_bias_(table.declare(vector(name_of(block) + ".out.bias", config.width,
+                                     parameters::Initialization::zero()))) {}
 
-Tensor Attention::forward(const Tensor& x, int64_t rows, StepWatch* watch) const {
+Tensor Attention::forward(const Tensor& x, int64_t rows, step::StepWatch* watch) const {
   const ShardCall call{shards_, label(), watch};
   const Tensor qkv = shard_linear(call, x, qkv_, qkv_bias_);
-  return sum_of_shard_linears(call, causal_attention(qkv, rows, heads_), out_, out_bias_);
+  return sum_of_shard_linears(call, kernels::causal_attention(qkv, rows, heads_), out_, out_bias_);
 }
 
 Tensor Attention::forward(const Tensor& x, LayerCache& cache) const {
   const int64_t rows = cache.keys.size(0), count = x.size(0) / rows, capacity = cache.keys.size(2);
   const auto [queries, keys, values] =
-      split_heads(shard_linear({shards_, label()}, x, qkv_, qkv_bias_), rows,
-                  heads_);  // [B, H, N, D/H]
+      kernels::split_heads(shard_linear({shards_, label()}, x, qkv_, qkv_bias_), rows,
+                           heads_);  // [B, H, N, D/H]
   const Tensor steps = at::arange(count, cache.cached.options());
   const Tensor positions = cache.cached.unsqueeze(1) + steps;  // [B, N]
   const Tensor places = positions.view({rows, 1, count, 1}).expand_as(keys);
@@ -63,4 +64,4 @@ Tensor Attention::forward(const Tensor& x, LayerCache& cache) const {
                               out_, out_bias_);
 }
 
-}  // namespace ballast
+}  // namespace ballast::model

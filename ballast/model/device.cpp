@@ -13,7 +13,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/parallel.h"
 
-namespace ballast {
+namespace ballast::model {
 namespace {
 
 // Activations come and go every step. Kept in the heap, their pages stay; given back to the system
@@ -24,11 +24,11 @@ void keep_freed_memory() {
   ::mallopt(M_TOP_PAD, 64 << 20);
 }
 
-bool find_gpu(DeviceChoice wish) {
-  if (wish == DeviceChoice::kCpu) return false;
-  const CudaPlugin plugin = load_cuda_plugin();
+bool find_gpu(config::DeviceChoice wish) {
+  if (wish == config::DeviceChoice::kCpu) return false;
+  const kernels::CudaPlugin plugin = kernels::load_cuda_plugin();
   const bool usable = plugin.loaded && at::hasCUDA() && at::globalContext().hasCUDA();
-  if (wish == DeviceChoice::kCuda && !usable) {
+  if (wish == config::DeviceChoice::kCuda && !usable) {
     fail("training.device is cuda, but no GPU can be used: {} (`ballast doctor` tells more)",
          plugin.loaded ? "none is visible to the driver" : plugin.reason);
   }
@@ -51,15 +51,15 @@ ComputePlace choose_place(const PlaceRequest& request) {
   ComputePlace place;
   if (gpu) {
     const c10::impl::VirtualGuardImpl gpus(at::kCUDA);
-    place.device = gpu_of(request.on_machine, gpus.deviceCount());
+    place.device = comm::gpu_of(request.on_machine, gpus.deviceCount());
     gpus.setDevice(place.device);
     // Everything goes by one stream, which is not the default one: that cannot be recorded.
     if (gpus.getStream(place.device) == gpus.getDefaultStream(place.device))
       gpus.exchangeStream(gpus.getStreamFromGlobalPool(place.device));
   }
-  const Precision precision = request.precision;
-  if (precision == Precision::kFp64) place.working = place.master = at::kDouble;
-  if (precision == Precision::kBf16 || (precision == Precision::kAuto && gpu))
+  const config::Precision precision = request.precision;
+  if (precision == config::Precision::kFp64) place.working = place.master = at::kDouble;
+  if (precision == config::Precision::kBf16 || (precision == config::Precision::kAuto && gpu))
     place.working = at::kBFloat16;
   if (place.working == at::kBFloat16 && !gpu) {
     fail("training.precision: bf16 needs a GPU; the CPU computes in fp32 (or fp64)");
@@ -67,4 +67,4 @@ ComputePlace choose_place(const PlaceRequest& request) {
   return place;
 }
 
-}  // namespace ballast
+}  // namespace ballast::model

@@ -7,7 +7,7 @@
 #include "ballast/comm/world.h"
 #include "ballast/config/choices.h"
 
-namespace ballast {
+namespace ballast::model {
 
 struct ComputePlace {
   at::Device device = at::kCPU;
@@ -16,15 +16,15 @@ struct ComputePlace {
 };
 
 struct PlaceRequest {
-  DeviceChoice device = DeviceChoice::kAuto;
-  Precision precision = Precision::kAuto;
-  int64_t threads = 0;             // 0: this worker's share of the cores
-  bool deterministic = false;      // on a GPU: only kernels that give the same bits each time
-  PlaceOnMachine on_machine = {};  // cores and GPUs are shared out among the workers there
+  config::DeviceChoice device = config::DeviceChoice::kAuto;
+  config::Precision precision = config::Precision::kAuto;
+  int64_t threads = 0;                   // 0: this worker's share of the cores
+  bool deterministic = false;            // on a GPU: only kernels that give the same bits each time
+  comm::PlaceOnMachine on_machine = {};  // cores and GPUs are shared out among the workers there
 };
 
 // Decides where and in what to compute. Loads the CUDA plugin where a GPU is asked for or might be
 // there, and sets libtorch's threads. Throws UserError that says why a GPU cannot be had.
 ComputePlace choose_place(const PlaceRequest& request);
 
-}  // namespace ballast
+}  // namespace ballast::model

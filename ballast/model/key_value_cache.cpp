@@ -3,9 +3,9 @@
 
 #include <ATen/ops/zeros.h>
 
-namespace ballast {
+namespace ballast::model {
 
-KeyValueCache::KeyValueCache(const ModelConfig& config, int64_t rows,
+KeyValueCache::KeyValueCache(const config::ModelConfig& config, int64_t rows,
                              const at::TensorOptions& options, int64_t shards)
     : cached_(at::zeros({rows}, options.dtype(at::kLong))) {
   const std::vector<int64_t> shape = {rows, config.heads / shards, config.context,
@@ -25,4 +25,4 @@ void KeyValueCache::take_row(int64_t row, const KeyValueCache& other) {
   cached_[row].copy_(other.cached_[0]);
 }
 
-}  // namespace ballast
+}  // namespace ballast::model

@@ -7,7 +7,7 @@
 
 #include "ballast/config/config.h"
 
-namespace ballast {
+namespace ballast::model {
 
 // Keys and values of the tokens seen so far, of the heads of one layer that are here. Row b holds
 // cached[b] tokens; rows may differ in length, so several prompts are continued in one batch.
@@ -20,7 +20,7 @@ struct LayerCache {
 class KeyValueCache {
  public:
   // For one of `shards` that divide the heads.
-  KeyValueCache(const ModelConfig& config, int64_t rows, const at::TensorOptions& options,
+  KeyValueCache(const config::ModelConfig& config, int64_t rows, const at::TensorOptions& options,
                 int64_t shards = 1);
 
   std::vector<LayerCache>& layers() { return layers_; }
@@ -34,4 +34,4 @@ class KeyValueCache {
   std::vector<LayerCache> layers_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::model

@@ -13,15 +13,15 @@
 #include "ballast/model/initialization.h"
 #include "ballast/model/shard_layers.h"
 
-namespace ballast {
+namespace ballast::model {
 
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-Norm::Norm(int64_t width, const std::string& name, ParameterTable& table)
-    : weight(table.declare(vector(name + ".weight", width, Initialization::one()))),
-      bias(table.declare(vector(name + ".bias", width, Initialization::zero()))) {}
+Norm::Norm(int64_t width, const std::string& name, parameters::ParameterTable& table)
+    : weight(table.declare(vector(name + ".weight", width, parameters::Initialization::one()))),
+      bias(table.declare(vector(name + ".bias", width, parameters::Initialization::zero()))) {}
 
 Tensor Norm::operator()(ResidualStream& x) const { return x.normed(weight, bias); }
 
@@ -31,42 +31,45 @@ std::string name_of(int64_t block) { return "block." + std::to_string(block); }
 
 }  // namespace
 
-FeedForward::FeedForward(const ModelConfig& config, int64_t block, ParameterTable& table,
-                         Communicator& shards)
+FeedForward::FeedForward(const config::ModelConfig& config, int64_t block,
+                         parameters::ParameterTable& table, comm::Communicator& shards)
     : block_(block),
       shards_(shards),
       norm_(config.width, name_of(block) + ".feed_forward.norm", table),
-      up_(table.declare(divided(matrix(name_of(block) + ".feed_forward.up.weight",
-                                       config.feed_forward_width(), config.width),
-                                division(shards, 0)))),
-      up_bias_(table.declare(divided(vector(name_of(block) + ".feed_forward.up.bias",
-                                            config.feed_forward_width(), Initialization::zero()),
-                                     division(shards, 0)))),
-      down_(
-          table.declare(divided(residual_matrix(name_of(block) + ".feed_forward.down.weight",
-                                                config.width, config.feed_forward_width(), config),
-                                division(shards, 1)))),
+      up_(table.declare(parameters::divided(matrix(name_of(block) + ".feed_forward.up.weight",
+                                                   config.feed_forward_width(), config.width),
+                                            division(shards, 0)))),
+      up_bias_(table.declare(parameters::divided(
+          vector(name_of(block) + ".feed_forward.up.bias", config.feed_forward_width(),
+                 parameters::Initialization::zero()),
+          division(shards, 0)))),
+      down_(table.declare(
+          parameters::divided(residual_matrix(name_of(block) + ".feed_forward.down.weight",
+                                              config.width, config.feed_forward_width(), config),
+                              division(shards, 1)))),
       down_bias_(table.declare(vector(name_of(block) + ".feed_forward.down.bias", config.width,
-                                      Initialization::zero()))) {}
+                                      parameters::Initialization::zero()))) {}
 
-Tensor FeedForward::forward(ResidualStream& x, StepWatch* watch) const {
+Tensor FeedForward::forward(ResidualStream& x, step::StepWatch* watch) const {
   const ShardCall call{shards_, {"feed-forward", static_cast<int>(block_)}, watch};
   return sum_of_shard_feed_forwards(call, norm_(x), {up_, up_bias_, down_, down_bias_});
 }
 
-Block::Block(const ModelConfig& config, int64_t number, FeedForwardKind kind, ParameterTable& table,
-             Communicator& shards)
+Block::Block(const config::ModelConfig& config, int64_t number, FeedForwardKind kind,
+             parameters::ParameterTable& table, comm::Communicator& shards)
     : attention_norm(config.width, name_of(number) + ".attention.norm", table),
       attention(config, number, table, shards) {
   if (kind == FeedForwardKind::kDense) feed_forward.emplace(config, number, table, shards);
 }
 
-void Block::forward(ResidualStream& x, int64_t rows, StepWatch* watch) const {
+void Block::forward(ResidualStream& x, int64_t rows, step::StepWatch* watch) const {
   // A block that backward computes again finds the watch in the part that follows it.
-  if (watch != nullptr) watch->switch_to(StepPart::kAttention);
+  if (watch != nullptr) watch->switch_to(step::StepPart::kAttention);
   x.add(attention.forward(attention_norm(x), rows, watch));
   if (!feed_forward) return;
-  x.pass([&](const Tensor& given) { return pass_into(StepPart::kFeedForward, given, watch); });
+  x.pass([&](const Tensor& given) {
+    return step::pass_into(step::StepPart::kFeedForward, given, watch);
+  });
   x.add(feed_forward->forward(x, watch));
 }
 
@@ -89,9 +92,10 @@ struct ProgressMark : torch::autograd::Function<ProgressMark> {
 
 }  // namespace
 
-LanguageModel::LanguageModel(const Config& config, ParameterTable& table, const WorkerGrid& grid)
+LanguageModel::LanguageModel(const config::Config& config, parameters::ParameterTable& table,
+                             const comm::WorkerGrid& grid)
     : config_(config.model),
-      recomputes_blocks_(config.training.recompute == Recompute::kBlocks),
+      recomputes_blocks_(config.training.recompute == config::Recompute::kBlocks),
       grid_(grid),
       vocabulary_(config_, table, grid_.shards()),
       position_embedding_(
@@ -111,9 +115,10 @@ LanguageModel::LanguageModel(const Config& config, ParameterTable& table, const 
         return blocks;
       }()),
       expert_layers_([&] {
-        std::vector<std::unique_ptr<ExpertLayer>> layers;
+        std::vector<std::unique_ptr<experts::ExpertLayer>> layers;
         for (const int64_t place : config.experts.places(config_.layers))
-          layers.push_back(std::make_unique<ExpertLayer>(config, place, table, grid_.everyone()));
+          layers.push_back(
+              std::make_unique<experts::ExpertLayer>(config, place, table, grid_.everyone()));
         return layers;
       }()),
       output_norm_(config_.width, "output_norm", table) {}
@@ -131,32 +136,32 @@ Tensor LanguageModel::read_ahead(int64_t block, ResidualStream& x) const {
 }
 
 void LanguageModel::expert_layers_after(int64_t blocks, ResidualStream& x, const Tensor& earlier,
-                                        const Routing& routing) const {
+                                        const experts::Routing& routing) const {
   for (const auto& layer : expert_layers_) {
     if (layer->place() != blocks) continue;
-    const Tensor entering = pass_into(StepPart::kExperts, x.value(), routing.watch);
+    const Tensor entering = step::pass_into(step::StepPart::kExperts, x.value(), routing.watch);
     x = ResidualStream(through(*layer, entering, earlier, routing));
   }
 }
 
-Tensor LanguageModel::through(ExpertLayer& layer, const Tensor& x, const Tensor& earlier,
-                              const Routing& routing) const {
-  Communicator& shards = grid_.shards();
+Tensor LanguageModel::through(experts::ExpertLayer& layer, const Tensor& x, const Tensor& earlier,
+                              const experts::Routing& routing) const {
+  comm::Communicator& shards = grid_.shards();
   if (shards.size() == 1) return layer.forward(x, routing, earlier);
-  const Label label{"tokens of shards", static_cast<int>(layer.place())};
-  const RowsOfWorker rows = divide_rows(x.size(0), shards.size());
-  Routing own = routing;
-  if (own.counted.defined()) own.counted = own_rows(shards, own.counted, rows, label);
+  const comm::Label label{"tokens of shards", static_cast<int>(layer.place())};
+  const comm::RowsOfWorker rows = comm::divide_rows(x.size(0), shards.size());
+  experts::Routing own = routing;
+  if (own.counted.defined()) own.counted = comm::own_rows(shards, own.counted, rows, label);
   if (routing.seen) {
-    own.seen = [&](SeenRoute route) {
-      route.first_token = first_own_row(shards, rows);
+    own.seen = [&](experts::SeenRoute route) {
+      route.first_token = comm::first_own_row(shards, rows);
       routing.seen(route);
     };
   }
   const auto own_of = [&](const Tensor& all) {
-    return all.defined() ? own_rows(shards, all, rows, label) : all;
+    return all.defined() ? comm::own_rows(shards, all, rows, label) : all;
   };
-  return gather_rows(shards, layer.forward(own_of(x), own, own_of(earlier)), rows, label);
+  return comm::gather_rows(shards, layer.forward(own_of(x), own, own_of(earlier)), rows, label);
 }
 
 Tensor LanguageModel::embed_at(const Tensor& tokens, const Tensor& positions) const {
@@ -165,24 +170,24 @@ Tensor LanguageModel::embed_at(const Tensor& tokens, const Tensor& positions) co
                            graph_root);
 }
 
-Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
+Tensor LanguageModel::forward(const Tensor& tokens, const experts::Routing& routing,
                               BackwardProgress* progress) const {
   TORCH_CHECK(tokens.dim() == 2 && tokens.size(1) <= config_.context,
               "LanguageModel: want tokens [B, S] with S <= ", config_.context, ", got ",
               tokens.sizes());
   const int64_t rows = tokens.size(0);
-  StepWatch* const watch = routing.watch;
-  if (watch != nullptr) watch->switch_to(StepPart::kVocabulary);
+  step::StepWatch* const watch = routing.watch;
+  if (watch != nullptr) watch->switch_to(step::StepPart::kVocabulary);
   ResidualStream x(embed_at(tokens, at::arange(tokens.size(1), tokens.options())));  // [B * S, D]
-  const auto enter = [&](StepPart part) {
-    x.pass([&](const Tensor& given) { return pass_into(part, given, watch); });
+  const auto enter = [&](step::StepPart part) {
+    x.pass([&](const Tensor& given) { return step::pass_into(part, given, watch); });
   };
   expert_layers_after(0, x, {}, routing);
   for (int64_t i = 0; i < config_.layers; ++i) {
     const Block& block = *blocks_[static_cast<size_t>(i)];
     if (progress != nullptr)
       x.pass([&](const Tensor& given) { return ProgressMark::apply(given, progress, i); });
-    enter(StepPart::kAttention);
+    enter(step::StepPart::kAttention);
     const Tensor earlier = read_ahead(i, x);
     const auto through_block = [&block, rows, watch](ResidualStream& stream) {
       block.forward(stream, rows, watch);
@@ -190,11 +195,11 @@ Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
     recomputes_blocks_ ? x.pass_recomputed(through_block) : through_block(x);
     expert_layers_after(i + 1, x, earlier, routing);
   }
-  enter(StepPart::kVocabulary);
+  enter(step::StepPart::kVocabulary);
   return output_norm_(x);
 }
 
-Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
+Tensor LanguageModel::forward(const Tensor& tokens, const experts::Routing& routing,
                               KeyValueCache& cache) const {
   const Tensor positions =
       cache.cached().unsqueeze(1) + at::arange(tokens.size(1), tokens.options());  // [B, N]
@@ -211,4 +216,4 @@ Tensor LanguageModel::forward(const Tensor& tokens, const Routing& routing,
   return output_norm_(x);
 }
 
-}  // namespace ballast
+}  // namespace ballast::model

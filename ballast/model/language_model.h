@@ -18,13 +18,13 @@
 #include "ballast/model/vocabulary.h"
 #include "ballast/parameters/parameter_table.h"
 
-namespace ballast {
+namespace ballast::model {
 
 // One LayerNorm's weight and bias.
 struct Norm {
-  Norm(int64_t width, const std::string& name, ParameterTable& table);
+  Norm(int64_t width, const std::string& name, parameters::ParameterTable& table);
   at::Tensor operator()(ResidualStream& x) const;  // [T, D]
-  const Parameter &weight, &bias;
+  const kernels::Parameter &weight, &bias;
 };
 
 // LayerNorm, D -> F, ReLU, F -> D, without the residual connection. The F are divided among the
@@ -32,15 +32,15 @@ struct Norm {
 class FeedForward {
  public:
   // Of block number `block`. REQUIRES: the shards divide F, and outlive this.
-  FeedForward(const ModelConfig& config, int64_t block, ParameterTable& table,
-              Communicator& shards);
-  at::Tensor forward(ResidualStream& x, StepWatch* watch = nullptr) const;  // [T, D]
+  FeedForward(const config::ModelConfig& config, int64_t block, parameters::ParameterTable& table,
+              comm::Communicator& shards);
+  at::Tensor forward(ResidualStream& x, step::StepWatch* watch = nullptr) const;  // [T, D]
 
  private:
   const int64_t block_;
-  Communicator& shards_;
+  comm::Communicator& shards_;
   Norm norm_;
-  const Parameter &up_, &up_bias_, &down_, &down_bias_;
+  const kernels::Parameter &up_, &up_bias_, &down_, &down_bias_;
 };
 
 // What a block has as its feed-forward.
@@ -48,11 +48,11 @@ enum class FeedForwardKind { kDense, kExperts };
 
 // x + attention(norm(x)), then x + feed_forward(norm(x)), or a layer of experts in its place.
 struct Block {
-  Block(const ModelConfig& config, int64_t number, FeedForwardKind kind, ParameterTable& table,
-        Communicator& shards);
+  Block(const config::ModelConfig& config, int64_t number, FeedForwardKind kind,
+        parameters::ParameterTable& table, comm::Communicator& shards);
   // x holds `rows` sequences. The layer of experts is not part of it. REQUIRES: the watch, if any,
   // is in the part kAttention.
-  void forward(ResidualStream& x, int64_t rows, StepWatch* watch) const;
+  void forward(ResidualStream& x, int64_t rows, step::StepWatch* watch) const;
 
   Norm attention_norm;
   Attention attention;
@@ -75,17 +75,19 @@ class LanguageModel {
  public:
   // Declares the parameters; the table is allocated by the caller afterwards.
   // REQUIRES: check_workers is content with the grid; its everyone() outlives this.
-  LanguageModel(const Config& config, ParameterTable& table, const WorkerGrid& grid);
+  LanguageModel(const config::Config& config, parameters::ParameterTable& table,
+                const comm::WorkerGrid& grid);
 
   // The replica's tokens [B, S'] int64, S' <= context -> the last representations [B * S', D],
   // alike on its shards. Collective where there are experts, or else among the shards; also
   // backward. routing.watch is told of all parts from the embedding to the output norm and back.
   // With training.recompute blocks are computed again on the way back, their sums over the shards
   // too; layers of experts are not.
-  at::Tensor forward(const at::Tensor& tokens, const Routing& routing,
+  at::Tensor forward(const at::Tensor& tokens, const experts::Routing& routing,
                      BackwardProgress* progress = nullptr) const;
   // The same for new tokens [B, N] that follow what the cache holds.
-  at::Tensor forward(const at::Tensor& tokens, const Routing& routing, KeyValueCache& cache) const;
+  at::Tensor forward(const at::Tensor& tokens, const experts::Routing& routing,
+                     KeyValueCache& cache) const;
   KeyValueCache new_cache(int64_t rows, const at::TensorOptions& options) const {
     return {config_, rows, options, grid_.num_shards()};
   }
@@ -96,17 +98,21 @@ class LanguageModel {
   at::Tensor losses(const at::Tensor& hidden, const at::Tensor& targets) const {
     return vocabulary_.losses(hidden, targets);
   }
-  LossAndGradient losses_and_gradient(const at::Tensor& hidden, const at::Tensor& targets,
-                                      double scale) const {
+  kernels::LossAndGradient losses_and_gradient(const at::Tensor& hidden, const at::Tensor& targets,
+                                               double scale) const {
     return vocabulary_.losses_and_gradient(hidden, targets, scale);
   }
 
-  const Parameter& token_embedding() const { return vocabulary_.embedding(); }  // the shard's rows
-  const ModelConfig& config() const { return config_; }
-  const WorkerGrid& grid() const { return grid_; }
-  Communicator& workers() const { return grid_.everyone(); }
+  const kernels::Parameter& token_embedding() const {
+    return vocabulary_.embedding();
+  }  // the shard's rows
+  const config::ModelConfig& config() const { return config_; }
+  const comm::WorkerGrid& grid() const { return grid_; }
+  comm::Communicator& workers() const { return grid_.everyone(); }
   // In the order in which tokens pass them.
-  const std::vector<std::unique_ptr<ExpertLayer>>& expert_layers() const { return expert_layers_; }
+  const std::vector<std::unique_ptr<experts::ExpertLayer>>& expert_layers() const {
+    return expert_layers_;
+  }
 
  private:
   at::Tensor embed_at(const at::Tensor& tokens, const at::Tensor& positions) const;
@@ -115,19 +121,19 @@ class LanguageModel {
   at::Tensor read_ahead(int64_t block, ResidualStream& x) const;
   // The layers of experts that stand after `blocks` blocks; `earlier` entered the last of these.
   void expert_layers_after(int64_t blocks, ResidualStream& x, const at::Tensor& earlier,
-                           const Routing& routing) const;
+                           const experts::Routing& routing) const;
   // One of them: the replica's tokens are divided among its shards and gathered again.
-  at::Tensor through(ExpertLayer& layer, const at::Tensor& x, const at::Tensor& earlier,
-                     const Routing& routing) const;
+  at::Tensor through(experts::ExpertLayer& layer, const at::Tensor& x, const at::Tensor& earlier,
+                     const experts::Routing& routing) const;
 
-  ModelConfig config_;
+  config::ModelConfig config_;
   const bool recomputes_blocks_;
-  const WorkerGrid grid_;
+  const comm::WorkerGrid grid_;
   Vocabulary vocabulary_;
-  const Parameter& position_embedding_;
+  const kernels::Parameter& position_embedding_;
   std::vector<std::unique_ptr<Block>> blocks_;
-  std::vector<std::unique_ptr<ExpertLayer>> expert_layers_;
+  std::vector<std::unique_ptr<experts::ExpertLayer>> expert_layers_;
   Norm output_norm_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::model

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/model/model_size.h"
 
-namespace ballast {
+namespace ballast::model {
 namespace {
 
 // What the layers of experts leave of the blocks, and what they need themselves.
 struct Parts {
-  explicit Parts(const Config& config)
+  explicit Parts(const config::Config& config)
       : d(config.model.width),
         f(config.model.feed_forward_width()),
         expert_f(config.experts.width_of_expert(config.model)),
@@ -16,7 +16,7 @@ struct Parts {
         sublayers(layers * config.experts.sublayers_of_layer()),
         feed_forwards(blocks - (config.experts.replaces_feed_forwards() ? layers : 0)),
         scores(layers * config.experts.count * d),
-        router_norms(config.experts.features == Features::kNormed ? layers * 2 * d : 0) {}
+        router_norms(config.experts.features == config::Features::kNormed ? layers * 2 * d : 0) {}
 
   int64_t attention_matrices() const { return 4 * d * d; }
   int64_t matrices_of_width(int64_t hidden) const { return 2 * d * hidden; }
@@ -28,7 +28,7 @@ struct Parts {
   int64_t feed_forward(int64_t hidden, int64_t shards) const {
     return (matrices_of_width(hidden) + hidden) / shards + d + 2 * d;
   }
-  int64_t shared(const ModelConfig& model, int64_t shards) const {
+  int64_t shared(const config::ModelConfig& model, int64_t shards) const {
     const int64_t rows = (model.vocabulary + shards - 1) / shards;
     return (rows + model.context) * d + blocks * attention(shards) +
            feed_forwards * feed_forward(f, shards) + 2 * d + scores + router_norms +
@@ -45,9 +45,9 @@ struct Parts {
 
 }  // namespace
 
-ModelSize model_size(const Config& config) {
-  const ModelConfig& m = config.model;
-  const ExpertsConfig& e = config.experts;
+ModelSize model_size(const config::Config& config) {
+  const config::ModelConfig& m = config.model;
+  const config::ExpertsConfig& e = config.experts;
   const Parts parts(config);
   ModelSize size;
   size.shared = parts.shared(m, 1);
@@ -64,7 +64,7 @@ ModelSize model_size(const Config& config) {
   return size;
 }
 
-int64_t parameters_of_worker(const Config& config, int64_t workers) {
+int64_t parameters_of_worker(const config::Config& config, int64_t workers) {
   const Parts parts(config);
   return parts.shared(config.model, config.training.model_parallel) +
          config.experts.count / workers * parts.per_expert();
@@ -76,4 +76,4 @@ ParameterBytes bytes_of_parameter(int64_t working, int64_t master) {
           .moments = 2 * master};
 }
 
-}  // namespace ballast
+}  // namespace ballast::model

@@ -3,7 +3,7 @@
 
 #include "ballast/config/config.h"
 
-namespace ballast {
+namespace ballast::model {
 
 struct ModelSize {
   int64_t shared = 0;          // parameters of all but the experts
@@ -17,13 +17,13 @@ struct ModelSize {
 // backward); causal attention 6 L D S on average; a router 2 D E where its affinities have no
 // gradient (base) and 6 D E where they have (a gate). No token is dropped; embedding look-ups,
 // norms and the balance loss are not counted.
-ModelSize model_size(const Config& config);
+ModelSize model_size(const config::Config& config);
 
 // Parameters that one of `workers` holds, the most of all: its part of the experts, and of the rest
 // the part that training.model_parallel leaves it. Attention, feed-forwards and the vocabulary are
 // divided; norms, positions, routers and the biases of output projections are not.
 // REQUIRES: check_workers is content.
-int64_t parameters_of_worker(const Config& config, int64_t workers);
+int64_t parameters_of_worker(const config::Config& config, int64_t workers);
 
 // What a parameter takes while it is trained, in bytes.
 struct ParameterBytes {
@@ -37,4 +37,4 @@ struct ParameterBytes {
 // `working`: bytes of a number as the model computes with it; `master`: as weights are kept.
 ParameterBytes bytes_of_parameter(int64_t working, int64_t master);
 
-}  // namespace ballast
+}  // namespace ballast::model

@@ -11,7 +11,7 @@
 
 #include "ballast/kernels/layer_norm.h"
 
-namespace ballast {
+namespace ballast::model {
 
 using at::Tensor;
 using torch::autograd::AutogradContext;
@@ -27,9 +27,9 @@ const Tensor& ResidualStream::value() {
   return x_;
 }
 
-Tensor ResidualStream::normed(const Parameter& weight, const Parameter& bias) {
-  if (!change_.defined()) return layer_norm(x_, weight, bias);
-  const auto [sum, normed] = add_layer_norm(x_, std::exchange(change_, {}), weight, bias);
+Tensor ResidualStream::normed(const kernels::Parameter& weight, const kernels::Parameter& bias) {
+  if (!change_.defined()) return kernels::layer_norm(x_, weight, bias);
+  const auto [sum, normed] = kernels::add_layer_norm(x_, std::exchange(change_, {}), weight, bias);
   x_ = sum;
   return normed;
 }
@@ -91,4 +91,4 @@ void ResidualStream::pass_recomputed(const Part& part) {
   change_ = results.size() > 1 ? results[1] : Tensor();
 }
 
-}  // namespace ballast
+}  // namespace ballast::model

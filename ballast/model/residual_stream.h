@@ -8,7 +8,7 @@
 
 #include "ballast/kernels/parameter.h"
 
-namespace ballast {
+namespace ballast::model {
 
 // The residual stream x [T, D]. The last change may not have been added yet: the norm that follows
 // adds it and norms, in one pass.
@@ -16,9 +16,10 @@ class ResidualStream {
  public:
   explicit ResidualStream(at::Tensor x) : x_(std::move(x)) {}
 
-  void add(const at::Tensor& change);                                 // x = x + change
-  const at::Tensor& value();                                          // x
-  at::Tensor normed(const Parameter& weight, const Parameter& bias);  // layer_norm(x)
+  void add(const at::Tensor& change);  // x = x + change
+  const at::Tensor& value();           // x
+  at::Tensor normed(const kernels::Parameter& weight,
+                    const kernels::Parameter& bias);  // layer_norm(x)
   // x = mark(x). `mark` returns its argument and marks a boundary: backward reaches it after all
   // that follows and before all that came earlier.
   void pass(const std::function<at::Tensor(const at::Tensor&)>& mark);
@@ -35,4 +36,4 @@ class ResidualStream {
   at::Tensor x_, change_;  // change_ undefined: nothing is to be added
 };
 
-}  // namespace ballast
+}  // namespace ballast::model

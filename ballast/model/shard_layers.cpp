@@ -5,7 +5,7 @@
 #include "ballast/comm/purpose.h"
 #include "ballast/kernels/gemm.h"
 
-namespace ballast {
+namespace ballast::model {
 namespace {
 
 using at::Tensor;
@@ -14,50 +14,50 @@ using torch::autograd::tensor_list;
 
 // A call as autograd keeps it for the way back.
 void save(const ShardCall& call, AutogradContext* context) {
-  Purpose{&call.shards, call.label}.save(context);
+  comm::Purpose{&call.shards, call.label}.save(context);
   context->saved_data["watch"] = reinterpret_cast<int64_t>(call.watch);
 }
 ShardCall saved_call(AutogradContext* context) {
-  const Purpose purpose = Purpose::saved(context);
+  const comm::Purpose purpose = comm::Purpose::saved(context);
   return {*purpose.group, purpose.label,
-          reinterpret_cast<StepWatch*>(context->saved_data["watch"].toInt())};
+          reinterpret_cast<step::StepWatch*>(context->saved_data["watch"].toInt())};
 }
 
 // Begins the sum of the shards' parts.
-Pending begin_sum(const ShardCall& call, const Tensor& parts) {
-  return call.shards.begin_all_reduce(parts, Reduction::kSum, call.label);
+comm::Pending begin_sum(const ShardCall& call, const Tensor& parts) {
+  return call.shards.begin_all_reduce(parts, comm::Reduction::kSum, call.label);
 }
 
-void wait_for(Pending& sum, StepWatch* watch) {
+void wait_for(comm::Pending& sum, step::StepWatch* watch) {
   if (watch == nullptr) return sum.wait();
-  const StepPart before = watch->part();
-  watch->switch_to(StepPart::kCommunication);
+  const step::StepPart before = watch->part();
+  watch->switch_to(step::StepPart::kCommunication);
   sum.wait();
   watch->switch_to(before);
 }
 
 Tensor sum_of_all(const ShardCall& call, const Tensor& part) {
-  return communicate(part, call.watch, [&](const Tensor& given) {
-    return sum_over_shards(call.shards, given, call.label);
+  return step::communicate(part, call.watch, [&](const Tensor& given) {
+    return comm::sum_over_shards(call.shards, given, call.label);
   });
 }
 
 struct ShardLinear : torch::autograd::Function<ShardLinear> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Parameter& weight,
-                        const Parameter& bias, const ShardCall& call) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const kernels::Parameter& weight,
+                        const kernels::Parameter& bias, const ShardCall& call) {
     save(call, context);
     context->save_for_backward({x, weight.value});
-    context->saved_data["sums"] = gradient_sums({weight, bias});
-    return multiply_transposed(x, weight.value, bias.value);
+    context->saved_data["sums"] = kernels::gradient_sums({weight, bias});
+    return kernels::multiply_transposed(x, weight.value, bias.value);
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
     const auto saved = context->get_saved_variables();
     const auto sums = context->saved_data["sums"].toTensorList();
-    const Tensor dx = multiply_weight(dy[0], saved[1]).contiguous();
+    const Tensor dx = kernels::multiply_weight(dy[0], saved[1]).contiguous();
     const ShardCall call = saved_call(context);
-    Pending sum = begin_sum(call, dx);
-    add_weight_gradients(sums[0], sums[1], dy[0], saved[0]);
+    comm::Pending sum = begin_sum(call, dx);
+    kernels::add_weight_gradients(sums[0], sums[1], dy[0], saved[0]);
     wait_for(sum, call.watch);
     return {dx, {}, {}, {}};
   }
@@ -65,26 +65,27 @@ struct ShardLinear : torch::autograd::Function<ShardLinear> {
 
 // Gives this shard's part of the sum, without the last bias.
 struct ShardFeedForward : torch::autograd::Function<ShardFeedForward> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const FeedForwardWeights& w,
-                        const ShardCall& call) {
-    const Tensor active =
-        multiply_transposed(x, w.up.value, w.up_bias.value, Activation::kRelu);  // [T, F / M]
+  static Tensor forward(AutogradContext* context, const Tensor& x,
+                        const kernels::FeedForwardWeights& w, const ShardCall& call) {
+    const Tensor active = kernels::multiply_transposed(x, w.up.value, w.up_bias.value,
+                                                       kernels::Activation::kRelu);  // [T, F / M]
     save(call, context);
     context->save_for_backward({x, active, w.up.value, w.down.value});
-    context->saved_data["sums"] = gradient_sums({w.up, w.up_bias, w.down});
-    return multiply_transposed(active, w.down.value, {});
+    context->saved_data["sums"] = kernels::gradient_sums({w.up, w.up_bias, w.down});
+    return kernels::multiply_transposed(active, w.down.value, {});
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
     const auto saved = context->get_saved_variables();
     const auto sums = context->saved_data["sums"].toTensorList();
     const Tensor &x = saved[0], &active = saved[1], &up = saved[2], &down = saved[3];
-    const Tensor dactive = multiply_weight_masked(dy[0], down, active, sums[1]);  // [T, F / M]
-    const Tensor dx = multiply_weight(dactive, up).contiguous();
+    const Tensor dactive =
+        kernels::multiply_weight_masked(dy[0], down, active, sums[1]);  // [T, F / M]
+    const Tensor dx = kernels::multiply_weight(dactive, up).contiguous();
     const ShardCall call = saved_call(context);
-    Pending sum = begin_sum(call, dx);
-    add_weight_gradients(sums[2], {}, dy[0], active);
-    add_weight_gradients(sums[0], {}, dactive, x);
+    comm::Pending sum = begin_sum(call, dx);
+    kernels::add_weight_gradients(sums[2], {}, dy[0], active);
+    kernels::add_weight_gradients(sums[0], {}, dactive, x);
     wait_for(sum, call.watch);
     return {dx, {}, {}};
   }
@@ -92,23 +93,23 @@ struct ShardFeedForward : torch::autograd::Function<ShardFeedForward> {
 
 }  // namespace
 
-Tensor shard_linear(const ShardCall& call, const Tensor& x, const Parameter& weight,
-                    const Parameter& bias) {
-  if (call.shards.size() == 1) return linear(x, weight, bias);
+Tensor shard_linear(const ShardCall& call, const Tensor& x, const kernels::Parameter& weight,
+                    const kernels::Parameter& bias) {
+  if (call.shards.size() == 1) return kernels::linear(x, weight, bias);
   return ShardLinear::apply(x, weight, bias, call);
 }
 
-Tensor sum_of_shard_linears(const ShardCall& call, const Tensor& y, const Parameter& weight,
-                            const Parameter& bias) {
-  if (call.shards.size() == 1) return linear(y, weight, bias);
-  return add_bias(sum_of_all(call, linear(y, weight, {})), bias);
+Tensor sum_of_shard_linears(const ShardCall& call, const Tensor& y,
+                            const kernels::Parameter& weight, const kernels::Parameter& bias) {
+  if (call.shards.size() == 1) return kernels::linear(y, weight, bias);
+  return kernels::add_bias(sum_of_all(call, kernels::linear(y, weight, {})), bias);
 }
 
 Tensor sum_of_shard_feed_forwards(const ShardCall& call, const Tensor& x,
-                                  const FeedForwardWeights& weights) {
-  if (call.shards.size() == 1) return feed_forward(x, weights);
+                                  const kernels::FeedForwardWeights& weights) {
+  if (call.shards.size() == 1) return kernels::feed_forward(x, weights);
   const Tensor part = ShardFeedForward::apply(x, weights, call);
-  return add_bias(sum_of_all(call, part), weights.down_bias);
+  return kernels::add_bias(sum_of_all(call, part), weights.down_bias);
 }
 
-}  // namespace ballast
+}  // namespace ballast::model

@@ -9,18 +9,19 @@
 #include "ballast/parameters/parameter_table.h"
 #include "ballast/step/step_watch.h"
 
-namespace ballast {
+namespace ballast::model {
 
 // How a parameter of such a layer is divided: along dimension `dim`, which is `blocks` blocks.
-inline Division division(const Communicator& shards, int64_t dim, int64_t blocks = 1) {
+inline parameters::Division division(const comm::Communicator& shards, int64_t dim,
+                                     int64_t blocks = 1) {
   return {.dim = dim, .blocks = blocks, .shard = shards.rank(), .shards = shards.size()};
 }
 
 // Who takes part in a layer's exchanges, what they are for, and who is told of the waiting.
 struct ShardCall {
-  Communicator& shards;
-  Label label;
-  StepWatch* watch = nullptr;
+  comm::Communicator& shards;
+  comm::Label label;
+  step::StepWatch* watch = nullptr;
 };
 
 // Layers whose weights are divided among the shards of a replica. x [T, D] is alike on all shards,
@@ -28,17 +29,17 @@ struct ShardCall {
 // With one shard they are the kernels of the same name. Collective among the shards.
 
 // x W^T + b by this shard's rows of the weight.  weight [O / M, D], bias [O / M] -> [T, O / M]
-at::Tensor shard_linear(const ShardCall& call, const at::Tensor& x, const Parameter& weight,
-                        const Parameter& bias);
+at::Tensor shard_linear(const ShardCall& call, const at::Tensor& x,
+                        const kernels::Parameter& weight, const kernels::Parameter& bias);
 
 // y W^T + b by this shard's columns of the weight, summed over the shards: alike on all.
 // y [T, I / M], weight [D, I / M], bias [D], which all have -> [T, D]
-at::Tensor sum_of_shard_linears(const ShardCall& call, const at::Tensor& y, const Parameter& weight,
-                                const Parameter& bias);
+at::Tensor sum_of_shard_linears(const ShardCall& call, const at::Tensor& y,
+                                const kernels::Parameter& weight, const kernels::Parameter& bias);
 
 // A feed-forward by this shard's F / M of the inner activations, summed over the shards: alike on
 // all. The last bias is whole.  -> [T, D]
 at::Tensor sum_of_shard_feed_forwards(const ShardCall& call, const at::Tensor& x,
-                                      const FeedForwardWeights& weights);
+                                      const kernels::FeedForwardWeights& weights);
 
-}  // namespace ballast
+}  // namespace ballast::model

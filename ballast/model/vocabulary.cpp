@@ -17,7 +17,7 @@
 #include "ballast/model/initialization.h"
 #include "ballast/model/shard_layers.h"
 
-namespace ballast {
+namespace ballast::model {
 
 using at::Tensor;
 
@@ -31,7 +31,8 @@ Tensor widened(const Tensor& logits) {
 // Logits of half precision live beside their widened copy, which has twice as many bytes.
 int64_t rows_at_a_time(const Tensor& hidden, int64_t vocabulary) {
   const bool half = hidden.scalar_type() == at::kHalf || hidden.scalar_type() == at::kBFloat16;
-  return rows_of_logits(hidden.device(), hidden.size(0), half ? 3 * vocabulary : vocabulary);
+  return kernels::rows_of_logits(hidden.device(), hidden.size(0),
+                                 half ? 3 * vocabulary : vocabulary);
 }
 
 }  // namespace
@@ -42,31 +43,33 @@ struct Vocabulary::Whole {
   Tensor share;   // [C]: softmax is this times what part_of_losses() left in the logits
 };
 
-Vocabulary::Vocabulary(const ModelConfig& config, ParameterTable& table, Communicator& shards)
+Vocabulary::Vocabulary(const config::ModelConfig& config, parameters::ParameterTable& table,
+                       comm::Communicator& shards)
     : size_(config.vocabulary),
       rows_((size_ + shards.size() - 1) / shards.size()),
       first_(rows_ * shards.rank()),
       shards_(shards),
-      embedding_(table.declare(
-          divided(matrix("token_embedding", size_, config.width), division(shards, 0)))) {}
+      embedding_(table.declare(parameters::divided(matrix("token_embedding", size_, config.width),
+                                                   division(shards, 0)))) {}
 
 Tensor Vocabulary::embed(const Tensor& tokens, const Tensor& positions,
-                         const Parameter& position_embedding, const Tensor& graph_root) const {
+                         const kernels::Parameter& position_embedding,
+                         const Tensor& graph_root) const {
   if (shards_.size() == 1)
-    return ballast::embed(tokens, positions, embedding_, position_embedding, graph_root);
+    return kernels::embed(tokens, positions, embedding_, position_embedding, graph_root);
   const int64_t times = tokens.size(0) / std::max<int64_t>(1, positions.size(0));
-  const Tensor part = look_up(tokens, first_, embedding_, graph_root);
-  return sum_over_shards(shards_, part, {"token embedding"}) +
-         look_up(positions.repeat({times}), 0, position_embedding, graph_root);
+  const Tensor part = kernels::look_up(tokens, first_, embedding_, graph_root);
+  return comm::sum_over_shards(shards_, part, {"token embedding"}) +
+         kernels::look_up(positions.repeat({times}), 0, position_embedding, graph_root);
 }
 
 Tensor Vocabulary::logits(const Tensor& hidden) const {
-  const Tensor part = multiply_transposed(hidden, embedding_.value, {});  // [T, V / M]
+  const Tensor part = kernels::multiply_transposed(hidden, embedding_.value, {});  // [T, V / M]
   if (shards_.size() == 1) return part;
-  RowsOfWorker rows;
+  comm::RowsOfWorker rows;
   for (int64_t first = 0; first < size_; first += rows_)
     rows.push_back(std::min(rows_, size_ - first));
-  return gather_rows(shards_, part.t().contiguous(), rows, {"logits"}).t().contiguous();
+  return comm::gather_rows(shards_, part.t().contiguous(), rows, {"logits"}).t().contiguous();
 }
 
 void Vocabulary::check(const Tensor& hidden, const Tensor& targets) const {
@@ -104,7 +107,7 @@ Vocabulary::Whole Vocabulary::combine(const Tensor& own, const Tensor& targets) 
 }
 
 Tensor Vocabulary::losses(const Tensor& hidden, const Tensor& targets) const {
-  if (shards_.size() == 1) return next_token_losses(hidden, embedding_.value, targets);
+  if (shards_.size() == 1) return kernels::next_token_losses(hidden, embedding_.value, targets);
   const at::NoGradGuard no_grad;
   check(hidden, targets);
   const int64_t chunk = rows_at_a_time(hidden, rows_);
@@ -112,16 +115,17 @@ Tensor Vocabulary::losses(const Tensor& hidden, const Tensor& targets) const {
   for (int64_t first = 0; first < hidden.size(0); first += chunk) {
     const int64_t count = std::min(chunk, hidden.size(0) - first);
     Tensor logits =
-        widened(multiply_transposed(hidden.narrow(0, first, count), embedding_.value, {}));
+        widened(kernels::multiply_transposed(hidden.narrow(0, first, count), embedding_.value, {}));
     parts.push_back(part_of_losses(logits, targets.narrow(0, first, count)));
   }
   return combine(at::cat(parts, 1), targets).losses;
 }
 
-LossAndGradient Vocabulary::losses_and_gradient(const Tensor& hidden_on_graph,
-                                                const Tensor& targets, double scale) const {
+kernels::LossAndGradient Vocabulary::losses_and_gradient(const Tensor& hidden_on_graph,
+                                                         const Tensor& targets,
+                                                         double scale) const {
   if (shards_.size() == 1)
-    return next_token_losses_and_gradient(hidden_on_graph, embedding_, targets, scale);
+    return kernels::next_token_losses_and_gradient(hidden_on_graph, embedding_, targets, scale);
   const at::NoGradGuard no_grad;
   const Tensor hidden = hidden_on_graph.detach();
   check(hidden, targets);
@@ -131,7 +135,8 @@ LossAndGradient Vocabulary::losses_and_gradient(const Tensor& hidden_on_graph,
   for (int64_t first = 0; first < hidden.size(0); first += chunk) {
     const int64_t count = std::min(chunk, hidden.size(0) - first);
     const Tensor rows = hidden.narrow(0, first, count), wanted = targets.narrow(0, first, count);
-    Tensor logits = widened(multiply_transposed(rows, embedding_.value, {}));  // [C, V / M]
+    Tensor logits =
+        widened(kernels::multiply_transposed(rows, embedding_.value, {}));  // [C, V / M]
     const Whole whole = combine(part_of_losses(logits, wanted), wanted);
     losses.push_back(whole.losses);
     // Zeros where nothing is wanted, also for logits that are not finite.
@@ -141,11 +146,12 @@ LossAndGradient Vocabulary::losses_and_gradient(const Tensor& hidden_on_graph,
     logits.scatter_add_(1, here.clamp(0, logits.size(1) - 1).unsqueeze(1),
                         (is_here.to(logits.scalar_type()) * -scale).unsqueeze(1));
     logits = logits.to(hidden.scalar_type());
-    gradient.narrow(0, first, count).copy_(multiply_weight(logits, embedding_.value));
-    if (embedding_.gradient.defined()) add_outer_products(embedding_.gradient, logits, rows);
+    gradient.narrow(0, first, count).copy_(kernels::multiply_weight(logits, embedding_.value));
+    if (embedding_.gradient.defined())
+      kernels::add_outer_products(embedding_.gradient, logits, rows);
   }
-  shards_.all_reduce(gradient, Reduction::kSum, {"gradient of the loss"});
+  shards_.all_reduce(gradient, comm::Reduction::kSum, {"gradient of the loss"});
   return {at::cat(losses), gradient};
 }
 
-}  // namespace ballast
+}  // namespace ballast::model

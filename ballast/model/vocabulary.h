@@ -9,7 +9,7 @@
 #include "ballast/kernels/parameter.h"
 #include "ballast/parameters/parameter_table.h"
 
-namespace ballast {
+namespace ballast::model {
 
 // The token embedding, tied to the output, and the loss. Its rows are divided among the shards of a
 // replica: ceil(V / M) each, the last the rest. All results are alike on all shards; calls are
@@ -17,19 +17,21 @@ namespace ballast {
 class Vocabulary {
  public:
   // REQUIRES: no shard is without rows (check_workers); the shards outlive this.
-  Vocabulary(const ModelConfig& config, ParameterTable& table, Communicator& shards);
+  Vocabulary(const config::ModelConfig& config, parameters::ParameterTable& table,
+             comm::Communicator& shards);
 
   // tokens [T], positions [P] int64, position_embedding [S, D] -> [T, D]; see kernels/embedding.h.
   at::Tensor embed(const at::Tensor& tokens, const at::Tensor& positions,
-                   const Parameter& position_embedding, const at::Tensor& graph_root) const;
+                   const kernels::Parameter& position_embedding,
+                   const at::Tensor& graph_root) const;
   // hidden [T, D] -> [T, V]
   at::Tensor logits(const at::Tensor& hidden) const;
   // hidden [T, D], targets [T] int64, negative where ignored: as kernels/cross_entropy.h has them.
   at::Tensor losses(const at::Tensor& hidden, const at::Tensor& targets) const;
-  LossAndGradient losses_and_gradient(const at::Tensor& hidden, const at::Tensor& targets,
-                                      double scale) const;
+  kernels::LossAndGradient losses_and_gradient(const at::Tensor& hidden, const at::Tensor& targets,
+                                               double scale) const;
 
-  const Parameter& embedding() const { return embedding_; }  // of this shard [V / M, D]
+  const kernels::Parameter& embedding() const { return embedding_; }  // of this shard [V / M, D]
 
  private:
   // For some rows: what each shard knows of their losses, and what follows for all shards.
@@ -39,8 +41,8 @@ class Vocabulary {
   void check(const at::Tensor& hidden, const at::Tensor& targets) const;
 
   const int64_t size_, rows_, first_;  // V, ceil(V / M), the first row here
-  Communicator& shards_;
-  const Parameter& embedding_;
+  comm::Communicator& shards_;
+  const kernels::Parameter& embedding_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::model

@@ -17,7 +17,7 @@
 #include "ballast/kernels/parallel_ranges.h"
 #include "ballast/system/random.h"
 
-namespace ballast {
+namespace ballast::parameters {
 
 using at::Tensor;
 
@@ -42,14 +42,14 @@ size_t ParameterTable::add(SegmentSpec spec) {
   return segments_.size() - 1;
 }
 
-const Parameter& ParameterTable::declare(SegmentSpec spec) {
-  return declared_.emplace_back(Parameter{}, add(std::move(spec))).parameter;
+const kernels::Parameter& ParameterTable::declare(SegmentSpec spec) {
+  return declared_.emplace_back(kernels::Parameter{}, add(std::move(spec))).parameter;
 }
 
-const Parameter& ParameterTable::declare_stack(std::vector<SegmentSpec> specs) {
+const kernels::Parameter& ParameterTable::declare_stack(std::vector<SegmentSpec> specs) {
   const size_t first = segments_.size(), count = specs.size();
   for (SegmentSpec& spec : specs) add(std::move(spec));
-  return declared_.emplace_back(Parameter{}, first, count, true).parameter;
+  return declared_.emplace_back(kernels::Parameter{}, first, count, true).parameter;
 }
 
 namespace {
@@ -122,7 +122,7 @@ namespace {
 Tensor normal_numbers(const SegmentSpec& spec, uint64_t key, double deviation) {
   const Tensor values = at::empty(spec.shape, at::kFloat);
   auto* out = values.mutable_data_ptr<float>();
-  parallel_ranges(values.numel(), 16384, [&](int64_t begin, int64_t end) {
+  kernels::parallel_ranges(values.numel(), 16384, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const auto whole = static_cast<uint64_t>(spec.slice ? spec.slice->full_index(i) : i);
       out[i] = static_cast<float>(deviation * RandomStream(key, "normal", whole).normal());
@@ -192,4 +192,4 @@ void ParameterTable::copy_master_to_working() {
   if (!master_.is_same(working_)) working_.copy_(master_);
 }
 
-}  // namespace ballast
+}  // namespace ballast::parameters

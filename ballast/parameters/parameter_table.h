@@ -14,7 +14,7 @@
 #include "ballast/kernels/parameter.h"
 #include "ballast/parameters/slice.h"
 
-namespace ballast {
+namespace ballast::parameters {
 
 // Who holds a parameter, and what of its gradient. The workers are replicas x shards.
 enum class Owner {
@@ -78,12 +78,12 @@ class ParameterTable {
   static constexpr int64_t kAlignment = 64;  // elements: every view starts on a cache line
 
   // The reference stays valid for the table's lifetime. Throws std::logic_error on a repeated name.
-  const Parameter& declare(SegmentSpec spec);
+  const kernels::Parameter& declare(SegmentSpec spec);
   // What is declared from now on belongs to this block; none: to no block.
   void declare_in_block(std::optional<int64_t> block) { block_ = block; }
   // Segments that differ in their names alone, as one Parameter [count, ...]: slice i is the i-th,
   // contiguous; between slices there may be padding.
-  const Parameter& declare_stack(std::vector<SegmentSpec> specs);
+  const kernels::Parameter& declare_stack(std::vector<SegmentSpec> specs);
 
   // Lays out all segments (by owner, in the order of the enum, within an owner those with decay
   // first, then by rate, then in the order of declaration) and makes the buffers, filled with
@@ -127,7 +127,7 @@ class ParameterTable {
  private:
   // One segment, or a stack of `count` from `first` on.
   struct Declared {
-    Parameter parameter;
+    kernels::Parameter parameter;
     size_t first = 0, count = 1;
     bool stacked = false;
   };
@@ -143,4 +143,4 @@ class ParameterTable {
   at::Tensor working_, master_, gradient_, first_moment_, second_moment_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::parameters

@@ -5,7 +5,7 @@
 #include <functional>
 #include <numeric>
 
-namespace ballast {
+namespace ballast::parameters {
 
 int64_t Slice::block() const { return full_shape[static_cast<size_t>(dim)] / blocks; }
 
@@ -42,4 +42,4 @@ void Slice::put(const at::Tensor& part, const at::Tensor& full) const {
   there.copy_(part.view(there.sizes()));
 }
 
-}  // namespace ballast
+}  // namespace ballast::parameters

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace ballast {
+namespace ballast::parameters {
 
 // The part of a tensor that one of several workers holds. Dimension `dim` is `blocks` equal blocks
 // side by side (3 in qkv.weight), each of which is divided among the shards in order:
@@ -35,4 +35,4 @@ struct Slice {
   at::Tensor view(const at::Tensor& full) const;  // [outer, blocks, size, inner]
 };
 
-}  // namespace ballast
+}  // namespace ballast::parameters

@@ -9,7 +9,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::record {
 AppendFile::AppendFile(const fs::path& path) : path_(path) {
   fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd_ < 0) fail_with_errno("open", path);
@@ -66,4 +66,4 @@ void keep_lines(const fs::path& path, const std::function<bool(std::string_view)
   });
 }
 
-}  // namespace ballast
+}  // namespace ballast::record

@@ -9,7 +9,7 @@
 
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::record {
 
 // A file that grows by whole records: each is handed to the system when append() returns, so that
 // it outlives this process. Throws UserError naming the file.
@@ -35,4 +35,4 @@ std::vector<std::string_view> whole_lines(std::string_view text);
 // line without an end, which a crash has torn. A missing file stays missing.
 void keep_lines(const fs::path& path, const std::function<bool(std::string_view)>& keep);
 
-}  // namespace ballast
+}  // namespace ballast::record

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 namespace fs = std::filesystem;
@@ -49,4 +49,4 @@ std::optional<uint64_t> cgroup_memory_limit(const fs::path& root) {
   return limit;
 }
 
-}  // namespace ballast
+}  // namespace ballast::record

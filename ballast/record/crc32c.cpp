@@ -3,7 +3,7 @@
 
 #include <array>
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 constexpr std::array<uint32_t, 256> make_table() {
@@ -26,4 +26,4 @@ uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-}  // namespace ballast
+}  // namespace ballast::record

@@ -16,7 +16,7 @@
 #include "ballast/system/file.h"
 #include "ballast/system/json.h"
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 using nlohmann::json;                 // read
@@ -242,4 +242,4 @@ std::vector<std::string> differences(const Experiment& stored, const Experiment&
   return lines;
 }
 
-}  // namespace ballast
+}  // namespace ballast::record

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ballast {
+namespace ballast::record {
 
 // How far a system of an experiment has come.
 enum class Progression { kPlanned, kMeasured, kSwept, kTrained };
@@ -92,4 +92,4 @@ nlohmann::ordered_json panels_json(const Experiment& experiment);
 // it can go on. There may be more seeds, and how many train at once may change.
 std::vector<std::string> differences(const Experiment& stored, const Experiment& wanted);
 
-}  // namespace ballast
+}  // namespace ballast::record

@@ -16,7 +16,7 @@
 #include "ballast/record/cgroup_memory.h"
 #include "ballast/system/parallel.h"
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 using nlohmann::json;
@@ -118,4 +118,4 @@ json describe_hardware() {
   };
 }
 
-}  // namespace ballast
+}  // namespace ballast::record

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ballast {
+namespace ballast::record {
 
 struct CpuInfo {
   std::string model;                          // "unknown" where the system does not say
@@ -21,4 +21,4 @@ CpuInfo parse_cpuinfo(std::string_view text);
 // a container may use), memory_available_bytes. What cannot be found out is null or "unknown".
 nlohmann::json describe_hardware();
 
-}  // namespace ballast
+}  // namespace ballast::record

@@ -4,7 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
@@ -61,4 +61,4 @@ std::map<std::string, double> named_numbers_in(const nlohmann::json& record, con
   return numbers;
 }
 
-}  // namespace ballast
+}  // namespace ballast::record

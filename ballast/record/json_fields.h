@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace ballast {
+namespace ballast::record {
 
 // What a record says under a key. Records may be of an older or a newer program: what is missing,
 // null or of another type gives the value noted below, and never an error.
@@ -23,4 +23,4 @@ std::vector<double> numbers_in(const nlohmann::json& record, const char* key);
 // The numbers of an object by their names; others are left out.
 std::map<std::string, double> named_numbers_in(const nlohmann::json& record, const char* key);
 
-}  // namespace ballast
+}  // namespace ballast::record

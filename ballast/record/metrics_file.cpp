@@ -11,7 +11,7 @@
 #include "ballast/system/file.h"
 #include "ballast/system/json.h"
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 using nlohmann::json;
@@ -94,4 +94,4 @@ double loss_at(const std::vector<ValidationPoint>& points, double tokens) {
   return before.loss + part * (after->loss - before.loss);
 }
 
-}  // namespace ballast
+}  // namespace ballast::record

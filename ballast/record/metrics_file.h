@@ -10,7 +10,7 @@
 
 #include "ballast/record/validation_file.h"
 
-namespace ballast {
+namespace ballast::record {
 
 // What metrics.jsonl tells (docs/file_formats.md). Numbers that are not there are NaN.
 
@@ -55,4 +55,4 @@ std::vector<ValidationPoint> known_points(const std::vector<ValidationPoint>& po
 // where that is beyond the first or the last.
 double loss_at(const std::vector<ValidationPoint>& points, double tokens);
 
-}  // namespace ballast
+}  // namespace ballast::record

@@ -13,7 +13,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/json.h"
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 using nlohmann::json;
@@ -147,4 +147,4 @@ void RunDirectory::remove_validation() {
 
 void RunDirectory::store_config(std::string_view text) { write_text_atomically(config(), text); }
 
-}  // namespace ballast
+}  // namespace ballast::record

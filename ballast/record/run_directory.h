@@ -10,7 +10,7 @@
 
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::record {
 
 // How the program was started on a run; each start is kept in run.json.
 struct RunStart {
@@ -55,4 +55,4 @@ class RunDirectory {
   std::unique_ptr<FileLock> lock_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::record

@@ -12,7 +12,7 @@
 #include "ballast/system/json.h"
 #include "ballast/system/log.h"
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 using nlohmann::json;
@@ -79,4 +79,4 @@ void SampleLog::append(uint64_t step, std::string_view text) {
   file_.append(record + "\n\n");
 }
 
-}  // namespace ballast
+}  // namespace ballast::record

@@ -8,7 +8,7 @@
 
 #include "ballast/record/append_file.h"
 
-namespace ballast {
+namespace ballast::record {
 
 // Both logs are opened for a run that goes on with `first_step` (0: from its start). What they hold
 // of that step and later ones, and what a crash has torn, is removed first, atomically: a run that
@@ -40,4 +40,4 @@ class SampleLog {
   AppendFile file_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::record

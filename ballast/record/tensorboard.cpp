@@ -13,7 +13,7 @@
 #include "ballast/record/crc32c.h"
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "TFRecord is little-endian");
@@ -170,4 +170,4 @@ void TensorboardWriter::text(uint64_t step, std::string_view tag, std::string_vi
 
 void TensorboardWriter::write_event(std::string_view event) { file_.append(framed(event)); }
 
-}  // namespace ballast
+}  // namespace ballast::record

@@ -9,7 +9,7 @@
 
 #include "ballast/record/append_file.h"
 
-namespace ballast {
+namespace ballast::record {
 
 struct Scalar {
   std::string tag;   // "train/loss"
@@ -36,4 +36,4 @@ class TensorboardWriter {
   AppendFile file_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::record

@@ -13,7 +13,7 @@
 #include "ballast/system/file.h"
 #include "ballast/system/json.h"
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 using nlohmann::json;                 // read
@@ -217,4 +217,4 @@ LastValidation validation_of_metrics(const json& record) {
   return validation;
 }
 
-}  // namespace ballast
+}  // namespace ballast::record

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace ballast {
+namespace ballast::record {
 
 // What validation.json holds (docs/file_formats.md): losses by domain and what experts got, for
 // reports. Numbers that are not there are NaN.
@@ -77,4 +77,4 @@ nlohmann::ordered_json domains_json(const std::vector<DomainResult>& domains);
 // of its `valid_loss`, it does not tell the name.
 LastValidation validation_of_metrics(const nlohmann::json& record);
 
-}  // namespace ballast
+}  // namespace ballast::record

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/step/device_timer.h"
 
-namespace ballast {
+namespace ballast::step {
 
 void DeviceTimer::begin(at::Device device) {
   on_gpu_ = !device.is_cpu();
   begun_ = std::chrono::steady_clock::now();
   if (!on_gpu_) return;
-  spans_.push_back({make_gpu_event(), make_gpu_event()});
+  spans_.push_back({kernels::make_gpu_event(), kernels::make_gpu_event()});
   spans_.back().begin->record();
 }
 
@@ -35,4 +35,4 @@ double DeviceTimer::take_seconds() {
   return sum;
 }
 
-}  // namespace ballast
+}  // namespace ballast::step

@@ -9,7 +9,7 @@
 
 #include "ballast/kernels/gpu_graph.h"
 
-namespace ballast {
+namespace ballast::step {
 
 // Time that work takes where it is done. On a GPU it is taken between events in the stream, so that
 // nobody waits for it. Within a graph it is the time of the last replay.
@@ -22,7 +22,7 @@ class DeviceTimer {
 
  private:
   struct Span {
-    std::shared_ptr<GpuEvent> begin, end;
+    std::shared_ptr<kernels::GpuEvent> begin, end;
   };
   std::chrono::steady_clock::time_point begun_;
   std::vector<Span> spans_;
@@ -30,4 +30,4 @@ class DeviceTimer {
   double seconds_ = 0;
 };
 
-}  // namespace ballast
+}  // namespace ballast::step

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-namespace ballast {
+namespace ballast::step {
 namespace {
 
 double steady_seconds() {
@@ -38,7 +38,7 @@ void StepClock::mark(StepPart begins) {
     times_.push_back(now_());
     return;
   }
-  if (index == events_.size()) events_.push_back(make_gpu_event());
+  if (index == events_.size()) events_.push_back(kernels::make_gpu_event());
   events_[index]->record();
 }
 
@@ -70,4 +70,4 @@ std::vector<PartSeconds> StepClock::read() const {
   return list;
 }
 
-}  // namespace ballast
+}  // namespace ballast::step

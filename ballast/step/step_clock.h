@@ -10,7 +10,7 @@
 #include "ballast/kernels/gpu_graph.h"
 #include "ballast/step/step_watch.h"
 
-namespace ballast {
+namespace ballast::step {
 
 struct PartSeconds {
   StepPart part = StepPart::kOther;
@@ -47,7 +47,7 @@ class StepClock : public StepWatch {
   // Since start(): when each part began, and the end. Events are kept from step to step.
   std::vector<StepPart> parts_;
   std::vector<double> times_;
-  std::vector<std::unique_ptr<GpuEvent>> events_;
+  std::vector<std::unique_ptr<kernels::GpuEvent>> events_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::step

@@ -5,7 +5,7 @@
 
 #include "ballast/kernels/upload.h"
 
-namespace ballast {
+namespace ballast::step {
 
 using at::Tensor;
 
@@ -22,7 +22,7 @@ void StepInputs::begin_recording() {
 
 void StepInputs::fill(uint64_t step) {
   step_ = step;
-  for (Slot& slot : slots_) slot.there.copy_(upload(slot.make(step), device_));
+  for (Slot& slot : slots_) slot.there.copy_(kernels::upload(slot.make(step), device_));
 }
 
 Tensor StepInputs::take(Make make) {
@@ -33,7 +33,7 @@ Tensor StepInputs::take(Make make) {
     slots_[index].make = std::move(make);
     return slots_[index].there;
   }
-  const Tensor made = upload(make(step_), device_);
+  const Tensor made = kernels::upload(make(step_), device_);
   if (index == slots_.size()) {
     slots_.push_back({made, std::move(make)});
   } else {
@@ -45,7 +45,7 @@ Tensor StepInputs::take(Make make) {
 
 Tensor take_input(const InputOf& of, StepInputs::Make make) {
   if (of.inputs != nullptr) return of.inputs->take(std::move(make));
-  return upload(make(of.step), of.device);
+  return kernels::upload(make(of.step), of.device);
 }
 
-}  // namespace ballast
+}  // namespace ballast::step

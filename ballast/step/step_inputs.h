@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-namespace ballast {
+namespace ballast::step {
 
 // What the host makes for each step, such as a shuffle, on the device that computes it. On a GPU
 // each input keeps its place, so that a step that was recorded as a graph finds it there. A step
@@ -49,4 +49,4 @@ struct InputOf {
 };
 at::Tensor take_input(const InputOf& of, StepInputs::Make make);
 
-}  // namespace ballast
+}  // namespace ballast::step

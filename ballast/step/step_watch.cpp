@@ -5,7 +5,7 @@
 
 #include <array>
 
-namespace ballast {
+namespace ballast::step {
 namespace {
 
 using at::Tensor;
@@ -49,4 +49,4 @@ Tensor communicate(const Tensor& x, StepWatch* watch,
   return pass_into(before, exchange(pass_into(StepPart::kCommunication, x, watch)), watch);
 }
 
-}  // namespace ballast
+}  // namespace ballast::step

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string_view>
 
-namespace ballast {
+namespace ballast::step {
 
 // What a step of training does at a moment.
 enum class StepPart {
@@ -53,4 +53,4 @@ at::Tensor pass_into(StepPart part, const at::Tensor& x, StepWatch* watch);
 at::Tensor communicate(const at::Tensor& x, StepWatch* watch,
                        const std::function<at::Tensor(const at::Tensor&)>& exchange);
 
-}  // namespace ballast
+}  // namespace ballast::step

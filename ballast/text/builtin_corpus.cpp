@@ -11,7 +11,7 @@
 #include "ballast/text/corpus_domains.h"
 #include "ballast/text/derivation.h"
 
-namespace ballast {
+namespace ballast::text {
 namespace {
 
 constexpr std::array<Grammar, 6> kGrammars = {write_arithmetic, write_dialogue, write_ledger,
@@ -73,4 +73,4 @@ std::unique_ptr<TextReader> read_builtin_corpus(uint64_t seed, std::string split
   return std::make_unique<BuiltinReader>(seed, std::move(split), bytes_wanted);
 }
 
-}  // namespace ballast
+}  // namespace ballast::text

@@ -10,7 +10,7 @@
 
 #include "ballast/text/text_reader.h"
 
-namespace ballast {
+namespace ballast::text {
 
 // Documents written by a probabilistic grammar: endless text to learn from without any file, whose
 // exact probability is known. docs/builtin_corpus.md describes the domains and the law.
@@ -45,4 +45,4 @@ class BuiltinCorpus {
 std::unique_ptr<TextReader> read_builtin_corpus(uint64_t seed, std::string split,
                                                 uint64_t bytes_wanted);
 
-}  // namespace ballast
+}  // namespace ballast::text

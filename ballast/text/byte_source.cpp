@@ -12,7 +12,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/input_stream.h"
 
-namespace ballast {
+namespace ballast::text {
 namespace {
 
 using std::filesystem::path;
@@ -144,4 +144,4 @@ std::string_view reason_not_text(std::string_view head) {
   return head.find('\0') == head.npos ? "" : "NUL bytes";
 }
 
-}  // namespace ballast
+}  // namespace ballast::text

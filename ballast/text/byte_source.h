@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace ballast {
+namespace ballast::text {
 
 // The bytes of one input from start to end, decompressed where they are zstd (any number of
 // frames). Throws UserError naming the file, and for damaged zstd data the offset in the compressed
@@ -33,4 +33,4 @@ std::unique_ptr<ByteSource> open_byte_source(const std::filesystem::path& path);
 // document format ("gzip", "PDF", ...), "NUL bytes", or empty if it is text.
 std::string_view reason_not_text(std::string_view head);
 
-}  // namespace ballast
+}  // namespace ballast::text

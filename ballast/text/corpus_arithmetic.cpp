@@ -5,7 +5,7 @@
 #include "ballast/text/corpus_domains.h"
 #include "ballast/text/corpus_words.h"
 
-namespace ballast {
+namespace ballast::text {
 namespace {
 
 constexpr Words kThings = Words::zipf(
@@ -240,4 +240,4 @@ void write_arithmetic(Chooser& out) {
   out.write(kPeople[pupil], " solved ", number, ". The largest answer was ", largest, ".\n");
 }
 
-}  // namespace ballast
+}  // namespace ballast::text

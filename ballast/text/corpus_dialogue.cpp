@@ -6,7 +6,7 @@
 #include "ballast/text/corpus_domains.h"
 #include "ballast/text/corpus_words.h"
 
-namespace ballast {
+namespace ballast::text {
 namespace {
 
 constexpr Words kGreetings =
@@ -321,4 +321,4 @@ void write_dialogue(Chooser& out) {
   write_farewell(scene);
 }
 
-}  // namespace ballast
+}  // namespace ballast::text

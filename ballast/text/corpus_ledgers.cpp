@@ -9,7 +9,7 @@
 #include "ballast/text/corpus_domains.h"
 #include "ballast/text/corpus_words.h"
 
-namespace ballast {
+namespace ballast::text {
 namespace {
 
 struct Shop {
@@ -249,4 +249,4 @@ void write_ledger(Chooser& out) {
   write_totals(book);
 }
 
-}  // namespace ballast
+}  // namespace ballast::text

@@ -8,7 +8,7 @@
 #include "ballast/text/corpus_domains.h"
 #include "ballast/text/corpus_words.h"
 
-namespace ballast {
+namespace ballast::text {
 namespace {
 
 constexpr Words kTopics = Words::zipf(
@@ -306,4 +306,4 @@ void write_program(Chooser& out) {
             program.variables.back().value, "\n");
 }
 
-}  // namespace ballast
+}  // namespace ballast::text

@@ -5,7 +5,7 @@
 #include "ballast/text/corpus_domains.h"
 #include "ballast/text/corpus_words.h"
 
-namespace ballast {
+namespace ballast::text {
 namespace {
 
 enum Kind { kPlant, kPiece, kLiquid, kPowder, kSpice, kNumKinds };
@@ -257,4 +257,4 @@ void write_recipe(Chooser& out) {
   out.write(" to ", kServings[servings], ". Time: ", recipe.minutes, " min.\n");
 }
 
-}  // namespace ballast
+}  // namespace ballast::text

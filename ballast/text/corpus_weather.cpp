@@ -7,7 +7,7 @@
 #include "ballast/text/corpus_domains.h"
 #include "ballast/text/corpus_words.h"
 
-namespace ballast {
+namespace ballast::text {
 namespace {
 
 constexpr Words kDrySkies =
@@ -167,4 +167,4 @@ void write_weather(Chooser& out) {
   write_summary(weather, kTowns[town]);
 }
 
-}  // namespace ballast
+}  // namespace ballast::text

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/text/corpus_words.h"
 
-namespace ballast {
+namespace ballast::text {
 
 size_t say_a_adjective(Chooser& out) {
   static constexpr uint64_t kVowels = [] {
@@ -17,4 +17,4 @@ size_t say_a_adjective(Chooser& out) {
   return out.say(kAdjectives, vowel ? ~kVowels : kVowels);
 }
 
-}  // namespace ballast
+}  // namespace ballast::text

@@ -8,7 +8,7 @@
 #include "ballast/text/grammar.h"
 
 // Words that several domains of the built-in corpus share. A change changes the corpus.
-namespace ballast {
+namespace ballast::text {
 
 // First names; women and men take turns.
 inline constexpr Words kPeople = Words::zipf(
@@ -81,4 +81,4 @@ constexpr uint64_t only(size_t i) { return uint64_t{1} << i; }  // the set {i}
 // "a red" or "an old": writes the article and an adjective, which it returns.
 size_t say_a_adjective(Chooser& out);
 
-}  // namespace ballast
+}  // namespace ballast::text

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-namespace ballast {
+namespace ballast::text {
 namespace {
 
 double log_of(uint64_t n) {
@@ -214,4 +214,4 @@ Derivations find_derivations(Grammar grammar, std::string_view text, size_t limi
   return Search(text).run(grammar, limit);
 }
 
-}  // namespace ballast
+}  // namespace ballast::text

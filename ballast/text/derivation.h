@@ -8,7 +8,7 @@
 #include "ballast/system/random.h"
 #include "ballast/text/grammar.h"
 
-namespace ballast {
+namespace ballast::text {
 
 // -log of the probability weights[choice] / sum(weights).
 double choice_nats(std::span<const uint32_t> weights, size_t choice);
@@ -31,4 +31,4 @@ struct Derivations {
 // corpus.
 Derivations find_derivations(Grammar grammar, std::string_view text, size_t limit);
 
-}  // namespace ballast
+}  // namespace ballast::text

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
-namespace ballast {
+namespace ballast::text {
 namespace {
 
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -127,4 +127,4 @@ void DocumentSplitter::take(TextPiece& piece, size_t end) {
   searched_ = std::max(searched_, begin_);
 }
 
-}  // namespace ballast
+}  // namespace ballast::text

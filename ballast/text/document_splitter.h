@@ -8,7 +8,7 @@
 #include "ballast/text/byte_source.h"
 #include "ballast/text/text_reader.h"
 
-namespace ballast {
+namespace ballast::text {
 
 // The line that separates documents.
 inline constexpr std::string_view kDocumentSeparator = "<|endoftext|>";
@@ -51,4 +51,4 @@ class DocumentSplitter {
   bool source_ended_ = false;
 };
 
-}  // namespace ballast
+}  // namespace ballast::text

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace ballast {
+namespace ballast::text {
 
 // Words (or phrases) with whole-number weights: p(i) = weight(i) / total_weight(). At most 64, so
 // that a set of them fits into a uint64_t (bit i for word i); no word twice.
@@ -89,4 +89,4 @@ class Chooser {
 
 using Grammar = void (*)(Chooser&);
 
-}  // namespace ballast
+}  // namespace ballast::text

@@ -12,7 +12,7 @@
 #include "ballast/text/byte_source.h"
 #include "ballast/text/document_splitter.h"
 
-namespace ballast {
+namespace ballast::text {
 namespace {
 
 namespace fs = std::filesystem;
@@ -196,4 +196,4 @@ std::unique_ptr<TextReader> read_text_files(const std::vector<fs::path>& inputs)
   return std::make_unique<TextFiles>(inputs);
 }
 
-}  // namespace ballast
+}  // namespace ballast::text

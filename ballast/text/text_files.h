@@ -7,7 +7,7 @@
 
 #include "ballast/text/text_reader.h"
 
-namespace ballast {
+namespace ballast::text {
 
 // Reads documents from text files, one input after another. An input is
 //   FILE        read as it is, whatever its bytes; decompressed where it is zstd
@@ -25,4 +25,4 @@ namespace ballast {
 // the rest by next(). The order of documents depends on the inputs alone.
 std::unique_ptr<TextReader> read_text_files(const std::vector<std::filesystem::path>& inputs);
 
-}  // namespace ballast
+}  // namespace ballast::text

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace ballast {
+namespace ballast::text {
 
 // A part of a document. Documents can be larger than memory, so they travel in pieces.
 struct TextPiece {
@@ -34,4 +34,4 @@ class TextReader {
   virtual uint64_t bytes_read() const = 0;
 };
 
-}  // namespace ballast
+}  // namespace ballast::text

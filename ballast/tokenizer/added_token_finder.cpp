@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace ballast {
+namespace ballast::tokenizer {
 
 void StringFinder::add(std::string_view content, TokenId id) {
   ids_.emplace(content, id);
@@ -39,4 +39,4 @@ AddedTokenFinder::AddedTokenFinder(const BpeVocabulary& vocabulary) {
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

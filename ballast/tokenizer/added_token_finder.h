@@ -12,7 +12,7 @@
 
 #include "ballast/tokenizer/bpe_vocabulary.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 
 // Finds any of a set of strings in text: the leftmost match, and of those the longest.
 class StringFinder {
@@ -66,4 +66,4 @@ class AddedTokenFinder {
   StringFinder plain_, normalized_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

@@ -11,7 +11,7 @@
 #include "ballast/system/file.h"
 #include "ballast/system/json.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 namespace {
 
 using Json = nlohmann::json;
@@ -297,4 +297,4 @@ BpeVocabulary read_vocab_and_merges(const fs::path& vocab_json, const fs::path& 
   return builder.finish();
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

@@ -5,7 +5,7 @@
 
 #include "ballast/tokenizer/bpe_vocabulary.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 
 // Hugging Face's files of a byte-level BPE. Readers throw UserError naming the file and the field
 // for anything damaged and for anything whose ids we would not reproduce exactly: a normalizer,
@@ -26,4 +26,4 @@ BpeVocabulary read_vocab_and_merges(const std::filesystem::path& vocab_json,
 void write_tokenizer_json(const BpeVocabulary& vocabulary, const std::filesystem::path& folder);
 void write_vocab_and_merges(const BpeVocabulary& vocabulary, const std::filesystem::path& folder);
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

@@ -6,7 +6,7 @@
 #include "ballast/system/file.h"
 #include "ballast/tokenizer/bpe_files.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -75,4 +75,4 @@ void write_vocab_and_merges(const BpeVocabulary& vocabulary, const fs::path& fol
   write_text_atomically(folder / "merges.txt", merges);
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

@@ -10,7 +10,7 @@
 #include "ballast/tokenizer/bpe_files.h"
 #include "ballast/tokenizer/pretokenizer.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 
 // Ids on their way to the caller's vector, which then need not grow one by one.
 class BpeTokenizer::IdBuffer {
@@ -154,4 +154,4 @@ void ByteTokenizer::save(const std::filesystem::path& folder) const {
   write_tokenizer_json(byte_vocabulary(), folder);
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

@@ -14,7 +14,7 @@
 #include "ballast/tokenizer/word_cache.h"
 #include "ballast/tokenizer/word_encoder.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 
 // GPT-2's byte-level BPE. Ids equal those of Hugging Face `tokenizers` with the same vocabulary
 // (and add_special_tokens=False); see pretokenizer.h for bytes that are not UTF-8.
@@ -67,4 +67,4 @@ class ByteTokenizer final : public Tokenizer {
   uint64_t fingerprint_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

@@ -13,7 +13,7 @@
 #include "ballast/tokenizer/bpe_tokenizer.h"
 #include "ballast/tokenizer/pretokenizer.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 namespace {
 
 constexpr TokenId kSmallest = 257;  // 256 bytes and end-of-text
@@ -215,4 +215,4 @@ std::unique_ptr<Tokenizer> BpeTrainer::train(TokenId vocabulary_size) {
   return std::make_unique<BpeTokenizer>(std::move(vocabulary));
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

@@ -9,7 +9,7 @@
 #include "ballast/tokenizer/tokenizer.h"
 #include "ballast/tokenizer/word_counts.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 
 // Trains a byte-level BPE: feed it text, then ask for a vocabulary. Memory is bounded by the
 // distinct pre-tokens, once per thread that feeds.
@@ -36,4 +36,4 @@ class BpeTrainer {
 // The same from counted words; end-of-text included in the size.
 BpeVocabulary train_bpe(const WordCounts& words, TokenId vocabulary_size);
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

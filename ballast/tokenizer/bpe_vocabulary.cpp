@@ -8,7 +8,7 @@
 
 #include "ballast/system/checksum.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 namespace {
 
 // Printable characters of Latin-1 stand for themselves, the other bytes for U+0100 and up, in
@@ -127,4 +127,4 @@ uint64_t fingerprint_of(const BpeVocabulary& vocabulary) {
   return hash.value();
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

@@ -9,7 +9,7 @@
 
 #include "ballast/tokenizer/tokenizer.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 
 // Two adjacent tokens that become one.
 struct Merge {
@@ -54,4 +54,4 @@ void drop_repeated_merges(std::vector<Merge>& merges);
 // A hash of everything that decides ids.
 uint64_t fingerprint_of(const BpeVocabulary& vocabulary);
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

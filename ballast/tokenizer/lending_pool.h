@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace ballast {
+namespace ballast::tokenizer {
 
 // Objects lent to one thread at a time and kept when they come back, so that calls from several
 // threads each have one of their own. Makes as many as are out at once.
@@ -53,4 +53,4 @@ class LendingPool {
   std::vector<std::unique_ptr<T>> objects_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

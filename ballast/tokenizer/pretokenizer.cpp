@@ -8,7 +8,7 @@
 
 #include "ballast/tokenizer/unicode_class_runs.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 namespace {
 
 constexpr uint32_t kCodePoints = 0x110000;
@@ -146,4 +146,4 @@ const char* pretoken_end(const char* begin, const char* end) {
   return run_end(p + first.size, end, first.type);
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

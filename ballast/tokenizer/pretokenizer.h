@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace ballast {
+namespace ballast::tokenizer {
 
 // GPT-2's pre-tokenizer: text is cut into pre-tokens, which BPE then encodes one by one. Written by
 // hand, exactly equal to the matches of
@@ -21,4 +21,4 @@ enum class CharacterClass : uint8_t { kOther, kLetter, kNumber, kSpace };
 // The class of a code point; REQUIRES: code_point < 0x110000.
 CharacterClass character_class(uint32_t code_point);
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

@@ -8,7 +8,7 @@
 
 #include "ballast/system/utf8.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 namespace {
 
 // Bytes of a valid UTF-8 character at the start of `text`, which is not empty; 0: there is none.
@@ -53,4 +53,4 @@ std::optional<std::string> token_text(const Tokenizer* tokenizer, int64_t token)
   return text;
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

@@ -7,7 +7,7 @@
 #include "ballast/tokenizer/bpe_files.h"
 #include "ballast/tokenizer/bpe_tokenizer.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 namespace {
 
 namespace fs = std::filesystem;
@@ -46,4 +46,4 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path) {
   return std::make_unique<BpeTokenizer>(std::move(vocabulary));
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ballast {
+namespace ballast::tokenizer {
 
 using TokenId = uint32_t;
 
@@ -38,4 +38,4 @@ class Tokenizer {
 // "bytes", a tokenizer.json, a folder holding one, or a folder holding vocab.json and merges.txt.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path);
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

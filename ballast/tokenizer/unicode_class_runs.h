@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace ballast {
+namespace ballast::tokenizer {
 
 // Runs of code points of one class, in order: (first code point << 2) | class, where the class is
 // 0 other, 1 letter, 2 number, 3 white space. A run ends where the next begins.
@@ -174,4 +174,4 @@ inline constexpr uint32_t kUnicodeClassRuns[] = {
 };
 // clang-format on
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

@@ -9,7 +9,7 @@
 
 #include "ballast/tokenizer/tokenizer.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 
 // Remembers the ids of short pre-tokens: a direct-mapped table of fixed size, so a new word takes
 // the place of an older one. For one thread at a time.
@@ -54,4 +54,4 @@ class WordCache {
   std::vector<Slot> slots_ = std::vector<Slot>(size_t{1} << kBits);
 };
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

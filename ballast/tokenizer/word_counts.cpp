@@ -8,7 +8,7 @@
 
 #include "ballast/system/checksum.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 namespace {
 
 constexpr size_t kBlock = 1 << 16;
@@ -66,4 +66,4 @@ std::string_view WordCounts::keep(std::string_view word) {
   return kept;
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

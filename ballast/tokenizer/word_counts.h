@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ballast {
+namespace ballast::tokenizer {
 
 // How often each distinct word occurs. Memory: the words' bytes and about 45 bytes a word.
 class WordCounts {
@@ -34,4 +34,4 @@ class WordCounts {
   char* block_next_ = nullptr;
 };
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

@@ -9,7 +9,7 @@
 #include <string>
 #include <unordered_map>
 
-namespace ballast {
+namespace ballast::tokenizer {
 namespace {
 
 // Above this many bytes the queue is faster than scanning.
@@ -125,4 +125,4 @@ void WordEncoder::encode_by_queue(std::string_view word, std::vector<TokenId>& i
   for (uint32_t i = 0; i != kEnd; i = symbols[i].next) ids.push_back(symbols[i].id);
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

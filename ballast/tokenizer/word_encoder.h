@@ -10,7 +10,7 @@
 
 #include "ballast/tokenizer/bpe_vocabulary.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 
 // (left, right) -> rank and result of the merge: an open-addressing table, at most half full.
 class MergeTable {
@@ -60,4 +60,4 @@ class WordEncoder {
   std::array<TokenId, 256> byte_ids_{};
 };
 
-}  // namespace ballast
+}  // namespace ballast::tokenizer

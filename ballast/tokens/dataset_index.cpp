@@ -7,7 +7,7 @@
 #include "ballast/system/json.h"
 #include "ballast/tokens/token_dataset.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 using nlohmann::json;                 // read
@@ -180,4 +180,4 @@ DatasetIndex DatasetIndex::from_text(std::string_view text, const std::filesyste
   throw std::logic_error("unreachable");
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokens

@@ -14,7 +14,7 @@
 #include "ballast/system/checksum.h"
 #include "ballast/system/parallel.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 constexpr size_t kChunkBytes = 1 << 18;  // short documents are encoded together, this many bytes
@@ -23,15 +23,15 @@ constexpr size_t kMaxThreads = 30;  // more than one reader can feed; bounds the
 
 // Some pieces of text and, once done, their tokens.
 struct Chunk {
-  std::vector<TextPiece> pieces;
+  std::vector<text::TextPiece> pieces;
   std::vector<uint64_t> keys;  // of each piece's document
   size_t count = 0;            // pieces in use: the rest keep their memory for the next round
-  std::vector<TokenId> ids;
+  std::vector<tokenizer::TokenId> ids;
   std::vector<size_t> ends;  // ids after each piece
   std::exception_ptr error;
   bool done = false;
 
-  void encode(const Tokenizer& tokenizer) {
+  void encode(const tokenizer::Tokenizer& tokenizer) {
     ids.clear();
     ends.clear();
     size_t bytes = 0;
@@ -47,7 +47,7 @@ struct Chunk {
 // Threads that encode chunks; destroying it stops them after the chunk they are at.
 class Encoders {
  public:
-  Encoders(const Tokenizer& tokenizer, size_t threads) : tokenizer_(tokenizer) {
+  Encoders(const tokenizer::Tokenizer& tokenizer, size_t threads) : tokenizer_(tokenizer) {
     for (size_t i = 0; i < threads; ++i) {
       threads_.emplace_back([this](std::stop_token stop) { work(stop); });
     }
@@ -91,7 +91,7 @@ class Encoders {
     }
   }
 
-  const Tokenizer& tokenizer_;
+  const tokenizer::Tokenizer& tokenizer_;
   std::mutex mutex_;
   std::condition_variable_any submitted_;
   std::condition_variable finished_;
@@ -102,7 +102,7 @@ class Encoders {
 // Fills chunks from the reader, keeping track of which document a piece belongs to.
 class ChunkReader {
  public:
-  explicit ChunkReader(TextReader& reader) : reader_(reader) {}
+  explicit ChunkReader(text::TextReader& reader) : reader_(reader) {}
 
   bool fill(Chunk& chunk) {
     chunk.count = 0;
@@ -110,28 +110,28 @@ class ChunkReader {
     chunk.done = false;
     for (size_t bytes = 0; bytes < kChunkBytes;) {
       if (chunk.count == chunk.pieces.size()) chunk.pieces.emplace_back();
-      TextPiece& piece = chunk.pieces[chunk.count];
+      text::TextPiece& piece = chunk.pieces[chunk.count];
       if (!reader_.next(piece)) break;
       if (at_beginning_) key_ = document_key(piece.text);
       at_beginning_ = piece.ends_document;
       chunk.keys.push_back(key_);
       chunk.count += 1;
-      bytes += piece.text.size() + sizeof(TextPiece);
+      bytes += piece.text.size() + sizeof(text::TextPiece);
     }
     return chunk.count > 0;
   }
 
  private:
-  TextReader& reader_;
+  text::TextReader& reader_;
   bool at_beginning_ = true;
   uint64_t key_ = 0;
 };
 
 void hand_over(const Chunk& chunk, const std::function<void(const EncodedPiece&)>& take) {
-  const std::span<const TokenId> ids(chunk.ids);
+  const std::span<const tokenizer::TokenId> ids(chunk.ids);
   size_t begin = 0;
   for (size_t i = 0; i < chunk.count; ++i) {
-    const TextPiece& piece = chunk.pieces[i];
+    const text::TextPiece& piece = chunk.pieces[i];
     take({.ids = ids.subspan(begin, chunk.ends[i] - begin),
           .source_bytes = piece.text.size(),
           .document_key = chunk.keys[i],
@@ -148,8 +148,8 @@ uint64_t document_key(std::string_view beginning) {
   return checksum(beginning.substr(0, kKeyBytes));
 }
 
-void encode_documents(TextReader& reader, const Tokenizer& tokenizer, size_t threads,
-                      const std::function<void(const EncodedPiece&)>& take) {
+void encode_documents(text::TextReader& reader, const tokenizer::Tokenizer& tokenizer,
+                      size_t threads, const std::function<void(const EncodedPiece&)>& take) {
   threads = std::min(threads ? threads : num_cores(), kMaxThreads);
   ChunkReader chunks(reader);
   // A ring: the oldest chunk is waited for only when all are in use. Two more than there are
@@ -172,4 +172,4 @@ void encode_documents(TextReader& reader, const Tokenizer& tokenizer, size_t thr
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokens

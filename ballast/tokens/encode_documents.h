@@ -8,10 +8,10 @@
 #include "ballast/text/text_reader.h"
 #include "ballast/tokenizer/tokenizer.h"
 
-namespace ballast {
+namespace ballast::tokens {
 
 struct EncodedPiece {
-  std::span<const TokenId> ids;
+  std::span<const tokenizer::TokenId> ids;
   uint64_t source_bytes = 0;
   uint64_t document_key = 0;  // see document_key()
   bool ends_document = false;
@@ -27,7 +27,7 @@ uint64_t document_key(std::string_view beginning);
 // Encodes everything `reader` gives on `threads` threads (0: all cores) and hands it to `take` in
 // the reader's order, on the caller's thread. What is taken does not depend on the number of
 // threads; memory is bounded by a few megabytes for each thread.
-void encode_documents(TextReader& reader, const Tokenizer& tokenizer, size_t threads,
-                      const std::function<void(const EncodedPiece&)>& take);
+void encode_documents(text::TextReader& reader, const tokenizer::Tokenizer& tokenizer,
+                      size_t threads, const std::function<void(const EncodedPiece&)>& take);
 
-}  // namespace ballast
+}  // namespace ballast::tokens

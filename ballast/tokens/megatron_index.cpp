@@ -7,7 +7,7 @@
 #include "ballast/system/file.h"
 #include "ballast/tokens/token_file.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 using namespace std::string_view_literals;
@@ -116,4 +116,4 @@ std::unique_ptr<TokenSource> open_megatron_index(const fs::path& path) {
       {.name = data.string(), .format = header == kFairseqHeader ? "fairseq" : "Megatron"});
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokens

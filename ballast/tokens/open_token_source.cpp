@@ -9,7 +9,7 @@
 #include "ballast/tokens/token_shard.h"
 #include "ballast/tokens/token_source.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 fs::path with_suffix(fs::path path, const char* suffix) { return path += suffix; }
@@ -130,4 +130,4 @@ std::unique_ptr<TokenSource> open_token_source(const fs::path& path, const std::
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokens

@@ -16,7 +16,7 @@
 #include "ballast/tokens/tail_split.h"
 #include "ballast/tokens/text_input.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 bool is_builtin(const PrepareRequest& request) {
@@ -86,11 +86,11 @@ void stop_if_requested(const PrepareRequest& request) {
 }
 
 // Ends with a UserError between two pieces when that is requested.
-class StoppableReader : public TextReader {
+class StoppableReader : public text::TextReader {
  public:
-  StoppableReader(std::unique_ptr<TextReader> reader, const PrepareRequest& request)
+  StoppableReader(std::unique_ptr<text::TextReader> reader, const PrepareRequest& request)
       : reader_(std::move(reader)), request_(request) {}
-  bool next(TextPiece& piece) override {
+  bool next(text::TextPiece& piece) override {
     stop_if_requested(request_);
     return reader_->next(piece);
   }
@@ -99,7 +99,7 @@ class StoppableReader : public TextReader {
   uint64_t bytes_read() const override { return reader_->bytes_read(); }
 
  private:
-  std::unique_ptr<TextReader> reader_;
+  std::unique_ptr<text::TextReader> reader_;
   const PrepareRequest& request_;
 };
 
@@ -123,7 +123,7 @@ class Preparation {
       write_splits();
       fs::remove(spool);
     } else {
-      tokenizer_ = load_tokenizer(request_.tokenizer);
+      tokenizer_ = tokenizer::load_tokenizer(request_.tokenizer);
       train_ = open_train();
       write_splits();
     }
@@ -135,23 +135,23 @@ class Preparation {
   }
 
  private:
-  std::unique_ptr<TextReader> open_train() const {
+  std::unique_ptr<text::TextReader> open_train() const {
     return stoppable(is_builtin(request_)
-                         ? read_builtin_corpus(request_.seed, "train", request_.builtin_bytes)
-                         : read_text_files(as_paths(request_.inputs)));
+                         ? text::read_builtin_corpus(request_.seed, "train", request_.builtin_bytes)
+                         : text::read_text_files(as_paths(request_.inputs)));
   }
 
-  std::unique_ptr<TextReader> stoppable(std::unique_ptr<TextReader> reader) const {
+  std::unique_ptr<text::TextReader> stoppable(std::unique_ptr<text::TextReader> reader) const {
     return std::make_unique<StoppableReader>(std::move(reader), request_);
   }
 
-  std::unique_ptr<TextReader> open_valid() const {
+  std::unique_ptr<text::TextReader> open_valid() const {
     if (!request_.valid_inputs.empty()) {
-      return stoppable(read_text_files(as_paths(request_.valid_inputs)));
+      return stoppable(text::read_text_files(as_paths(request_.valid_inputs)));
     }
     if (!is_builtin(request_) || request_.valid_fraction == 0) return nullptr;
     const double bytes = request_.valid_fraction * static_cast<double>(request_.builtin_bytes);
-    return stoppable(read_builtin_corpus(
+    return stoppable(text::read_builtin_corpus(
         request_.seed, "valid", std::max<uint64_t>(1, static_cast<uint64_t>(std::llround(bytes)))));
   }
 
@@ -196,7 +196,7 @@ class Preparation {
   }
 
   template <typename Choose>
-  void encode(const char* title, TextReader& reader, Choose choose) {
+  void encode(const char* title, text::TextReader& reader, Choose choose) {
     std::vector<uint32_t> domains;
     for (const std::string& name : reader.domains()) domains.push_back(domain_index(name));
     Progress progress(title, reader.total_bytes(), "bytes");
@@ -222,8 +222,8 @@ class Preparation {
 
   PrepareRequest request_;
   fs::path folder_;
-  std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<TextReader> train_;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
+  std::unique_ptr<text::TextReader> train_;
   PrepareResult result_;
 };
 
@@ -246,4 +246,4 @@ PrepareResult prepare(const PrepareRequest& request) {
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokens

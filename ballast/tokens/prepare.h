@@ -10,7 +10,7 @@
 #include "ballast/tokens/staged_folder.h"
 #include "ballast/tokens/token_dataset.h"
 
-namespace ballast {
+namespace ballast::tokens {
 
 struct PrepareRequest {
   std::vector<std::string> inputs = {};  // as read_text_files takes them, or the word "builtin"
@@ -19,7 +19,7 @@ struct PrepareRequest {
   ExistingOutput existing = ExistingOutput::kRefuse;
   double valid_fraction = 0.01;     // of the input, where no validation text is given; 0: none
   std::string tokenizer = "bytes";  // what load_tokenizer takes, or "bpe": train one on the input
-  TokenId vocabulary_size = 8192;   // for "bpe"
+  tokenizer::TokenId vocabulary_size = 8192;  // for "bpe"
   uint64_t sample_bytes = 100'000'000;  // of text, spread over the input, that "bpe" is trained on
   uint64_t shard_tokens = 100'000'000;  // at most, in one file
   size_t threads = 0;                   // 0: all cores
@@ -43,4 +43,4 @@ struct PrepareResult {
 // Throws UserError.
 PrepareResult prepare(const PrepareRequest& request);
 
-}  // namespace ballast
+}  // namespace ballast::tokens

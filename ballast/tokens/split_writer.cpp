@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 void add_document(TextTotals& totals, std::optional<double> nats) {
@@ -22,13 +22,14 @@ void add_document(TextTotals& totals, std::optional<double> nats) {
 }  // namespace
 
 SplitWriter::SplitWriter(std::filesystem::path folder, std::string split,
-                         const Tokenizer& tokenizer, uint64_t shard_tokens)
+                         const tokenizer::Tokenizer& tokenizer, uint64_t shard_tokens)
     : folder_(std::move(folder)),
       split_(std::move(split)),
       tokenizer_(tokenizer),
       shard_tokens_(shard_tokens) {}
 
-void SplitWriter::append(uint32_t domain, std::span<const TokenId> ids, uint64_t source_bytes) {
+void SplitWriter::append(uint32_t domain, std::span<const tokenizer::TokenId> ids,
+                         uint64_t source_bytes) {
   if (!in_document_) {
     in_document_ = true;
     domain_ = domain;
@@ -40,14 +41,14 @@ void SplitWriter::append(uint32_t domain, std::span<const TokenId> ids, uint64_t
 
 void SplitWriter::end_document(std::optional<double> nats) {
   if (!in_document_) throw std::logic_error("SplitWriter: end_document without a document");
-  const TokenId end = tokenizer_.end_of_text();
+  const tokenizer::TokenId end = tokenizer_.end_of_text();
   append_to_shards({&end, 1}, 0);
   add_document(index_.totals, nats);
   add_document(index_.domains[domain_], nats);
   in_document_ = false;
 }
 
-void SplitWriter::append_to_shards(std::span<const TokenId> ids, uint64_t source_bytes) {
+void SplitWriter::append_to_shards(std::span<const tokenizer::TokenId> ids, uint64_t source_bytes) {
   for (TextTotals* totals : {&index_.totals, &index_.domains[domain_]}) {
     totals->tokens += ids.size();
     totals->source_bytes += source_bytes;
@@ -59,7 +60,8 @@ void SplitWriter::append_to_shards(std::span<const TokenId> ids, uint64_t source
     uint64_t bytes = source_bytes;
     if (room < ids.size()) {  // the text that lies in this shard is what its tokens stand for
       bytes = 0;
-      for (const TokenId id : ids.first(room)) bytes += tokenizer_.token_bytes(id).size();
+      for (const tokenizer::TokenId id : ids.first(room))
+        bytes += tokenizer_.token_bytes(id).size();
       bytes = std::min(bytes, source_bytes);
     }
     shard_->append(ids.first(room), bytes);
@@ -93,4 +95,4 @@ SplitIndex SplitWriter::finish(size_t num_domains) {
   return std::move(index_);
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokens

@@ -11,7 +11,7 @@
 #include "ballast/tokens/token_dataset.h"
 #include "ballast/tokens/token_shard.h"
 
-namespace ballast {
+namespace ballast::tokens {
 
 // Writes the documents of one split into shards of at most `shard_tokens` tokens.
 class SplitWriter {
@@ -20,11 +20,11 @@ class SplitWriter {
   static constexpr uint64_t kMaxShardParts = 1 << 20;
 
   // REQUIRES: tokenizer outlives this object; shard_tokens > 0.
-  SplitWriter(std::filesystem::path folder, std::string split, const Tokenizer& tokenizer,
-              uint64_t shard_tokens);
+  SplitWriter(std::filesystem::path folder, std::string split,
+              const tokenizer::Tokenizer& tokenizer, uint64_t shard_tokens);
 
   // A document is any number of append() and one end_document(), which adds the end-of-text token.
-  void append(uint32_t domain, std::span<const TokenId> ids, uint64_t source_bytes);
+  void append(uint32_t domain, std::span<const tokenizer::TokenId> ids, uint64_t source_bytes);
   void end_document(std::optional<double> nats);
   const TextTotals& totals() const { return index_.totals; }
 
@@ -32,13 +32,13 @@ class SplitWriter {
   SplitIndex finish(size_t num_domains);
 
  private:
-  void append_to_shards(std::span<const TokenId> ids, uint64_t source_bytes);
+  void append_to_shards(std::span<const tokenizer::TokenId> ids, uint64_t source_bytes);
   void begin_part(PartKind kind);  // in a new shard if the present one is full
   void close_shard();
 
   std::filesystem::path folder_;
   std::string split_;
-  const Tokenizer& tokenizer_;
+  const tokenizer::Tokenizer& tokenizer_;
   uint64_t shard_tokens_;
   SplitIndex index_;
   std::unique_ptr<TokenShardWriter> shard_;
@@ -46,4 +46,4 @@ class SplitWriter {
   uint32_t domain_ = 0;
 };
 
-}  // namespace ballast
+}  // namespace ballast::tokens

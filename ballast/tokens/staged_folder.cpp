@@ -13,7 +13,7 @@
 #include "ballast/system/error.h"
 #include "ballast/tokens/token_dataset.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 constexpr const char* kLockFile = "lock";
@@ -145,4 +145,4 @@ void StagedFolder::publish() {
   fs::remove_all(discarded());
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokens

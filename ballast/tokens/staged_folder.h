@@ -8,7 +8,7 @@
 
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::tokens {
 
 enum class ExistingOutput { kRefuse, kReplace };
 
@@ -52,4 +52,4 @@ class StagedFolder {
   bool published_ = false;
 };
 
-}  // namespace ballast
+}  // namespace ballast::tokens

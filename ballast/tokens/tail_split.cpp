@@ -9,34 +9,36 @@
 #include "ballast/system/file.h"
 #include "ballast/tokens/split_writer.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 constexpr uint64_t kCutSearch = 1 << 16;  // tokens in which a line's end is looked for
 
 constexpr uint64_t kMinTail = 8;  // less than this is not worth a split
 
-uint64_t text_bytes(std::span<const TokenId> ids, const Tokenizer& tokenizer) {
+uint64_t text_bytes(std::span<const tokenizer::TokenId> ids,
+                    const tokenizer::Tokenizer& tokenizer) {
   uint64_t bytes = 0;
-  for (const TokenId id : ids) bytes += tokenizer.token_bytes(id).size();
+  for (const tokenizer::TokenId id : ids) bytes += tokenizer.token_bytes(id).size();
   return bytes;
 }
 
 // The position from `cut` on that follows a line's or document's end; failing that, one that is not
 // within a UTF-8 character.
-uint64_t move_to_line_start(const TokenSource& tokens, uint64_t cut, const Tokenizer& tokenizer) {
+uint64_t move_to_line_start(const TokenSource& tokens, uint64_t cut,
+                            const tokenizer::Tokenizer& tokenizer) {
   const uint64_t room = tokens.size() - cut;
   std::vector<int64_t> ids(std::min(kCutSearch, room / 2) + 2);
   tokens.read(cut - 1, ids);  // from the token before the cut on
   const auto ends_document = [&](size_t i) { return ids[i] == tokenizer.end_of_text(); };
   for (size_t i = 0; i + 1 < ids.size(); ++i) {
     // A document's last line ends with the document: a cut between would make an empty one.
-    const auto bytes = tokenizer.token_bytes(static_cast<TokenId>(ids[i]));
+    const auto bytes = tokenizer.token_bytes(static_cast<tokenizer::TokenId>(ids[i]));
     if (ends_document(i) || (bytes.ends_with('\n') && !ends_document(i + 1))) return cut + i;
   }
   if (ends_document(ids.size() - 1)) return cut + ids.size() - 1;
   for (size_t i = 1; i + 1 < ids.size(); ++i) {
-    const std::string_view bytes = tokenizer.token_bytes(static_cast<TokenId>(ids[i]));
+    const std::string_view bytes = tokenizer.token_bytes(static_cast<tokenizer::TokenId>(ids[i]));
     const bool within_character = !bytes.empty() && (static_cast<uint8_t>(bytes[0]) & 0xC0) == 0x80;
     if (!within_character) return cut + i - 1;
   }
@@ -50,7 +52,7 @@ struct Cut {
 
 class TailMover {
  public:
-  TailMover(const fs::path& folder, SplitIndex train, const Tokenizer& tokenizer,
+  TailMover(const fs::path& folder, SplitIndex train, const tokenizer::Tokenizer& tokenizer,
             uint64_t shard_tokens)
       : folder_(folder),
         tokenizer_(tokenizer),
@@ -101,7 +103,7 @@ class TailMover {
       const uint64_t begin = std::max(from, parts[i].first_token);
       const bool ends = document_ends(shard, i);  // then its last token is end-of-text
       valid_.append(parts[i].domain, {}, 0);
-      shards_[shard].for_blocks(begin, end - ends, [&](std::span<const TokenId> ids) {
+      shards_[shard].for_blocks(begin, end - ends, [&](std::span<const tokenizer::TokenId> ids) {
         valid_.append(parts[i].domain, ids, text_bytes(ids, tokenizer_));
       });
       if (ends) valid_.end_document(std::nullopt);
@@ -131,7 +133,7 @@ class TailMover {
       const bool is_cut = end < part_end(cut.shard, i);
       writer.begin_part(parts[i].domain, parts[i].kind);
       uint64_t bytes = is_cut ? 0 : parts[i].source_bytes;
-      old.for_blocks(parts[i].first_token, end, [&](std::span<const TokenId> ids) {
+      old.for_blocks(parts[i].first_token, end, [&](std::span<const tokenizer::TokenId> ids) {
         writer.append(ids, is_cut ? text_bytes(ids, tokenizer_) : std::exchange(bytes, 0));
       });
       if (is_cut) end_cut_document(writer, parts[i].domain);
@@ -144,7 +146,7 @@ class TailMover {
   }
 
   void end_cut_document(TokenShardWriter& writer, uint32_t domain) {
-    const TokenId end = tokenizer_.end_of_text();
+    const tokenizer::TokenId end = tokenizer_.end_of_text();
     writer.append({&end, 1}, 0);
     for (TextTotals* totals : {&result_.train.totals, &result_.train.domains[domain]}) {
       totals->documents += 1;  // it is one in each split now
@@ -153,7 +155,7 @@ class TailMover {
   }
 
   fs::path folder_;
-  const Tokenizer& tokenizer_;
+  const tokenizer::Tokenizer& tokenizer_;
   TailSplit result_;
   SplitWriter valid_;
   std::vector<TokenShard> shards_;
@@ -161,8 +163,9 @@ class TailMover {
 
 }  // namespace
 
-TailSplit split_off_tail(const fs::path& folder, SplitIndex train, const Tokenizer& tokenizer,
-                         double fraction, uint64_t shard_tokens) {
+TailSplit split_off_tail(const fs::path& folder, SplitIndex train,
+                         const tokenizer::Tokenizer& tokenizer, double fraction,
+                         uint64_t shard_tokens) {
   const uint64_t total = train.totals.tokens;
   const auto wanted = static_cast<uint64_t>(std::ceil(fraction * static_cast<double>(total)));
   const uint64_t tail = std::max(kMinTail, wanted);
@@ -183,4 +186,4 @@ TailSplit split_off_tail(const fs::path& folder, SplitIndex train, const Tokeniz
   return mover.move(mover.with_room_for_end(cut));
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokens

@@ -6,7 +6,7 @@
 
 #include "ballast/tokens/token_dataset.h"
 
-namespace ballast {
+namespace ballast::tokens {
 
 struct TailSplit {
   SplitIndex train, valid;
@@ -17,6 +17,7 @@ struct TailSplit {
 // with end-of-text on both sides. Files of `train` in `folder` are rewritten, moved or removed.
 // Where there is too little text for two splits, `valid` comes back without shards.
 TailSplit split_off_tail(const std::filesystem::path& folder, SplitIndex train,
-                         const Tokenizer& tokenizer, double fraction, uint64_t shard_tokens);
+                         const tokenizer::Tokenizer& tokenizer, double fraction,
+                         uint64_t shard_tokens);
 
-}  // namespace ballast
+}  // namespace ballast::tokens

@@ -11,11 +11,11 @@
 #include "ballast/tokenizer/bpe_trainer.h"
 #include "ballast/tokens/encode_documents.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 void copy_standard_input(const fs::path& to, const std::function<void()>& check) {
-  const auto source = open_byte_source("-");
+  const auto source = text::open_byte_source("-");
   OutputFile file(to);
   Progress progress("reading standard input", 0, "bytes");
   std::vector<char> buffer(1 << 20);
@@ -30,9 +30,9 @@ void copy_standard_input(const fs::path& to, const std::function<void()>& check)
 // Chooses pieces so that at any point the share of the sample taken is the share of the input read.
 class EvenSample {
  public:
-  EvenSample(const TextReader& reader, uint64_t bytes) : reader_(reader), bytes_(bytes) {}
+  EvenSample(const text::TextReader& reader, uint64_t bytes) : reader_(reader), bytes_(bytes) {}
 
-  bool wants(const TextPiece& piece) {
+  bool wants(const text::TextPiece& piece) {
     const double total = static_cast<double>(reader_.total_bytes());
     const double share = total > 0 ? static_cast<double>(reader_.bytes_read()) / total : 1;
     const double due = std::min(share, 1.0) * static_cast<double>(bytes_);
@@ -42,7 +42,7 @@ class EvenSample {
   }
 
  private:
-  const TextReader& reader_;
+  const text::TextReader& reader_;
   uint64_t bytes_, taken_ = 0;
 };
 
@@ -69,12 +69,13 @@ bool is_validation_document(uint64_t document_key, double valid_fraction) {
   return static_cast<double>(document_key >> 11) * 0x1p-53 < valid_fraction;
 }
 
-std::unique_ptr<Tokenizer> train_tokenizer(TextReader& reader, const BpeSample& sample) {
-  BpeTrainer trainer;
+std::unique_ptr<tokenizer::Tokenizer> train_tokenizer(text::TextReader& reader,
+                                                      const BpeSample& sample) {
+  tokenizer::BpeTrainer trainer;
   {
     Progress progress("sampling text for the vocabulary", reader.total_bytes(), "bytes");
     EvenSample even(reader, sample.bytes);
-    std::vector<TextPiece> pieces;
+    std::vector<text::TextPiece> pieces;
     size_t bytes = 0;
     const auto flush = [&] {
       parallel_for(pieces.size(), sample.threads, [&](size_t i) { trainer.add(pieces[i].text); });
@@ -83,7 +84,7 @@ std::unique_ptr<Tokenizer> train_tokenizer(TextReader& reader, const BpeSample& 
     };
     uint64_t read = 0;
     bool at_beginning = true, is_validation = false;
-    for (TextPiece piece; reader.next(piece);) {
+    for (text::TextPiece piece; reader.next(piece);) {
       if (at_beginning) {
         is_validation = is_validation_document(document_key(piece.text), sample.valid_fraction);
       }
@@ -101,4 +102,4 @@ std::unique_ptr<Tokenizer> train_tokenizer(TextReader& reader, const BpeSample& 
   return trainer.train(sample.vocabulary_size);
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokens

@@ -11,7 +11,7 @@
 #include "ballast/text/text_reader.h"
 #include "ballast/tokenizer/tokenizer.h"
 
-namespace ballast {
+namespace ballast::tokens {
 
 // The path in an input of the form PATH or NAME=PATH, as read_text_files takes them.
 std::filesystem::path path_of_input(const std::string& input);
@@ -23,14 +23,15 @@ std::vector<std::string> spool_standard_input(std::vector<std::string> inputs,
                                               const std::function<void()>& check);
 
 struct BpeSample {
-  TokenId vocabulary_size = 0;
+  tokenizer::TokenId vocabulary_size = 0;
   uint64_t bytes = 0;         // at most this much text, spread evenly over the input
   double valid_fraction = 0;  // documents that go to validation are left out
   size_t threads = 0;
 };
-std::unique_ptr<Tokenizer> train_tokenizer(TextReader& reader, const BpeSample& sample);
+std::unique_ptr<tokenizer::Tokenizer> train_tokenizer(text::TextReader& reader,
+                                                      const BpeSample& sample);
 
 // Whether a document goes to validation, by its document_key().
 bool is_validation_document(uint64_t document_key, double valid_fraction);
 
-}  // namespace ballast
+}  // namespace ballast::tokens

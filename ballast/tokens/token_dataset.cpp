@@ -7,7 +7,7 @@
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 // Throws unless the shard is the one the index describes.
@@ -66,8 +66,8 @@ std::unique_ptr<TokenSource> TokenDataset::open(const std::string& split) const 
                                           .nats = totals.nats});
 }
 
-std::unique_ptr<Tokenizer> TokenDataset::tokenizer() const {
-  auto tokenizer = load_tokenizer(folder_.string());
+std::unique_ptr<tokenizer::Tokenizer> TokenDataset::tokenizer() const {
+  auto tokenizer = tokenizer::load_tokenizer(folder_.string());
   if (identity_of(*tokenizer) != index_.tokenizer) {
     fail("the tokenizer in {} is not the one its shards were written with: prepare the data again",
          folder_.string());
@@ -134,4 +134,4 @@ void check_before_use(const fs::path& path) {
            format_bytes(static_cast<double>(dataset.bytes())), path.string());
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokens

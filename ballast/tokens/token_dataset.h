@@ -13,7 +13,7 @@
 #include "ballast/tokens/token_shard.h"
 #include "ballast/tokens/token_source.h"
 
-namespace ballast {
+namespace ballast::tokens {
 
 // Totals over documents. `nats` is present only if the law of every document is known.
 struct TextTotals {
@@ -67,7 +67,7 @@ class TokenDataset {
   std::unique_ptr<TokenSource> open(const std::string& split) const;
   // The tokenizer whose files lie in the folder; throws UserError if it is not the one that wrote
   // the shards.
-  std::unique_ptr<Tokenizer> tokenizer() const;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer() const;
   uint64_t bytes() const;  // of all shard files: what verify() reads
   // Reads every byte of every file, with a progress bar. Throws UserError naming the first that is
   // not as written.
@@ -89,4 +89,4 @@ std::vector<TokenizerFile> tokenizer_files_in(const std::filesystem::path& folde
 inline constexpr uint64_t kVerifiedBytes = 4'000'000'000;
 void check_before_use(const std::filesystem::path& path);
 
-}  // namespace ballast
+}  // namespace ballast::tokens

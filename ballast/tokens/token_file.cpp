@@ -8,7 +8,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 template <typename T>
@@ -126,4 +126,4 @@ std::unique_ptr<TokenSource> open_bin_file(const fs::path& path) {
                     {.name = path.string(), .format = "nanoGPT"});
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokens

@@ -7,7 +7,7 @@
 
 #include "ballast/tokens/token_source.h"
 
-namespace ballast {
+namespace ballast::tokens {
 
 enum class TokenType { kU8, kI8, kU16, kI16, kU32, kI32, kU64, kI64 };
 uint64_t size_of(TokenType type);  // bytes
@@ -30,4 +30,4 @@ std::unique_ptr<TokenSource> open_bin_file(const std::filesystem::path& file);
 // Megatron or fairseq: `index` is the `.idx`; the `.bin` of the same name lies beside it.
 std::unique_ptr<TokenSource> open_megatron_index(const std::filesystem::path& index);
 
-}  // namespace ballast
+}  // namespace ballast::tokens

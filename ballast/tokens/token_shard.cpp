@@ -12,7 +12,7 @@
 #include "ballast/system/error.h"
 #include "ballast/tokens/token_file.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'B', 'L', 'S', 'T', 'T', 'O', 'K', '\0'};
@@ -118,7 +118,7 @@ class TokensOfDomains : public TokenSource {
 
 }  // namespace
 
-TokenizerIdentity identity_of(const Tokenizer& tokenizer) {
+TokenizerIdentity identity_of(const tokenizer::Tokenizer& tokenizer) {
   return {.kind = std::string(tokenizer.kind()),
           .vocabulary_size = tokenizer.vocabulary_size(),
           .end_of_text = tokenizer.end_of_text(),
@@ -142,9 +142,9 @@ void TokenShardWriter::begin_part(uint32_t domain, PartKind kind) {
   counts_.documents += kind == PartKind::kBeginsHere;
 }
 
-void TokenShardWriter::append(std::span<const TokenId> ids, uint64_t source_bytes) {
+void TokenShardWriter::append(std::span<const tokenizer::TokenId> ids, uint64_t source_bytes) {
   if (parts_.empty()) throw std::logic_error("TokenShardWriter: append before begin_part");
-  for (const TokenId id : ids) {
+  for (const tokenizer::TokenId id : ids) {
     if (id >= tokenizer_.vocabulary_size) {
       throw std::logic_error(fmt::format("TokenShardWriter: id {} in a vocabulary of {}", id,
                                          tokenizer_.vocabulary_size));
@@ -219,11 +219,12 @@ std::unique_ptr<TokenSource> TokenShard::tokens(std::vector<std::string> domains
                                            std::move(domains));
 }
 
-void TokenShard::for_blocks(uint64_t first, uint64_t last,
-                            const std::function<void(std::span<const TokenId>)>& use) const {
+void TokenShard::for_blocks(
+    uint64_t first, uint64_t last,
+    const std::function<void(std::span<const tokenizer::TokenId>)>& use) const {
   constexpr uint64_t kBlock = 1 << 16, kBlocksInMemory = 64;
   std::vector<int64_t> wide;
-  std::vector<TokenId> ids;
+  std::vector<tokenizer::TokenId> ids;
   while (first < last) {
     const auto source = tokens();  // mapped anew: the pages of the blocks before are given back
     for (uint64_t i = 0; i < kBlocksInMemory && first < last; ++i, first += ids.size()) {
@@ -249,7 +250,7 @@ void TokenShard::verify() const {
   }
   verify_parts();
   for_blocks(0, counts_.tokens,
-             [](std::span<const TokenId>) {});  // every id is checked as it is read
+             [](std::span<const tokenizer::TokenId>) {});  // every id is checked as it is read
 }
 
 void TokenShard::verify_parts() const {
@@ -276,4 +277,4 @@ bool is_token_shard(const fs::path& path) {
   return file.text().starts_with(std::string_view(kMagic.data(), kMagic.size()));
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokens

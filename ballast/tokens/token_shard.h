@@ -13,19 +13,19 @@
 #include "ballast/system/file.h"
 #include "ballast/tokens/token_source.h"
 
-namespace ballast {
+namespace ballast::tokens {
 
 // The tokenizer of a data set, as far as its shards know it.
 struct TokenizerIdentity {
   std::string kind;  // "bytes" or "bpe"
   uint32_t vocabulary_size = 0;
-  TokenId end_of_text = 0;
+  tokenizer::TokenId end_of_text = 0;
   uint64_t fingerprint = 0;
 
   uint32_t token_bytes() const { return vocabulary_size <= 65536 ? 2 : 4; }
   bool operator==(const TokenizerIdentity&) const = default;
 };
-TokenizerIdentity identity_of(const Tokenizer& tokenizer);
+TokenizerIdentity identity_of(const tokenizer::Tokenizer& tokenizer);
 
 enum class PartKind : uint32_t { kBeginsHere = 0, kBeganInEarlierShard = 1 };
 
@@ -55,7 +55,7 @@ class TokenShardWriter {
 
   void begin_part(uint32_t domain, PartKind kind);
   // Tokens of the part begun last, which stand for `source_bytes` bytes of text.
-  void append(std::span<const TokenId> ids, uint64_t source_bytes);
+  void append(std::span<const tokenizer::TokenId> ids, uint64_t source_bytes);
   const ShardCounts& counts() const { return counts_; }
   ShardCounts finish();
 
@@ -86,7 +86,7 @@ class TokenShard {
   std::unique_ptr<TokenSource> tokens(std::vector<std::string> domains = {}) const;
   // Calls use(ids) for tokens [first, last), block by block. What was read does not stay in memory.
   void for_blocks(uint64_t first, uint64_t last,
-                  const std::function<void(std::span<const TokenId>)>& use) const;
+                  const std::function<void(std::span<const tokenizer::TokenId>)>& use) const;
 
   // Reads everything: checksum, document table, every id. Throws UserError naming the file.
   void verify() const;
@@ -103,4 +103,4 @@ class TokenShard {
 
 bool is_token_shard(const std::filesystem::path& path);
 
-}  // namespace ballast
+}  // namespace ballast::tokens

@@ -8,7 +8,7 @@
 #include "ballast/system/checksum.h"
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 class TokensInMemory : public TokenSource {
@@ -215,12 +215,12 @@ std::string fingerprint_text(const TokenSource& source) {
                      checksum_hex(source.fingerprint()));
 }
 
-std::string fingerprint_text(const Tokenizer& tokenizer) {
+std::string fingerprint_text(const tokenizer::Tokenizer& tokenizer) {
   return fmt::format("{} of {} tokens, fingerprint {}", tokenizer.kind(),
                      tokenizer.vocabulary_size(), checksum_hex(tokenizer.fingerprint()));
 }
 
-void require_same_tokenizer(const TokenSource& source, const Tokenizer& tokenizer) {
+void require_same_tokenizer(const TokenSource& source, const tokenizer::Tokenizer& tokenizer) {
   const TokenSourceInfo& info = source.info();
   if (!info.tokenizer_fingerprint || *info.tokenizer_fingerprint == tokenizer.fingerprint()) return;
   fail(
@@ -230,4 +230,4 @@ void require_same_tokenizer(const TokenSource& source, const Tokenizer& tokenize
       info.name, checksum_hex(*info.tokenizer_fingerprint), checksum_hex(tokenizer.fingerprint()));
 }
 
-}  // namespace ballast
+}  // namespace ballast::tokens

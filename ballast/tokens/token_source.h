@@ -11,14 +11,14 @@
 
 #include "ballast/tokenizer/tokenizer.h"
 
-namespace ballast {
+namespace ballast::tokens {
 
 // What is known of a sequence of tokens beside the tokens themselves.
 struct TokenSourceInfo {
   std::string name = {};    // the path, for messages
   std::string format = {};  // "ballast", "llm.c", "nanoGPT", "Megatron", "fairseq", "memory"
   std::optional<uint64_t> vocabulary_size = {};  // every id is below it
-  std::optional<TokenId> end_of_text = {};
+  std::optional<tokenizer::TokenId> end_of_text = {};
   std::optional<uint64_t> tokenizer_fingerprint = {};
   std::optional<std::filesystem::path> tokenizer_folder = {};  // for load_tokenizer
   std::optional<uint64_t> source_bytes = {};                   // of the text the tokens stand for
@@ -96,9 +96,9 @@ std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& path
 // 0123456789abcdef" and
 // "bpe of 512 tokens, fingerprint 0123456789abcdef".
 std::string fingerprint_text(const TokenSource& source);
-std::string fingerprint_text(const Tokenizer& tokenizer);
+std::string fingerprint_text(const tokenizer::Tokenizer& tokenizer);
 
 // Throws UserError if the source is known to come from another tokenizer.
-void require_same_tokenizer(const TokenSource& source, const Tokenizer& tokenizer);
+void require_same_tokenizer(const TokenSource& source, const tokenizer::Tokenizer& tokenizer);
 
-}  // namespace ballast
+}  // namespace ballast::tokens

@@ -13,15 +13,15 @@
 
 #include "ballast/kernels/gemm.h"
 
-namespace ballast {
+namespace ballast::training {
 
-double measure_matrix_rate(const ComputePlace& place) {
+double measure_matrix_rate(const model::ComputePlace& place) {
   const int64_t size = place.device.is_cpu() ? 768 : 8192;
   const at::Tensor a = at::full({size, size}, 0.5, at::device(place.device).dtype(place.working));
   double best = 0;
   for (int i = 0; i < 5; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    const at::Tensor c = multiply_transposed(a, a, {});
+    const at::Tensor c = kernels::multiply_transposed(a, a, {});
     c[0][0].item();  // waits for a GPU
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -30,7 +30,7 @@ double measure_matrix_rate(const ComputePlace& place) {
   return best;
 }
 
-uint64_t memory_in_use(const ComputePlace& place) {
+uint64_t memory_in_use(const model::ComputePlace& place) {
   if (!place.device.is_cpu()) {
     const auto stats =
         c10::getDeviceAllocator(place.device.type())->getDeviceStats(place.device.index());
@@ -41,4 +41,4 @@ uint64_t memory_in_use(const ComputePlace& place) {
   return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-}  // namespace ballast
+}  // namespace ballast::training

@@ -3,17 +3,18 @@
 
 #include <algorithm>
 
-namespace ballast {
+namespace ballast::training {
 
-GradientReducer::GradientReducer(const ParameterTable& table, int64_t blocks,
-                                 const WorkerGrid& grid, int64_t bucket_bytes)
+GradientReducer::GradientReducer(const parameters::ParameterTable& table, int64_t blocks,
+                                 const comm::WorkerGrid& grid, int64_t bucket_bytes)
     : table_(table),
       grid_(grid),
       bucket_bytes_(bucket_bytes),
       block_begin_(static_cast<size_t>(blocks), -1) {
   // The blocks' matrices come first, in the order of declaration: embeddings, then block by block.
-  const Owner owner = grid.num_shards() > 1 ? Owner::kShard : Owner::kShared;
-  for (const Segment& segment : table.segments()) {
+  const parameters::Owner owner =
+      grid.num_shards() > 1 ? parameters::Owner::kShard : parameters::Owner::kShared;
+  for (const parameters::Segment& segment : table.segments()) {
     if (segment.owner != owner || !segment.decay || segment.frozen) continue;
     matrices_end_ = std::max(matrices_end_, segment.offset + segment.size);
     if (!segment.block) continue;
@@ -23,10 +24,10 @@ GradientReducer::GradientReducer(const ParameterTable& table, int64_t blocks,
   begin();
 }
 
-void GradientReducer::send(Communicator& group, int64_t begin, int64_t end) {
+void GradientReducer::send(comm::Communicator& group, int64_t begin, int64_t end) {
   if (end > begin) {
     pending_.push_back(group.begin_all_reduce(table_.gradient().narrow(0, begin, end - begin),
-                                              Reduction::kSum, {"gradients"}));
+                                              comm::Reduction::kSum, {"gradients"}));
   }
 }
 
@@ -37,7 +38,7 @@ void GradientReducer::begin() {
 
 void GradientReducer::reached(int64_t block) {
   if (grid_.num_replicas() == 1) return;
-  for (Pending& pending : pending_) pending.done();  // moves it on
+  for (comm::Pending& pending : pending_) pending.done();  // moves it on
   const int64_t begin = block_begin_.at(static_cast<size_t>(block));
   if ((sent_from_ - begin) * table_.gradient().element_size() < bucket_bytes_) return;
   send(grid_.replicas(), begin, sent_from_);
@@ -47,17 +48,19 @@ void GradientReducer::reached(int64_t block) {
 void GradientReducer::finish() {
   const bool divided = grid_.num_shards() > 1;
   if (grid_.everyone().size() > 1) {
-    const int64_t held_by_all = divided ? table_.range(Owner::kShard).end : matrices_end_;
+    const int64_t held_by_all =
+        divided ? table_.range(parameters::Owner::kShard).end : matrices_end_;
     if (grid_.num_replicas() > 1) {
       send(grid_.replicas(), 0, sent_from_);
       send(grid_.replicas(), matrices_end_, held_by_all);
     }
-    send(grid_.everyone(), held_by_all, table_.range(Owner::kRouter).end);
-    for (Pending& pending : pending_) pending.wait();
+    send(grid_.everyone(), held_by_all, table_.range(parameters::Owner::kRouter).end);
+    for (comm::Pending& pending : pending_) pending.wait();
   }
   // Its shards have what is shared alike but for a GPU's rounding: their mean is the same for all.
-  if (divided) table_.range(Owner::kShared).of(table_.gradient()).div_(grid_.num_shards());
+  if (divided)
+    table_.range(parameters::Owner::kShared).of(table_.gradient()).div_(grid_.num_shards());
   begin();
 }
 
-}  // namespace ballast
+}  // namespace ballast::training

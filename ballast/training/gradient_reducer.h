@@ -8,20 +8,20 @@
 #include "ballast/model/language_model.h"
 #include "ballast/parameters/parameter_table.h"
 
-namespace ballast {
+namespace ballast::training {
 
 // Sums gradients over workers, so that all have those of the whole batch. Those of a shard's
 // parameters are summed over the replicas, those of what all hold over everyone. They go in buckets
 // while the backward pass goes on: each has the matrices of a few blocks; the last has what is
 // left.
-class GradientReducer : public BackwardProgress {
+class GradientReducer : public model::BackwardProgress {
  public:
   static constexpr int64_t kBucketBytes = 8 << 20;
 
   // A bucket of fewer than `bucket_bytes` waits for the next block. REQUIRES: the table is
   // allocated, its model has `blocks` blocks; table and everyone() outlive this.
-  GradientReducer(const ParameterTable& table, int64_t blocks, const WorkerGrid& grid,
-                  int64_t bucket_bytes = kBucketBytes);
+  GradientReducer(const parameters::ParameterTable& table, int64_t blocks,
+                  const comm::WorkerGrid& grid, int64_t bucket_bytes = kBucketBytes);
 
   // A step begins. What a step left that failed before finish() is forgotten.
   void begin();
@@ -30,15 +30,15 @@ class GradientReducer : public BackwardProgress {
   void finish();
 
  private:
-  void send(Communicator& group, int64_t begin, int64_t end);
+  void send(comm::Communicator& group, int64_t begin, int64_t end);
 
-  const ParameterTable& table_;
-  const WorkerGrid grid_;
+  const parameters::ParameterTable& table_;
+  const comm::WorkerGrid grid_;
   const int64_t bucket_bytes_;
   std::vector<int64_t> block_begin_;  // of each block's matrices in the flat buffers
   int64_t matrices_end_ = 0;
   int64_t sent_from_ = 0;  // [sent_from_, matrices_end_) is under way
-  std::vector<Pending> pending_;
+  std::vector<comm::Pending> pending_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::training

@@ -7,19 +7,19 @@
 #include "ballast/kernels/adam.h"
 #include "ballast/parameters/parameter_table.h"
 
-namespace ballast {
+namespace ballast::training {
 
 // Adam with decoupled weight decay over the table's flat groups, after clipping by the gradient
 // norm.
 class Optimizer {
  public:
-  Optimizer(ParameterTable& table, const OptimizerConfig& config)
+  Optimizer(parameters::ParameterTable& table, const config::OptimizerConfig& config)
       : table_(table), config_(config) {}
 
   // Euclidean norm of the gradient of all parameters of these owners here, first to last: a scalar
   // on its device.
-  at::Tensor gradient_norm(Owner first, Owner last) const;
-  at::Tensor gradient_norm(Owner owner) const { return gradient_norm(owner, owner); }
+  at::Tensor gradient_norm(parameters::Owner first, parameters::Owner last) const;
+  at::Tensor gradient_norm(parameters::Owner owner) const { return gradient_norm(owner, owner); }
   // What update() needs for the `update`-th update, counted from 1; on the host.
   at::Tensor numbers(int64_t update, double learning_rate) const;
   // Moves the weights and leaves gradients of zeros. `numbers` and `scale`, by which gradients are
@@ -27,10 +27,10 @@ class Optimizer {
   void update(const at::Tensor& numbers, const at::Tensor& scale);
 
  private:
-  AdamConstants constants(bool decays, double rate) const;
+  kernels::AdamConstants constants(bool decays, double rate) const;
 
-  ParameterTable& table_;
-  OptimizerConfig config_;
+  parameters::ParameterTable& table_;
+  config::OptimizerConfig config_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::training

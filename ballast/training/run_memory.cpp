@@ -18,24 +18,24 @@
 #include "ballast/system/progress.h"
 #include "ballast/training/compute_rate.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 // The change and what is then predicted, "" where that does not fit.
-std::string proposed(const std::string& change, const Config& config, const ComputePlace& place,
-                     int64_t workers, double there) {
+std::string proposed(const std::string& change, const config::Config& config,
+                     const model::ComputePlace& place, int64_t workers, double there) {
   const double total = predict_memory(config, place, workers).total();
   return total <= there ? fmt::format("{} ({}), ", change, format_bytes(total)) : "";
 }
 
 // Blocks that are computed again; the longest of the shorter micro-steps.
-std::string what_would_fit(const Config& config, const ComputePlace& place, int64_t workers,
-                           double there) {
-  Config changed = config;
-  changed.training.recompute = Recompute::kBlocks;
+std::string what_would_fit(const config::Config& config, const model::ComputePlace& place,
+                           int64_t workers, double there) {
+  config::Config changed = config;
+  changed.training.recompute = config::Recompute::kBlocks;
   std::string words = proposed("--training.recompute blocks", changed, place, workers, there);
   changed = config;
-  TrainingConfig& t = changed.training;
+  config::TrainingConfig& t = changed.training;
   const int64_t replicas = workers / t.model_parallel;
   for (t.micro_steps *= 2; t.batch % (t.micro_steps * replicas) == 0; t.micro_steps *= 2) {
     const std::string steps = proposed(fmt::format("--training.micro_steps {}", t.micro_steps),
@@ -56,28 +56,30 @@ double resident_peak() {
 
 }  // namespace
 
-MemoryParts predict_memory(const Config& config, const ComputePlace& place, int64_t workers) {
-  Device device;
+plan::MemoryParts predict_memory(const config::Config& config, const model::ComputePlace& place,
+                                 int64_t workers) {
+  plan::Device device;
   device.name = place.device.is_cpu() ? "cpu" : "gpu";
   device.working = static_cast<int64_t>(c10::elementSize(place.working));
   device.master = static_cast<int64_t>(c10::elementSize(place.master));
-  return memory_of(LayoutShape(config, workers, device), device);
+  return plan::memory_of(plan::LayoutShape(config, workers, device), device);
 }
 
-std::string memory_in_words(const MemoryParts& memory) {
+std::string memory_in_words(const plan::MemoryParts& memory) {
   return fmt::format("{} (weights {}, gradients {}, optimizer {}, activations {}, buffers {})",
                      format_bytes(memory.total()), format_bytes(memory.weights),
                      format_bytes(memory.gradients), format_bytes(memory.optimizer),
                      format_bytes(memory.activations), format_bytes(memory.buffers));
 }
 
-std::optional<double> memory_for(const ComputePlace& place, const PlaceOnMachine& worker) {
+std::optional<double> memory_for(const model::ComputePlace& place,
+                                 const comm::PlaceOnMachine& worker) {
   if (place.device.is_cpu()) {
-    const nlohmann::json memory = describe_hardware().at("memory_bytes");
+    const nlohmann::json memory = record::describe_hardware().at("memory_bytes");
     if (memory.is_null()) return std::nullopt;
     return memory.get<double>() / worker.workers;
   }
-  const std::vector<CudaDevice> devices = query_cuda_driver().devices;
+  const std::vector<kernels::CudaDevice> devices = kernels::query_cuda_driver().devices;
   const auto index = static_cast<size_t>(place.device.index());
   if (index >= devices.size()) return std::nullopt;
   return static_cast<double>(devices[index].memory_bytes);
@@ -89,10 +91,10 @@ constexpr double kSurelyTooMuchOfAGpu = 1.15;
 // On a CPU they were 10 % apart, and swap space or a smaller heap may hold the rest of some.
 constexpr double kSurelyTooMuchOfAMachine = 1.5;
 
-void check_memory(const Config& config, const ComputePlace& place, int64_t workers,
+void check_memory(const config::Config& config, const model::ComputePlace& place, int64_t workers,
                   std::optional<double> there) {
   if (!there) return;
-  const MemoryParts memory = predict_memory(config, place, workers);
+  const plan::MemoryParts memory = predict_memory(config, place, workers);
   const double parameters = memory.weights + memory.gradients + memory.optimizer;
   if (parameters > *there) {
     fail(
@@ -116,15 +118,15 @@ void check_memory(const Config& config, const ComputePlace& place, int64_t worke
       numbers, what_would_fit(config, place, workers, *there), is_cpu ? "" : "more workers, ");
 }
 
-PeakMemory::PeakMemory(const ComputePlace& place) : device_(place.device) {
+PeakMemory::PeakMemory(const model::ComputePlace& place) : device_(place.device) {
   if (!device_.is_cpu()) return;
   std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew, where that is allowed
   before_ = static_cast<double>(memory_in_use(place));
 }
 
 double PeakMemory::bytes() const {
-  if (!device_.is_cpu()) return static_cast<double>(gpu_memory(device_).peak_bytes);
+  if (!device_.is_cpu()) return static_cast<double>(kernels::gpu_memory(device_).peak_bytes);
   return std::max(0.0, resident_peak() - before_);
 }
 
-}  // namespace ballast
+}  // namespace ballast::training

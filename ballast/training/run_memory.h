@@ -10,26 +10,28 @@
 #include "ballast/model/device.h"
 #include "ballast/studio/plan/plan.h"
 
-namespace ballast {
+namespace ballast::training {
 
 // What training takes of a worker's memory, by the cost model (docs/plan.md). REQUIRES: as Trainer.
-MemoryParts predict_memory(const Config& config, const ComputePlace& place, int64_t workers);
+plan::MemoryParts predict_memory(const config::Config& config, const model::ComputePlace& place,
+                                 int64_t workers);
 // "2.1 GB (weights 0.3 GB, gradients ...)"
-std::string memory_in_words(const MemoryParts& memory);
+std::string memory_in_words(const plan::MemoryParts& memory);
 
 // Bytes a worker can have; nothing: not known.
-std::optional<double> memory_for(const ComputePlace& place, const PlaceOnMachine& worker);
+std::optional<double> memory_for(const model::ComputePlace& place,
+                                 const comm::PlaceOnMachine& worker);
 // To be called before anything is allocated. UserError: `there` bytes cannot hold weights,
 // gradients and moments, or the prediction is more than 1.15 times that on a GPU, 1.5 times on a
 // CPU. It names the numbers and what would help. Where a run may just fit there is a warning.
-void check_memory(const Config& config, const ComputePlace& place, int64_t workers,
+void check_memory(const config::Config& config, const model::ComputePlace& place, int64_t workers,
                   std::optional<double> there);
 
 // The most memory that was in use. On a CPU: resident, since this was made, beyond what the process
 // had then. On a GPU: of tensors, since the process began.
 class PeakMemory {
  public:
-  explicit PeakMemory(const ComputePlace& place);
+  explicit PeakMemory(const model::ComputePlace& place);
   double bytes() const;
 
  private:
@@ -37,4 +39,4 @@ class PeakMemory {
   double before_ = 0;
 };
 
-}  // namespace ballast
+}  // namespace ballast::training

@@ -10,9 +10,9 @@
 #include "ballast/system/log.h"
 #include "ballast/training/compute_rate.h"
 
-namespace ballast {
+namespace ballast::training {
 
-RunReporter::RunReporter(const RunDirectory& run, const Trainer& trainer)
+RunReporter::RunReporter(const record::RunDirectory& run, const Trainer& trainer)
     : trainer_(trainer),
       metrics_(run.metrics(), static_cast<uint64_t>(trainer.state().step) + 1),
       samples_(run.samples(), static_cast<uint64_t>(trainer.state().step) + 1),
@@ -21,14 +21,14 @@ RunReporter::RunReporter(const RunDirectory& run, const Trainer& trainer)
                 static_cast<uint64_t>(
                     std::max<int64_t>(0, trainer.config().training.steps - trainer.state().step)),
                 "steps", OffTerminal::kSilent),
-      flops_per_token_(model_size(trainer.config()).flops_per_token),
+      flops_per_token_(model::model_size(trainer.config()).flops_per_token),
       matrix_rate_(measure_matrix_rate(trainer.place()) * trainer.workers().size()) {}
 
 namespace {
 
 // What a layer's router has to tell, by name.
 std::vector<std::pair<const char*, double>> numbers_of(const LayerStats& layer,
-                                                       const ExpertsConfig& config) {
+                                                       const config::ExpertsConfig& config) {
   std::vector<std::pair<const char*, double>> numbers = {
       {"assign_seconds", layer.assign_seconds},
       {"exchange_seconds", layer.exchange_seconds},
@@ -36,7 +36,7 @@ std::vector<std::pair<const char*, double>> numbers_of(const LayerStats& layer,
   if (config.traits().balanced) {
     numbers.emplace_back("greedy_share", layer.greedy_share);
     numbers.emplace_back(
-        config.solver == TrainingSolver::kExact ? "relative_gap" : "shortfall_bound",
+        config.solver == config::TrainingSolver::kExact ? "relative_gap" : "shortfall_bound",
         layer.relative_gap);
   } else {
     numbers.emplace_back("dropped_share", layer.dropped_share);
@@ -46,7 +46,8 @@ std::vector<std::pair<const char*, double>> numbers_of(const LayerStats& layer,
   return numbers;
 }
 
-nlohmann::json layers_json(const std::vector<LayerStats>& layers, const ExpertsConfig& config) {
+nlohmann::json layers_json(const std::vector<LayerStats>& layers,
+                           const config::ExpertsConfig& config) {
   nlohmann::json list = nlohmann::json::array();
   for (const LayerStats& layer : layers) {
     nlohmann::json& record = list.emplace_back(nlohmann::json{{"layer", layer.place}});
@@ -58,7 +59,7 @@ nlohmann::json layers_json(const std::vector<LayerStats>& layers, const ExpertsC
 // " | greedy 0.83 | gap 0 | assign 1.2ms 2% | all2all 3.4ms 5%" over all BASE layers; of an inexact
 // solver "short<=3e-02" in place of the gap, since it proves no more; or
 // " | dropped 3.1% | balance 1.02 | gate 1.2ms 2% | all2all 3.4ms 5%" over all gates.
-std::string layers_text(const StepStats& stats, const ExpertsConfig& config) {
+std::string layers_text(const StepStats& stats, const config::ExpertsConfig& config) {
   if (stats.layers.empty()) return "";
   const auto count = static_cast<double>(stats.layers.size());
   double greedy = 0, gap = 0, dropped = 0, balance = 0, assign = 0, exchange = 0;
@@ -73,22 +74,22 @@ std::string layers_text(const StepStats& stats, const ExpertsConfig& config) {
   const std::string routing =
       config.traits().balanced
           ? fmt::format("greedy {:.2f} | {}{} | assign", greedy,
-                        config.solver == TrainingSolver::kExact ? "gap " : "short<=",
+                        config.solver == config::TrainingSolver::kExact ? "gap " : "short<=",
                         gap < 1e-12 ? "0" : fmt::format("{:.0e}", gap))
           : fmt::format("dropped {:.1f}% | balance {:.2f} | gate", 100 * dropped, balance);
   return fmt::format(" | {} {:.1f}ms {:.0f}% | all2all {:.1f}ms {:.0f}%", routing, 1e3 * assign,
                      100 * assign / stats.seconds, 1e3 * exchange, 100 * exchange / stats.seconds);
 }
 
-void add_layer_scalars(const StepStats& stats, const ExpertsConfig& config,
-                       std::vector<Scalar>& scalars) {
+void add_layer_scalars(const StepStats& stats, const config::ExpertsConfig& config,
+                       std::vector<record::Scalar>& scalars) {
   for (const LayerStats& layer : stats.layers) {
     for (const auto& [name, value] : numbers_of(layer, config))
       scalars.push_back({fmt::format("experts/layer{}_{}", layer.place, name), value});
   }
 }
 
-nlohmann::json use_json(const ExpertUse& use, int64_t place) {
+nlohmann::json use_json(const inference::ExpertUse& use, int64_t place) {
   return {{"layer", place},
           {"busiest_share", use.busiest_share()},
           {"experts_in_use", std::ranges::count_if(use.loads(), [](int64_t n) { return n > 0; })},
@@ -130,8 +131,8 @@ void RunReporter::step(const StepStats& stats) {
     record["expert_grad_norm"] = stats.expert_gradient_norm;
     record["layers"] = layers_json(stats.layers, trainer_.config().experts);
   }
-  for (const PartSeconds& part : stats.parts)
-    record["parts"][std::string(part_name(part.part))] = part.seconds;
+  for (const step::PartSeconds& part : stats.parts)
+    record["parts"][std::string(step::part_name(part.part))] = part.seconds;
   if (!stats.skipped.empty()) {
     record["skip_reason"] = stats.skipped;
     log_warning("step {} skipped: {} ({} so far)", stats.step, stats.skipped, state.guard.skipped);
@@ -141,14 +142,14 @@ void RunReporter::step(const StepStats& stats) {
   if (!is_logged(stats.step, trainer_.config().training)) return;
   const std::string line = step_line(stats);
   log_line(line);
-  std::vector<Scalar> scalars = {
+  std::vector<record::Scalar> scalars = {
       {"train/loss", stats.loss},
       {"train/grad_norm", stats.gradient_norm},
       {"train/learning_rate", stats.learning_rate},
       {"train/tokens_per_second", static_cast<double>(tokens_) / seconds_},
       {"train/skipped", static_cast<double>(state.guard.skipped)}};
-  for (const PartSeconds& part : stats.parts)
-    scalars.push_back({fmt::format("time/{}", part_name(part.part)), part.seconds});
+  for (const step::PartSeconds& part : stats.parts)
+    scalars.push_back({fmt::format("time/{}", step::part_name(part.part)), part.seconds});
   add_layer_scalars(stats, trainer_.config().experts, scalars);
   tensorboard_.scalars(static_cast<uint64_t>(stats.step), scalars);
   seconds_ = 0;
@@ -157,12 +158,13 @@ void RunReporter::step(const StepStats& stats) {
 
 void RunReporter::validation(int64_t step, const Validation& validation,
                              std::optional<double> floor_per_token) {
-  const Evaluation& result = validation.result;
+  const inference::Evaluation& result = validation.result;
   nlohmann::json record = {{"step", static_cast<uint64_t>(step)},
                            {"valid_loss", result.loss},
                            {"valid_perplexity", result.perplexity},
                            {"valid_tokens", result.tokens}};
-  if (!result.domains.empty()) record["domains"] = domains_json(domain_results(result.domains));
+  if (!result.domains.empty())
+    record["domains"] = record::domains_json(inference::domain_results(result.domains));
   std::string floor;
   if (floor_per_token) {
     record["valid_floor"] = *floor_per_token;
@@ -171,15 +173,15 @@ void RunReporter::validation(int64_t step, const Validation& validation,
   }
   if (validation.other) {
     nlohmann::json& other = record["other_routing"];
-    other = {{"routing", routing_name(validation.other_routing)},
+    other = {{"routing", experts::routing_name(validation.other_routing)},
              {"loss", validation.other->loss},
              {"perplexity", validation.other->perplexity}};
     for (size_t i = 0; i < validation.other->experts.size(); ++i)
       other["experts"].push_back(
           use_json(validation.other->experts[i], trainer_.model().expert_layers()[i]->place()));
   }
-  std::vector<Scalar> scalars = {{"valid/loss", result.loss},
-                                 {"valid/perplexity", result.perplexity}};
+  std::vector<record::Scalar> scalars = {{"valid/loss", result.loss},
+                                         {"valid/perplexity", result.perplexity}};
   for (size_t i = 0; i < result.experts.size(); ++i) {
     const int64_t place = trainer_.model().expert_layers()[i]->place();
     record["experts"].push_back(use_json(result.experts[i], place));
@@ -198,22 +200,23 @@ void RunReporter::validation(int64_t step, const Validation& validation,
   for (size_t i = 0; i < result.experts.size(); ++i) report_use(result, validation.routing, i);
   if (!validation.other) return;
   log_info("  the same with {} routing | loss {:.4f} | ppl {:.2f}",
-           routing_name(validation.other_routing), validation.other->loss,
+           experts::routing_name(validation.other_routing), validation.other->loss,
            validation.other->perplexity);
   for (size_t i = 0; i < validation.other->experts.size(); ++i)
     report_use(*validation.other, validation.other_routing, i);
 }
 
-void RunReporter::report_use(const Evaluation& result, RoutingMode routing, size_t layer) const {
+void RunReporter::report_use(const inference::Evaluation& result, experts::RoutingMode routing,
+                             size_t layer) const {
   const int64_t place = trainer_.model().expert_layers()[layer]->place();
-  const ExpertUse& use = result.experts[layer];
+  const inference::ExpertUse& use = result.experts[layer];
   const bool has_second = !result.second_experts.empty();
   log_info(
       "  layer {} | {} routing{} | busiest expert {:.2f} x its share | {} of {} experts in use | "
       "domain tells {:.2f} bits of the expert",
-      place, routing_name(routing), has_second ? ", first experts" : "", use.busiest_share(),
-      std::ranges::count_if(use.loads(), [](int64_t n) { return n > 0; }), use.experts(),
-      use.domain_information());
+      place, experts::routing_name(routing), has_second ? ", first experts" : "",
+      use.busiest_share(), std::ranges::count_if(use.loads(), [](int64_t n) { return n > 0; }),
+      use.experts(), use.domain_information());
   std::vector<int64_t> dead = use.dead_experts();
   if (has_second) {
     const std::vector<int64_t> second = result.second_experts[layer].loads();
@@ -238,4 +241,4 @@ void RunReporter::sync() {
   tensorboard_.sync();
 }
 
-}  // namespace ballast
+}  // namespace ballast::training

@@ -13,14 +13,14 @@
 #include "ballast/training/trainer.h"
 #include "ballast/training/validation.h"
 
-namespace ballast {
+namespace ballast::training {
 
 // Tells the world how a run goes: step lines and a progress bar on stderr, metrics.jsonl,
 // TensorBoard and samples.txt in the run directory.
 class RunReporter {
  public:
   // The run goes on from where the trainer stands.
-  RunReporter(const RunDirectory& run, const Trainer& trainer);
+  RunReporter(const record::RunDirectory& run, const Trainer& trainer);
 
   void step(const StepStats& stats);
   void validation(int64_t step, const Validation& validation,
@@ -30,12 +30,13 @@ class RunReporter {
 
  private:
   std::string step_line(const StepStats& stats) const;
-  void report_use(const Evaluation& result, RoutingMode routing, size_t layer) const;
+  void report_use(const inference::Evaluation& result, experts::RoutingMode routing,
+                  size_t layer) const;
 
   const Trainer& trainer_;
-  MetricsLog metrics_;
-  SampleLog samples_;
-  TensorboardWriter tensorboard_;
+  record::MetricsLog metrics_;
+  record::SampleLog samples_;
+  record::TensorboardWriter tensorboard_;
   Progress progress_;
   double flops_per_token_, matrix_rate_;
   // Since the last step line.
@@ -43,4 +44,4 @@ class RunReporter {
   int64_t tokens_ = 0;
 };
 
-}  // namespace ballast
+}  // namespace ballast::training

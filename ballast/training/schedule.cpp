@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-namespace ballast {
+namespace ballast::training {
 
-double learning_rate_at(int64_t step, int64_t steps, const OptimizerConfig& config) {
+double learning_rate_at(int64_t step, int64_t steps, const config::OptimizerConfig& config) {
   const auto now = static_cast<double>(step), warmup = static_cast<double>(config.warmup_steps);
   if (now < warmup) return config.learning_rate * (now + 1) / warmup;
   const double span = std::max(1.0, static_cast<double>(steps) - warmup);
@@ -13,4 +13,4 @@ double learning_rate_at(int64_t step, int64_t steps, const OptimizerConfig& conf
   return config.learning_rate * (1 - done * (1 - config.final_learning_rate));
 }
 
-}  // namespace ballast
+}  // namespace ballast::training

@@ -5,10 +5,10 @@
 
 #include "ballast/config/config.h"
 
-namespace ballast {
+namespace ballast::training {
 
 // The learning rate of step `step` (from 0) of `steps`: linear warm-up to the highest value, then
 // linear decay that would reach the final one at step `steps`.
-double learning_rate_at(int64_t step, int64_t steps, const OptimizerConfig& config);
+double learning_rate_at(int64_t step, int64_t steps, const config::OptimizerConfig& config);
 
-}  // namespace ballast
+}  // namespace ballast::training

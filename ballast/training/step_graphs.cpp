@@ -9,17 +9,17 @@
 #include "ballast/comm/texts.h"
 #include "ballast/system/log.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 // Libraries choose their algorithms and allocate what they keep in the first steps.
 constexpr int64_t kPlainSteps = 3;
-constexpr Label kStep{"step"};
+constexpr comm::Label kStep{"step"};
 constexpr const char* kUnknown = "for an unknown reason";
 
 }  // namespace
 
-const StepSums& StepGraphs::run(StepKind kind, uint64_t step, StepInputs& inputs,
+const StepSums& StepGraphs::run(StepKind kind, uint64_t step, step::StepInputs& inputs,
                                 const std::function<StepSums()>& compute) {
   if (!reason_.empty() || kind == StepKind::kWatched || plain_steps_ < kPlainSteps)
     return run_plainly(step, inputs, compute);
@@ -31,7 +31,7 @@ const StepSums& StepGraphs::run(StepKind kind, uint64_t step, StepInputs& inputs
   return recorded.sums;
 }
 
-const StepSums& StepGraphs::run_plainly(uint64_t step, StepInputs& inputs,
+const StepSums& StepGraphs::run_plainly(uint64_t step, step::StepInputs& inputs,
                                         const std::function<StepSums()>& compute) {
   ++plain_steps_;
   inputs.begin(step);
@@ -39,20 +39,20 @@ const StepSums& StepGraphs::run_plainly(uint64_t step, StepInputs& inputs,
   return plain_;
 }
 
-bool StepGraphs::record(Recorded& recorded, StepInputs& inputs,
+bool StepGraphs::record(Recorded& recorded, step::StepInputs& inputs,
                         const std::function<StepSums()>& compute) {
   plain_ = {};
-  release_cached_gpu_memory();  // the graph has memory of its own
-  const GpuGraph* other = nullptr;
+  kernels::release_cached_gpu_memory();  // the graph has memory of its own
+  const kernels::GpuGraph* other = nullptr;
   for (const Recorded& one : recorded_) {
     if (one.graph != nullptr) other = one.graph.get();
   }
-  auto graph = make_gpu_graph(other);
+  auto graph = kernels::make_gpu_graph(other);
   inputs.begin_recording();
   std::string trouble;
   try {
     workers_.record([&] { graph->record([&] { recorded.sums = compute(); }); }, kStep);
-  } catch (const WorkersLost&) {
+  } catch (const comm::WorkersLost&) {
     throw;
   } catch (const std::exception& error) {
     trouble = error.what();
@@ -72,7 +72,7 @@ bool StepGraphs::record(Recorded& recorded, StepInputs& inputs,
 }
 
 std::string StepGraphs::trouble_of_workers(const std::string& own) {
-  const std::vector<std::string> troubles = gather_texts(workers_, own, {"recording"});
+  const std::vector<std::string> troubles = comm::gather_texts(workers_, own, {"recording"});
   for (size_t worker = 0; worker < troubles.size(); ++worker) {
     if (!troubles[worker].empty())
       return troubles.size() == 1 ? own : fmt::format("worker {}: {}", worker, troubles[worker]);
@@ -80,4 +80,4 @@ std::string StepGraphs::trouble_of_workers(const std::string& own) {
   return "";
 }
 
-}  // namespace ballast
+}  // namespace ballast::training

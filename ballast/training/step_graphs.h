@@ -12,7 +12,7 @@
 #include "ballast/step/step_inputs.h"
 #include "ballast/training/step_totals.h"
 
-namespace ballast {
+namespace ballast::training {
 
 enum class StepKind {
   kUsual,
@@ -28,13 +28,13 @@ class StepGraphs {
  public:
   // `reason`: why steps are not to be recorded; empty: they are. `workers`: who compute a step
   // together; they outlive this.
-  StepGraphs(std::string reason, Communicator& workers)
+  StepGraphs(std::string reason, comm::Communicator& workers)
       : reason_(std::move(reason)), workers_(workers) {}
 
   // Runs `step`, counted from 0, and returns what compute() returned; the next run() overwrites it.
   // Nothing waits for the GPU. A step that turns out not to be recordable on some worker is
   // computed plainly by all, and so are all after it. WorkersLost: NCCL itself failed meanwhile.
-  const StepSums& run(StepKind kind, uint64_t step, StepInputs& inputs,
+  const StepSums& run(StepKind kind, uint64_t step, step::StepInputs& inputs,
                       const std::function<StepSums()>& compute);
 
   // Why steps are computed plainly; empty: they are recorded, or will be.
@@ -43,21 +43,22 @@ class StepGraphs {
 
  private:
   struct Recorded {
-    std::unique_ptr<GpuGraph> graph;
+    std::unique_ptr<kernels::GpuGraph> graph;
     StepSums sums;
   };
 
-  const StepSums& run_plainly(uint64_t step, StepInputs& inputs,
+  const StepSums& run_plainly(uint64_t step, step::StepInputs& inputs,
                               const std::function<StepSums()>& compute);
-  bool record(Recorded& recorded, StepInputs& inputs, const std::function<StepSums()>& compute);
+  bool record(Recorded& recorded, step::StepInputs& inputs,
+              const std::function<StepSums()>& compute);
   // Why a worker could not record; empty: all could. Collective.
   std::string trouble_of_workers(const std::string& own);
 
   std::string reason_;
-  Communicator& workers_;
+  comm::Communicator& workers_;
   int64_t plain_steps_ = 0;
   StepSums plain_;
   std::array<Recorded, 2> recorded_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::training

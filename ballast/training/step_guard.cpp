@@ -10,7 +10,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::training {
 
 double StepGuard::limit() const {
   if (config_.spike_factor <= 0 || recent_norms.size() < kRecentNorms)
@@ -48,4 +48,4 @@ std::string StepGuard::judge(double loss, double norm) {
   return reason;
 }
 
-}  // namespace ballast
+}  // namespace ballast::training

@@ -7,7 +7,7 @@
 
 #include "ballast/config/config.h"
 
-namespace ballast {
+namespace ballast::training {
 
 // Decides whether a step's gradient may move the weights: not if loss or norm are not finite, nor
 // if the norm is a spike. Its state is part of the checkpoint.
@@ -16,7 +16,7 @@ class StepGuard {
   // The median is taken over this many; before there are as many, none is a spike.
   static constexpr size_t kRecentNorms = 64;
 
-  explicit StepGuard(const TrainingConfig& config) : config_(config) {}
+  explicit StepGuard(const config::TrainingConfig& config) : config_(config) {}
 
   // The largest norm that is no spike; infinite: all are fine.
   double limit() const;
@@ -30,7 +30,7 @@ class StepGuard {
 
  private:
   std::string reason_against(double loss, double norm) const;
-  TrainingConfig config_;
+  config::TrainingConfig config_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::training

@@ -7,15 +7,15 @@
 
 #include "ballast/system/log.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 // In the first steps libraries choose algorithms and allocate; the next would be recorded as a
 // graph, which has memory of its own.
 constexpr int64_t kStepsBefore = 3;
 
-class Bystander : public StepWatch {
-  void switched(StepPart) override {}
+class Bystander : public step::StepWatch {
+  void switched(step::StepPart) override {}
 };
 
 }  // namespace
@@ -64,4 +64,4 @@ void StepProfile::finish() {
       first_, last_, file_.string());
 }
 
-}  // namespace ballast
+}  // namespace ballast::training

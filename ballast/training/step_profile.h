@@ -8,7 +8,7 @@
 #include "ballast/training/step_trace.h"
 #include "ballast/training/trainer.h"
 
-namespace ballast {
+namespace ballast::training {
 
 // Runs the steps of a run and traces some of them. Three untraced steps come first, fewer where too
 // few steps are to come.
@@ -31,4 +31,4 @@ class StepProfile {
   std::optional<StepTrace> trace_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::training

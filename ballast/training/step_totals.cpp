@@ -9,7 +9,7 @@
 
 #include <cmath>
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 using at::Tensor;
@@ -18,13 +18,14 @@ constexpr int64_t kScalars = 4;  // loss; norms: shards' squared, common, expert
 constexpr int64_t kCounts = 8;   // of each layer, as counts_of has them; then its prices
 constexpr int64_t kMaxima = 3;   // of each layer: gap, seconds of assigning and of exchanging
 
-int64_t prices_of(const ExpertLayer& layer) {
-  const PriceAverage* const prices = layer.router().prices();
+int64_t prices_of(const experts::ExpertLayer& layer) {
+  const experts::PriceAverage* const prices = layer.router().prices();
   return prices == nullptr ? 0 : prices->value().size(0);
 }
 
 // One layer's part of what is summed.
-Tensor counts_of(const RoutingStats& stats, int64_t prices, const at::TensorOptions& doubles) {
+Tensor counts_of(const experts::RoutingStats& stats, int64_t prices,
+                 const at::TensorOptions& doubles) {
   std::vector<Tensor> parts = {at::full({1}, static_cast<double>(stats.tokens), doubles),
                                at::full({1}, static_cast<double>(stats.groups), doubles)};
   for (const Tensor& sum : {stats.greedy_matches, stats.chosen, stats.dropped, stats.passed_by,
@@ -47,7 +48,7 @@ int64_t read_counts(const Tensor& sums, int64_t first, int64_t prices, LayerStat
   return kCounts + prices;
 }
 
-void take_maxima(std::vector<LayerStats>& layers, Communicator& workers) {
+void take_maxima(std::vector<LayerStats>& layers, comm::Communicator& workers) {
   if (layers.empty()) return;
   const Tensor maxima = at::empty({static_cast<int64_t>(layers.size()) * kMaxima}, at::kDouble);
   auto* next = maxima.mutable_data_ptr<double>();
@@ -55,7 +56,7 @@ void take_maxima(std::vector<LayerStats>& layers, Communicator& workers) {
     for (const double value : {layer.relative_gap, layer.assign_seconds, layer.exchange_seconds})
       *next++ = value;
   }
-  workers.all_reduce(maxima, Reduction::kMax, {"step maxima"});
+  workers.all_reduce(maxima, comm::Reduction::kMax, {"step maxima"});
   next = maxima.mutable_data_ptr<double>();
   for (LayerStats& layer : layers) {
     for (double* value : {&layer.relative_gap, &layer.assign_seconds, &layer.exchange_seconds})
@@ -65,8 +66,9 @@ void take_maxima(std::vector<LayerStats>& layers, Communicator& workers) {
 
 }  // namespace
 
-StepSums sum_over_workers(const WorkerTotals& own, const LanguageModel& model, StepWatch* watch) {
-  Communicator& workers = model.workers();
+StepSums sum_over_workers(const WorkerTotals& own, const model::LanguageModel& model,
+                          step::StepWatch* watch) {
+  comm::Communicator& workers = model.workers();
   const auto doubles = own.loss_sum.options().dtype(at::kDouble);
   const auto scalar = [](const Tensor& value) { return value.to(at::kDouble).view({1}); };
   const auto counts_if = [](bool counts) { return counts ? 1.0 : 0.0; };
@@ -81,13 +83,13 @@ StepSums sum_over_workers(const WorkerTotals& own, const LanguageModel& model, S
   }
   result.sums = at::cat(parts);
   const bool is_told = watch != nullptr && workers.size() > 1;
-  if (is_told) watch->switch_to(StepPart::kCommunication);
-  workers.all_reduce(result.sums, Reduction::kSum, {"step totals"});
-  if (is_told) watch->switch_to(StepPart::kOptimizer);
+  if (is_told) watch->switch_to(step::StepPart::kCommunication);
+  workers.all_reduce(result.sums, comm::Reduction::kSum, {"step totals"});
+  if (is_told) watch->switch_to(step::StepPart::kOptimizer);
   return result;
 }
 
-StepTotals read_totals(const StepSums& of_step, const LanguageModel& model) {
+StepTotals read_totals(const StepSums& of_step, const model::LanguageModel& model) {
   const Tensor norm_and_sums = at::cat({of_step.norm, of_step.sums}).cpu();
   const Tensor sums = norm_and_sums.narrow(0, 1, of_step.sums.size(0));
   const auto* values = sums.const_data_ptr<double>();
@@ -97,7 +99,7 @@ StepTotals read_totals(const StepSums& of_step, const LanguageModel& model) {
   totals.clipped_by = *norm_and_sums.const_data_ptr<double>();
   int64_t next = kScalars;
   for (size_t i = 0; i < of_step.layers.size(); ++i) {
-    const ExpertLayer& layer = *model.expert_layers()[i];
+    const experts::ExpertLayer& layer = *model.expert_layers()[i];
     totals.layers.push_back({.place = layer.place(),
                              .relative_gap = layer.router().largest_gap(of_step.layers[i]),
                              .assign_seconds = of_step.layers[i].assigning.seconds(),
@@ -109,4 +111,4 @@ StepTotals read_totals(const StepSums& of_step, const LanguageModel& model) {
   return totals;
 }
 
-}  // namespace ballast
+}  // namespace ballast::training

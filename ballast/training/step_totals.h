@@ -8,7 +8,7 @@
 
 #include "ballast/model/language_model.h"
 
-namespace ballast {
+namespace ballast::training {
 
 // How a layer of experts routed in one step.
 struct LayerStats {
@@ -48,14 +48,14 @@ struct StepTotals {
 struct StepSums {
   at::Tensor sums;  // [N] float64 over all workers: the first four as gradient_scale wants them
   at::Tensor norm;  // [1] float64: what gradient_scale found
-  std::vector<RoutingStats> layers;  // of this worker
+  std::vector<experts::RoutingStats> layers;  // of this worker
 };
 
 // Sums up over the model's workers, and takes the layers' statistics. What shards have alike counts
 // once. All workers get the same bits. Collective; nothing waits for a GPU.
-StepSums sum_over_workers(const WorkerTotals& own, const LanguageModel& model,
-                          StepWatch* watch = nullptr);
+StepSums sum_over_workers(const WorkerTotals& own, const model::LanguageModel& model,
+                          step::StepWatch* watch = nullptr);
 // Collective; waits for the device. UserError: an assignment was not valid.
-StepTotals read_totals(const StepSums& sums, const LanguageModel& model);
+StepTotals read_totals(const StepSums& sums, const model::LanguageModel& model);
 
-}  // namespace ballast
+}  // namespace ballast::training

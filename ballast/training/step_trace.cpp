@@ -16,7 +16,7 @@
 #include "ballast/system/file.h"
 #include "ballast/system/json.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 namespace profiler = torch::autograd::profiler;
@@ -128,29 +128,29 @@ StepTrace::~StepTrace() {
 }
 
 void StepTrace::begin_step(int64_t step) {
-  switch_to(StepPart::kOther);
+  switch_to(step::StepPart::kOther);
   steps_.push_back({fmt::format("step {}", step), now(), 0});
   is_in_step_ = true;
 }
 
 void StepTrace::end_step() {
   TORCH_CHECK(is_in_step_, "StepTrace: a step ends that was not begun");
-  switch_to(StepPart::kOther);
+  switch_to(step::StepPart::kOther);
   steps_.back().end = now();
   is_in_step_ = false;
 }
 
-void StepTrace::switched(StepPart part) {
+void StepTrace::switched(step::StepPart part) {
   const int64_t time = now();
   end_part(time);
-  if (!is_in_step_ || part == StepPart::kOther) return;
-  parts_.push_back({std::string(part_name(part)), time, 0});
+  if (!is_in_step_ || part == step::StepPart::kOther) return;
+  parts_.push_back({std::string(step::part_name(part)), time, 0});
   open_ = part;
 }
 
 void StepTrace::end_part(int64_t time) {
-  if (open_ != StepPart::kOther) parts_.back().end = time;
-  open_ = StepPart::kOther;
+  if (open_ != step::StepPart::kOther) parts_.back().end = time;
+  open_ = step::StepPart::kOther;
 }
 
 void StepTrace::save(const fs::path& path) {
@@ -176,4 +176,4 @@ void StepTrace::save(const fs::path& path) {
   write_text_atomically(path, trace.dump());
 }
 
-}  // namespace ballast
+}  // namespace ballast::training

@@ -10,12 +10,12 @@
 #include "ballast/step/step_watch.h"
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::training {
 
 // Writes steps as a file of trace events (JSON), which Chrome's and Perfetto's viewers open
 // (docs/profiling.md). It has operators and a GPU's kernels from libtorch's profiler, and tracks of
 // our own with the steps and their parts. One at a time in a process.
-class StepTrace : public StepWatch {
+class StepTrace : public step::StepWatch {
  public:
   struct Span {
     std::string name;
@@ -35,13 +35,14 @@ class StepTrace : public StepWatch {
   void save(const fs::path& path);
 
  private:
-  void switched(StepPart part) override;
+  void switched(step::StepPart part) override;
   void end_part(int64_t now);
 
   at::Device device_;
   bool is_recording_ = true, is_in_step_ = false;
-  std::vector<Span> steps_, parts_;   // in their order
-  StepPart open_ = StepPart::kOther;  // the last of parts_ is this one, and has no end yet
+  std::vector<Span> steps_, parts_;  // in their order
+  step::StepPart open_ =
+      step::StepPart::kOther;  // the last of parts_ is this one, and has no end yet
 };
 
-}  // namespace ballast
+}  // namespace ballast::training

@@ -23,33 +23,36 @@
 #include "ballast/training/training_data.h"
 #include "ballast/training/training_run.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
-RunStart run_start(const TrainRequest& request, int64_t step) {
-  return {static_cast<uint64_t>(step), version(), request.command_line, describe_hardware().dump()};
+using config::Config;
+
+record::RunStart run_start(const TrainRequest& request, int64_t step) {
+  return {static_cast<uint64_t>(step), version(), request.command_line,
+          record::describe_hardware().dump()};
 }
 
 const char* precision_name(at::ScalarType type) {
   return type == at::kDouble ? "fp64" : type == at::kBFloat16 ? "bf16" : "fp32";
 }
 
-void announce_experts(const Config& config, const ModelSize& size) {
-  const ExpertsConfig& e = config.experts;
+void announce_experts(const Config& config, const model::ModelSize& size) {
+  const config::ExpertsConfig& e = config.experts;
   if (e.layers == 0) return;
   log_info(
       "{}: layers of {} experts with {} sublayer(s) {}; {} parameters shared, {} an expert, {} "
       "active for a token; {} routing group(s)",
-      system_in_words(config), e.count, e.sublayers_of_layer(), places_in_words(config),
-      format_count(double(size.shared)), format_count(double(size.per_expert)),
-      format_count(double(size.active)), e.groups);
-  log_info("router: {}", frame_in_words(e));
+      config::system_in_words(config), e.count, e.sublayers_of_layer(),
+      config::places_in_words(config), format_count(double(size.shared)),
+      format_count(double(size.per_expert)), format_count(double(size.active)), e.groups);
+  log_info("router: {}", config::frame_in_words(e));
 }
 
 void announce(const Config& config, const std::filesystem::path& run, const Trainer& trainer,
-              const World& world) {
+              const comm::World& world) {
   if (trainer.workers().rank() != 0) return;
-  const ModelSize size = model_size(config);
+  const model::ModelSize size = model::model_size(config);
   log_info("model: {} parameters, {} layers of width {}, vocabulary {}, context {}",
            format_count(double(size.total)), config.model.layers, config.model.width,
            config.model.vocabulary, config.model.context);
@@ -71,23 +74,25 @@ void announce(const Config& config, const std::filesystem::path& run, const Trai
 }
 
 // Every knob, the version, and what else must be the same on all workers before the first step.
-void check_alike(Communicator& workers, const Config& config, const std::string& run,
+void check_alike(comm::Communicator& workers, const Config& config, const std::string& run,
                  const std::string& checkpoint) {
-  std::vector<Fact> facts = {{"the program's version", version()},
-                             {"the run directory", run},
-                             {"the checkpoint", checkpoint}};
-  for (const auto& [name, value] : knob_values(config)) facts.push_back({name, value});
-  check_agreement(workers, facts, {"start"});
+  std::vector<comm::Fact> facts = {{"the program's version", version()},
+                                   {"the run directory", run},
+                                   {"the checkpoint", checkpoint}};
+  for (const auto& [name, value] : config::knob_values(config)) facts.push_back({name, value});
+  comm::check_agreement(workers, facts, {"start"});
 }
 
 // The data decides shapes and what is learned: it must be the same for all, too.
-void check_same_data(Communicator& workers, const Config& config, const TrainingData& data) {
-  std::vector<Fact> facts = {{"model.vocabulary", std::to_string(config.model.vocabulary)}};
+void check_same_data(comm::Communicator& workers, const Config& config, const TrainingData& data) {
+  std::vector<comm::Fact> facts = {{"model.vocabulary", std::to_string(config.model.vocabulary)}};
   for (size_t i = 0; i < data.train.size(); ++i)
-    facts.push_back({config.data.train.at(i), fingerprint_text(*data.train[i].tokens)});
-  facts.push_back({"the validation data", data.valid ? fingerprint_text(*data.valid) : "none"});
-  facts.push_back({"the tokenizer", data.tokenizer ? fingerprint_text(*data.tokenizer) : "none"});
-  check_agreement(workers, facts, {"data"});
+    facts.push_back({config.data.train.at(i), tokens::fingerprint_text(*data.train[i].tokens)});
+  facts.push_back(
+      {"the validation data", data.valid ? tokens::fingerprint_text(*data.valid) : "none"});
+  facts.push_back(
+      {"the tokenizer", data.tokenizer ? tokens::fingerprint_text(*data.tokenizer) : "none"});
+  comm::check_agreement(workers, facts, {"data"});
 }
 
 // Opens the run's data and fits the model's vocabulary to it.
@@ -95,12 +100,12 @@ TrainingData open_data(Config& config, const std::filesystem::path& run) {
   TrainingData data = open_training_data(config.data, run / "data");
   fit_vocabulary(config.model, data);
   if (data.valid != nullptr) {  // what cannot be read is found now, not after hours
-    EvalWindows(data.valid, config.model.context, config.model.context).at(0, 1);
+    batches::EvalWindows(data.valid, config.model.context, config.model.context).at(0, 1);
   }
   return data;
 }
 
-void warn_of_unused_vocabulary(const ModelConfig& model, const TrainingData& data) {
+void warn_of_unused_vocabulary(const config::ModelConfig& model, const TrainingData& data) {
   if (data.vocabulary > 0 && model.vocabulary >= 2 * data.vocabulary)
     log_warning("the model knows {} tokens, the data has {}: is this the data it is for (--data)?",
                 model.vocabulary, data.vocabulary);
@@ -109,41 +114,43 @@ void warn_of_unused_vocabulary(const ModelConfig& model, const TrainingData& dat
 // Worker 0 prepares what is missing, checks it and keeps the tokenizer in the run; then all open
 // it.
 TrainingData open_data_together(Config& config, const std::filesystem::path& run,
-                                Communicator& workers,
+                                comm::Communicator& workers,
                                 const std::function<void(const TrainingData&)>& check) {
   TrainingData data;
-  all_or_none(workers,
-              [&] {
-                if (workers.rank() != 0) return;
-                data = open_data(config, run);
-                check(data);
-                warn_of_unused_vocabulary(config.model, data);
-                if (data.tokenizer == nullptr) return;
-                make_folder(run / "tokenizer");
-                data.tokenizer->save(run / "tokenizer");
-              },
-              {"prepare data"});
-  all_or_none(workers,
-              [&] {
-                if (workers.rank() != 0) data = open_data(config, run);
-              },
-              {"open data"});
+  comm::all_or_none(workers,
+                    [&] {
+                      if (workers.rank() != 0) return;
+                      data = open_data(config, run);
+                      check(data);
+                      warn_of_unused_vocabulary(config.model, data);
+                      if (data.tokenizer == nullptr) return;
+                      make_folder(run / "tokenizer");
+                      data.tokenizer->save(run / "tokenizer");
+                    },
+                    {"prepare data"});
+  comm::all_or_none(workers,
+                    [&] {
+                      if (workers.rank() != 0) data = open_data(config, run);
+                    },
+                    {"open data"});
   check_same_data(workers, config, data);
-  check_model_parallel(config, workers.size());  // the vocabulary is known now
+  config::check_model_parallel(config, workers.size());  // the vocabulary is known now
   return data;
 }
 
-void resolve_groups(Config& config, Communicator& workers) {
-  check_workers(config, workers.size());
+void resolve_groups(Config& config, comm::Communicator& workers) {
+  config::check_workers(config, workers.size());
   if (config.experts.layers > 0 && config.experts.groups == 0)
     config.experts.groups = workers.size();
-  check_workers(config, workers.size());
+  config::check_workers(config, workers.size());
 }
 
 // To train on other data is what weights are taken for. Another tokenizer, whose ids mean other
 // text, is hardly ever meant.
-void warn_of_other_tokenizer(const Manifest& manifest, const TrainingData& data) {
-  const auto is_tokenizer = [](const DataEntry& entry) { return entry.role == "tokenizer"; };
+void warn_of_other_tokenizer(const checkpoint::Manifest& manifest, const TrainingData& data) {
+  const auto is_tokenizer = [](const checkpoint::DataEntry& entry) {
+    return entry.role == "tokenizer";
+  };
   const auto before = std::ranges::find_if(manifest.data, is_tokenizer);
   const auto now = std::ranges::find_if(data.identity, is_tokenizer);
   if (before == manifest.data.end() || now == data.identity.end()) return;
@@ -153,10 +160,12 @@ void warn_of_other_tokenizer(const Manifest& manifest, const TrainingData& data)
 }
 
 void initialize_from(TrainingRun& training, const TrainRequest& request, const TrainingData& data,
-                     Communicator& workers) {
-  const Checkpoint checkpoint = open_together(request.initial_weights, workers);
+                     comm::Communicator& workers) {
+  const checkpoint::Checkpoint checkpoint =
+      loading::open_together(request.initial_weights, workers);
   InitializedFrom result;
-  all_or_none(workers, [&] { result = training.initialize_from(checkpoint); }, {"initial weights"});
+  comm::all_or_none(workers, [&] { result = training.initialize_from(checkpoint); },
+                    {"initial weights"});
   training.save_start();
   if (workers.rank() != 0) return;
   log_info("weights from {}", request.initial_weights.string());
@@ -166,27 +175,27 @@ void initialize_from(TrainingRun& training, const TrainRequest& request, const T
     log_warning("not part of this model, left out: {}", fmt::join(result.left_out, ", "));
 }
 
-TrainSummary start_new(const TrainRequest& request, World& world) {
-  Communicator& workers = world.everyone();
+TrainSummary start_new(const TrainRequest& request, comm::World& world) {
+  comm::Communicator& workers = world.everyone();
   Config config;
-  all_or_none(workers, [&] { config = resolve_config(request); }, {"config"});
+  comm::all_or_none(workers, [&] { config = resolve_config(request); }, {"config"});
   check_alike(workers, config, request.run.string(), "");
   resolve_groups(config, workers);
   const bool was_there = fs::exists(request.run);
-  std::optional<RunDirectory> run;  // worker 0's
-  all_or_none(
-      workers,
-      [&] {
-        if (workers.rank() == 0)
-          run.emplace(RunDirectory::create(request.run, to_toml(config), run_start(request, 0)));
-      },
-      {"run directory"});
+  std::optional<record::RunDirectory> run;  // worker 0's
+  comm::all_or_none(workers,
+                    [&] {
+                      if (workers.rank() == 0)
+                        run.emplace(record::RunDirectory::create(
+                            request.run, config::to_toml(config), run_start(request, 0)));
+                    },
+                    {"run directory"});
   TrainingData data;
   std::optional<TrainingRun> training;
   try {
-    check_same_folder(workers, request.run, {"run directory"});
+    comm::check_same_folder(workers, request.run, {"run directory"});
     data = open_data_together(config, request.run, workers, [](const TrainingData&) {});
-    if (run) run->store_config(to_toml(config));
+    if (run) run->store_config(config::to_toml(config));
     training.emplace(config, request.run, run ? &*run : nullptr, data, world);
     if (!request.initial_weights.empty()) initialize_from(*training, request, data, workers);
   } catch (...) {  // nothing was computed: leave things as they were
@@ -209,8 +218,8 @@ Config resumed_config(const TrainRequest& request, Config stored, SameData same_
   if (!request.config_file.empty()) {
     wanted = resolve_config(request);
   } else {
-    for (const auto& [key, value] : request.overrides) set_knob(wanted, key, value);
-    check_config(wanted);
+    for (const auto& [key, value] : request.overrides) config::set_knob(wanted, key, value);
+    config::check_config(wanted);
   }
   // "0: as many as ..." was resolved at the first start.
   if (wanted.model.vocabulary == 0) wanted.model.vocabulary = stored.model.vocabulary;
@@ -219,7 +228,7 @@ Config resumed_config(const TrainRequest& request, Config stored, SameData same_
     stored.data.train = wanted.data.train;
     stored.data.valid = wanted.data.valid;
   }
-  const auto changes = differences(stored, wanted, Compare::kWhatIsComputed);
+  const auto changes = config::differences(stored, wanted, config::Compare::kWhatIsComputed);
   if (!changes.empty()) {
     fail(
         "{} was trained with another configuration: {}. Start a new run directory for it, or leave "
@@ -231,11 +240,12 @@ Config resumed_config(const TrainRequest& request, Config stored, SameData same_
 
 // The newest checkpoint that verifies, or none where the run died before its first. Where there are
 // some and none verifies, going on would destroy the run's record: that is for the user to decide.
-std::optional<Checkpoint> newest_checkpoint(const RunDirectory& run) {
-  for (const std::string& name : remove_leftovers(run.checkpoints()))
+std::optional<checkpoint::Checkpoint> newest_checkpoint(const record::RunDirectory& run) {
+  for (const std::string& name : checkpoint::remove_leftovers(run.checkpoints()))
     log_info("removed unfinished {}", name);
-  NewestValid newest = find_newest_valid(run.checkpoints());
-  for (const PassedOver& bad : newest.passed_over) log_warning("passed over: {}", bad.reason);
+  checkpoint::NewestValid newest = checkpoint::find_newest_valid(run.checkpoints());
+  for (const checkpoint::PassedOver& bad : newest.passed_over)
+    log_warning("passed over: {}", bad.reason);
   if (!newest.checkpoint && !newest.passed_over.empty()) {
     fail(
         "no checkpoint in {} can be used (see above): start a new run directory, or move these "
@@ -245,38 +255,41 @@ std::optional<Checkpoint> newest_checkpoint(const RunDirectory& run) {
   return std::move(newest.checkpoint);
 }
 
-TrainSummary resume_run(const TrainRequest& request, World& world) {
-  Communicator& workers = world.everyone();
-  std::optional<RunDirectory> run;  // worker 0's
+TrainSummary resume_run(const TrainRequest& request, comm::World& world) {
+  comm::Communicator& workers = world.everyone();
+  std::optional<record::RunDirectory> run;  // worker 0's
   std::string newest, stored_text;
-  std::vector<DataEntry> trained_on;  // on worker 0
-  all_or_none(workers,
-              [&] {
-                if (workers.rank() != 0) return;
-                run.emplace(RunDirectory::open(request.run));
-                const std::optional<Checkpoint> checkpoint = newest_checkpoint(*run);
-                if (checkpoint) newest = checkpoint->path().string();
-                if (checkpoint) trained_on = checkpoint->manifest().data;
-                stored_text = checkpoint ? checkpoint->manifest().config : run->stored_config();
-              },
-              {"run directory"});
-  check_same_folder(workers, request.run, {"run directory"});
-  newest = gather_texts(workers, newest, {"checkpoint"}).front();
-  stored_text = gather_texts(workers, stored_text, {"config"}).front();
-  const std::string knows_data =
-      gather_texts(workers, trained_on.empty() ? "" : "yes", {"data of the checkpoint"}).front();
-  const bool by_content = !knows_data.empty() || request.allow_other_data;
-  Config config;
-  all_or_none(
+  std::vector<checkpoint::DataEntry> trained_on;  // on worker 0
+  comm::all_or_none(
       workers,
       [&] {
-        Config stored;
-        read_recorded_config(stored, stored_text, newest.empty() ? request.run.string() : newest);
-        config =
-            resumed_config(request, stored, by_content ? SameData::kByContent : SameData::kByPath);
-        if (!newest.empty()) check_model_of(Checkpoint(newest), config);
+        if (workers.rank() != 0) return;
+        run.emplace(record::RunDirectory::open(request.run));
+        const std::optional<checkpoint::Checkpoint> checkpoint = newest_checkpoint(*run);
+        if (checkpoint) newest = checkpoint->path().string();
+        if (checkpoint) trained_on = checkpoint->manifest().data;
+        stored_text = checkpoint ? checkpoint->manifest().config : run->stored_config();
       },
-      {"config"});
+      {"run directory"});
+  comm::check_same_folder(workers, request.run, {"run directory"});
+  newest = comm::gather_texts(workers, newest, {"checkpoint"}).front();
+  stored_text = comm::gather_texts(workers, stored_text, {"config"}).front();
+  const std::string knows_data =
+      comm::gather_texts(workers, trained_on.empty() ? "" : "yes", {"data of the checkpoint"})
+          .front();
+  const bool by_content = !knows_data.empty() || request.allow_other_data;
+  Config config;
+  comm::all_or_none(workers,
+                    [&] {
+                      Config stored;
+                      config::read_recorded_config(stored, stored_text,
+                                                   newest.empty() ? request.run.string() : newest);
+                      config = resumed_config(
+                          request, stored, by_content ? SameData::kByContent : SameData::kByPath);
+                      if (!newest.empty())
+                        loading::check_model_of(checkpoint::Checkpoint(newest), config);
+                    },
+                    {"config"});
   check_alike(workers, config, request.run.string(), newest);
   resolve_groups(config, workers);
   TrainingData data =
@@ -286,13 +299,14 @@ TrainSummary resume_run(const TrainRequest& request, World& world) {
       });
   TrainingRun training(config, request.run, run ? &*run : nullptr, data, world);
   if (!newest.empty()) {
-    all_or_none(workers, [&] { training.resume(Checkpoint(newest)); }, {"load checkpoint"});
+    comm::all_or_none(workers, [&] { training.resume(checkpoint::Checkpoint(newest)); },
+                      {"load checkpoint"});
   }
   if (run) {
     log_info("{}", newest.empty() ? fmt::format("no checkpoint in {}: starting from step 0",
                                                 request.run.string())
                                   : "resuming from " + newest);
-    run->store_config(to_toml(config));
+    run->store_config(config::to_toml(config));
     run->record_start(run_start(request, training.trainer().state().step));
   }
   announce(config, request.run, training.trainer(), world);
@@ -303,20 +317,22 @@ TrainSummary resume_run(const TrainRequest& request, World& world) {
 
 Config resolve_config(const TrainRequest& request) {
   Config config;
-  if (!request.config_file.empty()) read_config_file(config, request.config_file, request.scale);
-  for (const auto& [key, value] : request.overrides) set_knob(config, key, value);
-  check_config(config);
+  if (!request.config_file.empty())
+    config::read_config_file(config, request.config_file, request.scale);
+  for (const auto& [key, value] : request.overrides) config::set_knob(config, key, value);
+  config::check_config(config);
   return config;
 }
 
-TrainSummary train(const TrainRequest& request, World& world) {
-  Communicator& workers = world.everyone();
+TrainSummary train(const TrainRequest& request, comm::World& world) {
+  comm::Communicator& workers = world.everyone();
   const bool is_run =
-      gather_texts(workers, RunDirectory::is_run(request.run) ? "run" : "", {"run directory"})
+      comm::gather_texts(workers, record::RunDirectory::is_run(request.run) ? "run" : "",
+                         {"run directory"})
           .front() == "run";
   if (is_run && request.resume == Resume::kAuto) return resume_run(request, world);
   if (is_run) {
-    throw SharedError(
+    throw comm::SharedError(
         fmt::format("{} holds a run already: add --resume auto to go on with it, or choose another "
                     "--run",
                     request.run.string()));
@@ -326,4 +342,4 @@ TrainSummary train(const TrainRequest& request, World& world) {
   return start_new(request, world);
 }
 
-}  // namespace ballast
+}  // namespace ballast::training

@@ -11,7 +11,7 @@
 #include "ballast/config/config.h"
 #include "ballast/training/validation.h"
 
-namespace ballast {
+namespace ballast::training {
 
 enum class Resume {
   kNever,  // the run directory must be new
@@ -32,7 +32,7 @@ struct TrainRequest {
 };
 
 // The configuration a request asks for, checked. model.vocabulary may still be 0.
-Config resolve_config(const TrainRequest& request);
+config::Config resolve_config(const TrainRequest& request);
 
 struct TrainSummary {
   std::filesystem::path run, checkpoint;  // checkpoint: the newest
@@ -53,6 +53,6 @@ struct TrainSummary {
 // of the world calls it with the same request and gets the same summary but for its memory. Throws
 // UserError before anything is written if the request does not fit the run directory, the data or
 // the workers.
-TrainSummary train(const TrainRequest& request, World& world);
+TrainSummary train(const TrainRequest& request, comm::World& world);
 
-}  // namespace ballast
+}  // namespace ballast::training

@@ -13,23 +13,24 @@
 #include "ballast/kernels/gradient_scale.h"
 #include "ballast/training/schedule.h"
 
-namespace ballast {
+namespace ballast::training {
 
 using at::Tensor;
+using parameters::Owner;
 
-bool is_logged(int64_t step, const TrainingConfig& config) {
+bool is_logged(int64_t step, const config::TrainingConfig& config) {
   return step % config.log_every == 0 || step == 1 || step == config.steps;
 }
 
 namespace {
 
 // Why a step cannot be one graph; empty: it can.
-std::string why_not_recorded(const Config& config, const ComputePlace& place,
-                             const WorkerGrid& grid) {
+std::string why_not_recorded(const config::Config& config, const model::ComputePlace& place,
+                             const comm::WorkerGrid& grid) {
   if (place.device.is_cpu()) return "graphs are for GPUs";
   if (!config.training.graph) return "training.graph is off";
   if (!grid.everyone().can_record()) return "tensors go from worker to worker through host memory";
-  const ExpertsConfig& experts = config.experts;
+  const config::ExpertsConfig& experts = config.experts;
   if (experts.layers > 0 && !experts.traits().balanced && experts.training_capacity() == 0)
     return "experts without a capacity get as many tokens as the step finds";
   return "";
@@ -37,8 +38,8 @@ std::string why_not_recorded(const Config& config, const ComputePlace& place,
 
 }  // namespace
 
-Trainer::Trainer(const Config& config, const ComputePlace& place,
-                 std::vector<WeightedSource> sources, const WorkerGrid& grid)
+Trainer::Trainer(const config::Config& config, const model::ComputePlace& place,
+                 std::vector<batches::WeightedSource> sources, const comm::WorkerGrid& grid)
     : config_(config),
       place_(place),
       grid_(grid),
@@ -68,20 +69,20 @@ void Trainer::share_initial_weights() {
   table_.copy_master_to_working();
 }
 
-void Trainer::resume(const Checkpoint& checkpoint) {
+void Trainer::resume(const checkpoint::Checkpoint& checkpoint) {
   load_training(checkpoint, model_, table_, state_);
   prefetcher_.reset();
 }
 
-InitializedFrom Trainer::initialize_from(const Checkpoint& checkpoint) {
-  return ballast::initialize_from(checkpoint, config_.experts, table_);
+InitializedFrom Trainer::initialize_from(const checkpoint::Checkpoint& checkpoint) {
+  return training::initialize_from(checkpoint, config_.experts, table_);
 }
 
 void Trainer::start_reading() {
   const auto first = static_cast<uint64_t>(state_.step);
   const auto micro_steps = static_cast<uint64_t>(config_.training.micro_steps);
   const uint64_t count = (static_cast<uint64_t>(config_.training.steps) - first) * micro_steps;
-  prefetcher_ = std::make_unique<Prefetcher>(
+  prefetcher_ = std::make_unique<batches::Prefetcher>(
       [this, first, micro_steps](uint64_t i) {
         return batches_.at(first + i / micro_steps, static_cast<int64_t>(i % micro_steps),
                            grid_.replica(), grid_.num_replicas());
@@ -89,20 +90,20 @@ void Trainer::start_reading() {
       count);
 }
 
-Routing Trainer::routing(int64_t micro_step) {
-  return {.mode = RoutingMode::kBalanced,
-          .training = TrainingRoute{.groups = config_.experts.groups,
-                                    .shuffle = config_.experts.shuffle,
-                                    .seed = static_cast<uint64_t>(config_.training.seed),
-                                    .step = static_cast<uint64_t>(state_.step),
-                                    .micro_step = static_cast<uint64_t>(micro_step),
-                                    .micro_steps = config_.training.micro_steps},
+experts::Routing Trainer::routing(int64_t micro_step) {
+  return {.mode = experts::RoutingMode::kBalanced,
+          .training = experts::TrainingRoute{.groups = config_.experts.groups,
+                                             .shuffle = config_.experts.shuffle,
+                                             .seed = static_cast<uint64_t>(config_.training.seed),
+                                             .step = static_cast<uint64_t>(state_.step),
+                                             .micro_step = static_cast<uint64_t>(micro_step),
+                                             .micro_steps = config_.training.micro_steps},
           .tape = tape_,
           .inputs = &inputs_,
           .watch = watch_};
 }
 
-void Trainer::use_tape(RouteTape* tape) {
+void Trainer::use_tape(experts::RouteTape* tape) {
   tape_ = tape;
   graphs_.give_up("assignments are kept or repeated");
 }
@@ -113,8 +114,8 @@ void Trainer::read_batches() {
   inputs_of_step_.resize(micro_steps);
   for (size_t micro = 0; micro < micro_steps; ++micro) {
     batches_of_step_[micro] = prefetcher_->next();
-    const BatchTensors read = to_device(batches_of_step_[micro], place_.device);
-    BatchTensors& there = inputs_of_step_[micro];
+    const loading::BatchTensors read = loading::to_device(batches_of_step_[micro], place_.device);
+    loading::BatchTensors& there = inputs_of_step_[micro];
     if (place_.device.is_cpu() || !there.inputs.defined()) {
       there = read;
     } else {  // where a recorded step finds them
@@ -130,14 +131,14 @@ Tensor Trainer::add_gradients() {
   const int64_t targets = config_.training.batch * config_.model.context;
   Tensor sum;
   for (int64_t micro = 0; micro < config_.training.micro_steps; ++micro) {
-    const BatchTensors& batch = inputs_of_step_[static_cast<size_t>(micro)];
+    const loading::BatchTensors& batch = inputs_of_step_[static_cast<size_t>(micro)];
     const bool is_last = micro + 1 == config_.training.micro_steps;
     const Tensor hidden = model_.forward(batch.inputs, routing(micro),
                                          is_last ? &*reducer_ : nullptr);  // [B * S, D]
     const auto [losses, gradient] =
         model_.losses_and_gradient(hidden, batch.targets, 1.0 / static_cast<double>(targets));
     torch::autograd::backward({hidden}, {gradient});
-    enter(StepPart::kOther);
+    enter(step::StepPart::kOther);
     const Tensor part = losses.sum(at::kDouble);
     sum = sum.defined() ? sum.add_(part) : part;
   }
@@ -154,14 +155,14 @@ void Trainer::average_prices(const std::vector<LayerStats>& layers) {
   }
 }
 
-void Trainer::enter(StepPart part) const {
+void Trainer::enter(step::StepPart part) const {
   if (watch_ != nullptr) watch_->switch_to(part);
 }
 
 StepSums Trainer::sum_up(const Tensor& loss_sum) {
-  if (workers().size() > 1) enter(StepPart::kCommunication);
+  if (workers().size() > 1) enter(step::StepPart::kCommunication);
   reducer_->finish();
-  enter(StepPart::kOptimizer);
+  enter(step::StepPart::kOptimizer);
   return sum_over_workers({loss_sum, optimizer_.gradient_norm(Owner::kShard),
                            optimizer_.gradient_norm(Owner::kShared, Owner::kRouter),
                            optimizer_.gradient_norm(Owner::kExpert)},
@@ -177,10 +178,10 @@ Tensor Trainer::numbers_of_step() const {
 
 void Trainer::update_weights(StepSums& sums) {
   const Tensor numbers = inputs_.take([this](uint64_t) { return numbers_of_step(); });
-  const ClipRule rule{.clip_norm = config_.optimizer.clip_norm,
-                      .over_all = config_.optimizer.clip_over == ClipOver::kAll};
+  const kernels::ClipRule rule{.clip_norm = config_.optimizer.clip_norm,
+                               .over_all = config_.optimizer.clip_over == config::ClipOver::kAll};
   const auto [scale, norm] =
-      gradient_scale(sums.sums, numbers.narrow(0, 3, 1), rule, place_.master);
+      kernels::gradient_scale(sums.sums, numbers.narrow(0, 3, 1), rule, place_.master);
   optimizer_.update(numbers.narrow(0, 0, 3), scale);
   sums.norm = norm;
 }
@@ -196,7 +197,7 @@ StepSums Trainer::compute() {
   if (is_clocked) {
     clock_.stop();
   } else {
-    enter(StepPart::kOther);
+    enter(step::StepPart::kOther);
   }
   return sums;
 }
@@ -216,7 +217,7 @@ void Trainer::judge(StepStats& stats, const StepTotals& totals) {
   average_prices(totals.layers);
 }
 
-StepStats Trainer::step(StepWatch* watch) {
+StepStats Trainer::step(step::StepWatch* watch) {
   const auto begin = std::chrono::steady_clock::now();
   if (prefetcher_ == nullptr) start_reading();
   for (const auto& layer : model_.expert_layers())  // what validation and samples took is not ours
@@ -242,4 +243,4 @@ StepStats Trainer::step(StepWatch* watch) {
   return stats;
 }
 
-}  // namespace ballast
+}  // namespace ballast::training

@@ -23,7 +23,7 @@
 #include "ballast/training/step_totals.h"
 #include "ballast/training/training_state.h"
 
-namespace ballast {
+namespace ballast::training {
 
 struct StepStats {
   int64_t step = 0;                 // steps done, this one included
@@ -37,11 +37,11 @@ struct StepStats {
   std::vector<LayerStats> layers;  // layers of experts, in their order
   // Where this worker's time went. Empty unless the step is logged and nobody watches it. What is
   // left of `seconds` is data and the host's own work.
-  std::vector<PartSeconds> parts = {};
+  std::vector<step::PartSeconds> parts = {};
 };
 
 // Whether a step, counted from 1, is one that people are told of.
-bool is_logged(int64_t step, const TrainingConfig& config);
+bool is_logged(int64_t step, const config::TrainingConfig& config);
 
 // A model being trained: what a step computes, not how it is watched or kept. Each worker makes
 // one, of the same config; all call the same functions in the same order.
@@ -50,32 +50,32 @@ class Trainer {
   // Weights are freshly initialised. Collective. REQUIRES: config.model.vocabulary and
   // config.experts.groups are resolved, check_workers(config) passes, the grid's everyone()
   // outlives this.
-  Trainer(const Config& config, const ComputePlace& place, std::vector<WeightedSource> sources,
-          const WorkerGrid& grid);
+  Trainer(const config::Config& config, const model::ComputePlace& place,
+          std::vector<batches::WeightedSource> sources, const comm::WorkerGrid& grid);
 
   Trainer(const Trainer&) = delete;  // parts of it refer to each other
   Trainer& operator=(const Trainer&) = delete;
 
-  void resume(const Checkpoint& checkpoint);
+  void resume(const checkpoint::Checkpoint& checkpoint);
   // Takes the weights a checkpoint has, and leaves fresh what it lacks. See initialize_from.
-  InitializedFrom initialize_from(const Checkpoint& checkpoint);
+  InitializedFrom initialize_from(const checkpoint::Checkpoint& checkpoint);
   // One step: the next batch in micro-steps, then the optimizer. The numbers are those of all
   // workers. Throws UserError when too many steps in a row had to be skipped. After a step that
   // threw there must be no other: gradients may be half done. `watch` is told of its parts in place
   // of the clock; the step is then computed plainly, with the same numbers.
-  StepStats step(StepWatch* watch = nullptr);
+  StepStats step(step::StepWatch* watch = nullptr);
   // The steps to come are computed plainly, and `tape` repeats or keeps their assignments. It must
   // outlive them.
-  void use_tape(RouteTape* tape);
+  void use_tape(experts::RouteTape* tape);
 
-  const Config& config() const { return config_; }
-  const ComputePlace& place() const { return place_; }
-  const LanguageModel& model() const { return model_; }
-  const ParameterTable& table() const { return table_; }
+  const config::Config& config() const { return config_; }
+  const model::ComputePlace& place() const { return place_; }
+  const model::LanguageModel& model() const { return model_; }
+  const parameters::ParameterTable& table() const { return table_; }
   const TrainingState& state() const { return state_; }
-  const BatchStream& batches() const { return batches_; }
-  const WorkerGrid& grid() const { return grid_; }
-  Communicator& workers() const { return grid_.everyone(); }
+  const batches::BatchStream& batches() const { return batches_; }
+  const comm::WorkerGrid& grid() const { return grid_; }
+  comm::Communicator& workers() const { return grid_.everyone(); }
   // Why steps are computed plainly; empty: as a graph, after the first few.
   const std::string& why_plain() const { return graphs_.reason(); }
 
@@ -87,29 +87,29 @@ class Trainer {
   void update_weights(StepSums& sums);
   at::Tensor numbers_of_step() const;
   void judge(StepStats& stats, const StepTotals& totals);
-  void enter(StepPart part) const;
-  Routing routing(int64_t micro_step);
+  void enter(step::StepPart part) const;
+  experts::Routing routing(int64_t micro_step);
   void average_prices(const std::vector<LayerStats>& layers);
   void share_initial_weights();
   void start_reading();  // from the batch of state_.step on
 
-  Config config_;
-  ComputePlace place_;
-  const WorkerGrid grid_;
-  ParameterTable table_;
-  LanguageModel model_;
+  config::Config config_;
+  model::ComputePlace place_;
+  const comm::WorkerGrid grid_;
+  parameters::ParameterTable table_;
+  model::LanguageModel model_;
   Optimizer optimizer_;
   std::optional<GradientReducer> reducer_;
-  BatchStream batches_;
+  batches::BatchStream batches_;
   TrainingState state_;
-  std::unique_ptr<Prefetcher> prefetcher_;    // one batch for each micro-step
-  std::vector<Batch> batches_of_step_;        // one for each micro-step
-  std::vector<BatchTensors> inputs_of_step_;  // the same where the model is
-  StepInputs inputs_;
+  std::unique_ptr<batches::Prefetcher> prefetcher_;    // one batch for each micro-step
+  std::vector<batches::Batch> batches_of_step_;        // one for each micro-step
+  std::vector<loading::BatchTensors> inputs_of_step_;  // the same where the model is
+  step::StepInputs inputs_;
   StepGraphs graphs_;
-  RouteTape* tape_ = nullptr;
-  StepClock clock_;
-  StepWatch* watch_ = nullptr;  // of the step under way: the clock, or who was given
+  experts::RouteTape* tape_ = nullptr;
+  step::StepClock clock_;
+  step::StepWatch* watch_ = nullptr;  // of the step under way: the clock, or who was given
 };
 
-}  // namespace ballast
+}  // namespace ballast::training

@@ -11,7 +11,7 @@
 #include "ballast/tokens/prepare.h"
 #include "ballast/tokens/token_dataset.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 namespace fs = std::filesystem;
@@ -32,37 +32,37 @@ NamedSource parse_source(const std::string& text) {
   return {text.substr(0, colon), weight};
 }
 
-fs::path resolve(const std::string& path, const DataConfig& config,
+fs::path resolve(const std::string& path, const config::DataConfig& config,
                  const fs::path& builtin_folder) {
   if (path != "builtin") return path;
-  if (TokenDataset::is_dataset(builtin_folder)) return builtin_folder;
-  PrepareRequest request;
+  if (tokens::TokenDataset::is_dataset(builtin_folder)) return builtin_folder;
+  tokens::PrepareRequest request;
   request.inputs = {"builtin"};
   request.out = builtin_folder;
   request.builtin_bytes = static_cast<uint64_t>(config.builtin_bytes);
   request.seed = static_cast<uint64_t>(config.builtin_seed);
   if (config.builtin_vocabulary > 257) {
     request.tokenizer = "bpe";
-    request.vocabulary_size = static_cast<TokenId>(config.builtin_vocabulary);
+    request.vocabulary_size = static_cast<tokenizer::TokenId>(config.builtin_vocabulary);
   }
-  prepare(request);
+  tokens::prepare(request);
   return builtin_folder;
 }
 
-std::shared_ptr<TokenSource> open_valid(const DataConfig& config,
-                                        const std::vector<fs::path>& train,
-                                        const fs::path& builtin) {
-  std::vector<std::unique_ptr<TokenSource>> parts;
+std::shared_ptr<tokens::TokenSource> open_valid(const config::DataConfig& config,
+                                                const std::vector<fs::path>& train,
+                                                const fs::path& builtin) {
+  std::vector<std::unique_ptr<tokens::TokenSource>> parts;
   for (const std::string& text : config.valid) {
     const fs::path path = resolve(text, config, builtin);
-    check_before_use(path);
-    parts.push_back(open_token_source(path, "valid"));
+    tokens::check_before_use(path);
+    parts.push_back(tokens::open_token_source(path, "valid"));
   }
   if (config.valid.empty()) {
     for (const fs::path& path : train) {
       if (!fs::is_directory(path)) continue;
       try {
-        parts.push_back(open_token_source(path, "valid"));
+        parts.push_back(tokens::open_token_source(path, "valid"));
       } catch (const UserError& error) {
         log_warning("no validation on {}: {}", path.string(), error.what());
       }
@@ -70,52 +70,54 @@ std::shared_ptr<TokenSource> open_valid(const DataConfig& config,
   }
   if (parts.empty()) return nullptr;
   if (parts.size() == 1) return std::move(parts.front());
-  return concatenate(std::move(parts), {.name = "validation", .format = "several"});
+  return tokens::concatenate(std::move(parts), {.name = "validation", .format = "several"});
 }
 
-void adopt_tokenizer(TrainingData& data, const TokenSource& source) {
+void adopt_tokenizer(TrainingData& data, const tokens::TokenSource& source) {
   if (data.tokenizer == nullptr && source.info().tokenizer_folder) {
-    data.tokenizer = load_tokenizer(source.info().tokenizer_folder->string());
+    data.tokenizer = tokenizer::load_tokenizer(source.info().tokenizer_folder->string());
   }
-  if (data.tokenizer != nullptr) require_same_tokenizer(source, *data.tokenizer);
+  if (data.tokenizer != nullptr) tokens::require_same_tokenizer(source, *data.tokenizer);
   data.vocabulary =
       std::max(data.vocabulary, static_cast<int64_t>(source.info().vocabulary_size.value_or(0)));
 }
 
 // Weights only matter among several sources, and there only in proportion.
-std::string weight_in_words(const std::vector<WeightedSource>& sources, size_t i) {
+std::string weight_in_words(const std::vector<batches::WeightedSource>& sources, size_t i) {
   if (sources.size() == 1) return "";
   double sum = 0;
-  for (const WeightedSource& source : sources) sum += source.weight;
+  for (const batches::WeightedSource& source : sources) sum += source.weight;
   return fmt::format(", {:.6g} of the rows", sources[i].weight / sum);
 }
 
-std::vector<DataEntry> identity_of(const TrainingData& data, const DataConfig& config) {
-  std::vector<DataEntry> entries;
+std::vector<checkpoint::DataEntry> identity_of(const TrainingData& data,
+                                               const config::DataConfig& config) {
+  std::vector<checkpoint::DataEntry> entries;
   for (size_t i = 0; i < data.train.size(); ++i) {
-    entries.push_back({"train", config.train[i],
-                       fingerprint_text(*data.train[i].tokens) + weight_in_words(data.train, i)});
+    entries.push_back(
+        {"train", config.train[i],
+         tokens::fingerprint_text(*data.train[i].tokens) + weight_in_words(data.train, i)});
   }
   if (data.valid != nullptr) {
     const std::string name = config.valid.empty() ? "their valid split"
                                                   : fmt::format("{}", fmt::join(config.valid, ","));
-    entries.push_back({"valid", name, fingerprint_text(*data.valid)});
+    entries.push_back({"valid", name, tokens::fingerprint_text(*data.valid)});
   }
   if (data.tokenizer != nullptr)
-    entries.push_back({"tokenizer", "of the data", fingerprint_text(*data.tokenizer)});
+    entries.push_back({"tokenizer", "of the data", tokens::fingerprint_text(*data.tokenizer)});
   return entries;
 }
 
 }  // namespace
 
-TrainingData open_training_data(const DataConfig& config, const fs::path& builtin_folder) {
+TrainingData open_training_data(const config::DataConfig& config, const fs::path& builtin_folder) {
   TrainingData data;
   std::vector<fs::path> paths;
   for (const std::string& text : config.train) {
     const NamedSource named = parse_source(text);
     paths.push_back(resolve(named.path, config, builtin_folder));
-    check_before_use(paths.back());
-    std::shared_ptr<TokenSource> source = open_token_source(paths.back(), "train");
+    tokens::check_before_use(paths.back());
+    std::shared_ptr<tokens::TokenSource> source = tokens::open_token_source(paths.back(), "train");
     adopt_tokenizer(data, *source);
     data.train.push_back({source, named.weight});
   }
@@ -125,7 +127,7 @@ TrainingData open_training_data(const DataConfig& config, const fs::path& builti
   return data;
 }
 
-void fit_vocabulary(ModelConfig& model, TrainingData& data) {
+void fit_vocabulary(config::ModelConfig& model, TrainingData& data) {
   if (model.vocabulary == 0) model.vocabulary = data.vocabulary;
   if (model.vocabulary == 0) {
     fail(
@@ -134,11 +136,11 @@ void fit_vocabulary(ModelConfig& model, TrainingData& data) {
         data.train.front().tokens->info().name);
   }
   // The sources were opened here; batches hold them as constant.
-  for (WeightedSource& source : data.train) {
-    std::const_pointer_cast<TokenSource>(source.tokens)
+  for (batches::WeightedSource& source : data.train) {
+    std::const_pointer_cast<tokens::TokenSource>(source.tokens)
         ->limit_vocabulary(static_cast<uint64_t>(model.vocabulary));
   }
   if (data.valid != nullptr) data.valid->limit_vocabulary(static_cast<uint64_t>(model.vocabulary));
 }
 
-}  // namespace ballast
+}  // namespace ballast::training

@@ -13,33 +13,33 @@
 #include "ballast/system/utf8.h"
 #include "ballast/training/step_profile.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
 bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
-ComputePlace place_of(const Config& config, World& world) {
-  ComputePlace place;
-  const PlaceRequest request{.device = config.training.device,
-                             .precision = config.training.precision,
-                             .threads = config.training.threads,
-                             .deterministic = config.training.deterministic,
-                             .on_machine = world.place()};
+model::ComputePlace place_of(const config::Config& config, comm::World& world) {
+  model::ComputePlace place;
+  const model::PlaceRequest request{.device = config.training.device,
+                                    .precision = config.training.precision,
+                                    .threads = config.training.threads,
+                                    .deterministic = config.training.deterministic,
+                                    .on_machine = world.place()};
   const auto choose = [&] {
-    place = choose_place(request);
+    place = model::choose_place(request);
     check_memory(config, place, world.everyone().size(), memory_for(place, world.place()));
   };
-  all_or_none(world.everyone(), choose, {"device"});
+  comm::all_or_none(world.everyone(), choose, {"device"});
   world.compute_on(place.device);
   return place;
 }
 
 }  // namespace
 
-TrainingRun::TrainingRun(const Config& config, const std::filesystem::path& run,
-                         RunDirectory* directory, TrainingData& data, World& world)
+TrainingRun::TrainingRun(const config::Config& config, const std::filesystem::path& run,
+                         record::RunDirectory* directory, TrainingData& data, comm::World& world)
     : config_(config),
       run_(run),
       directory_(directory),
@@ -50,42 +50,45 @@ TrainingRun::TrainingRun(const Config& config, const std::filesystem::path& run,
       peak_memory_(place_),
       trainer_(config, place_, data.train, grid_) {}
 
-void TrainingRun::resume(const Checkpoint& checkpoint) {
+void TrainingRun::resume(const checkpoint::Checkpoint& checkpoint) {
   trainer_.resume(checkpoint);
   checkpoint_ = checkpoint.path();
   saved_at_ = trainer_.state().step;
 }
 
-Validation TrainingRun::evaluate_on(const EvalWindows& windows, Extent extent) const {
-  const TrainingConfig& t = config_.training;
+Validation TrainingRun::evaluate_on(const batches::EvalWindows& windows, Extent extent) const {
+  const config::TrainingConfig& t = config_.training;
   const int64_t rows = t.batch / t.micro_steps;
   const bool is_last = extent == Extent::kLast;
   const int64_t batches =
       is_last && t.last_validate_batches >= 0 ? t.last_validate_batches : t.validate_batches;
-  const auto evaluate_with = [&](RoutingMode routing) {
-    return evaluate(trainer_.model(), place_, windows,
-                    {.batch = std::max<int64_t>(1, rows / grid_.num_replicas()),
-                     .max_windows = static_cast<uint64_t>(batches * rows),
-                     .together = rows,  // the same windows, whoever evaluates them
-                     .routing = routing,
-                     .previous_tokens = is_last && routing != RoutingMode::kBalanced});
+  const auto evaluate_with = [&](experts::RoutingMode routing) {
+    return inference::evaluate(
+        trainer_.model(), place_, windows,
+        {.batch = std::max<int64_t>(1, rows / grid_.num_replicas()),
+         .max_windows = static_cast<uint64_t>(batches * rows),
+         .together = rows,  // the same windows, whoever evaluates them
+         .routing = routing,
+         .previous_tokens = is_last && routing != experts::RoutingMode::kBalanced});
   };
   Validation validation;
-  validation.routing = parse_routing_mode(name_of(config_.experts.tested_routing()));
+  validation.routing =
+      experts::parse_routing_mode(config::name_of(config_.experts.tested_routing()));
   validation.result = evaluate_with(validation.routing);
   if (!is_last || config_.experts.layers == 0 || !config_.experts.traits().balanced)
     return validation;
-  validation.other_routing =
-      validation.routing == RoutingMode::kGreedy ? RoutingMode::kPriced : RoutingMode::kGreedy;
+  validation.other_routing = validation.routing == experts::RoutingMode::kGreedy
+                                 ? experts::RoutingMode::kPriced
+                                 : experts::RoutingMode::kGreedy;
   validation.other = evaluate_with(validation.other_routing);
-  validation.balanced = evaluate_with(RoutingMode::kBalanced);
+  validation.balanced = evaluate_with(experts::RoutingMode::kBalanced);
   return validation;
 }
 
 void TrainingRun::validate() {
   const int64_t step = trainer_.state().step;
   if (data_.valid == nullptr || validated_at_ == step) return;
-  const EvalWindows windows(data_.valid, config_.model.context, config_.model.context);
+  const batches::EvalWindows windows(data_.valid, config_.model.context, config_.model.context);
   const bool is_last = step >= config_.training.steps;
   validation_ = evaluate_on(windows, is_last ? Extent::kLast : Extent::kUsual);
   if (reporter_) reporter_->validation(step, *validation_, data_.valid->floor_per_token());
@@ -93,34 +96,34 @@ void TrainingRun::validate() {
   validated_at_ = step;
 }
 
-void TrainingRun::keep_validation(const EvalWindows& windows) {
+void TrainingRun::keep_validation(const batches::EvalWindows& windows) {
   const auto write = [&] {
     if (directory_ == nullptr) return;
-    write_validation(directory_->validation(),
-                     last_validation({.config = config_,
-                                      .step = trainer_.state().step,
-                                      .windows = windows,
-                                      .tokenizer = data_.tokenizer.get(),
-                                      .routings = validation_->by_routing()}));
+    record::write_validation(directory_->validation(),
+                             inference::last_validation({.config = config_,
+                                                         .step = trainer_.state().step,
+                                                         .windows = windows,
+                                                         .tokenizer = data_.tokenizer.get(),
+                                                         .routings = validation_->by_routing()}));
   };
-  all_or_none(workers_, write, {"validation.json"});
+  comm::all_or_none(workers_, write, {"validation.json"});
   validation_->result.previous_tokens.clear();  // large, and in the file
   if (validation_->other) validation_->other->previous_tokens.clear();
 }
 
 void TrainingRun::sample() {
   const int64_t step = trainer_.state().step;
-  const TrainingConfig& t = config_.training;
+  const config::TrainingConfig& t = config_.training;
   if (data_.tokenizer == nullptr || t.sample_tokens == 0 || sampled_at_ == step) return;
-  std::vector<TokenId> prompt;
+  std::vector<tokenizer::TokenId> prompt;
   data_.tokenizer->encode(t.sample_prompt, prompt);
-  const GenerationOptions options{
+  const inference::GenerationOptions options{
       .max_tokens = t.sample_tokens,
       .sampling = {.temperature = 0.8},
       .seed = static_cast<uint64_t>(t.seed + step),
-      .routing = parse_routing_mode(name_of(config_.experts.tested_routing()))};
-  const auto written =
-      generate(trainer_.model(), place_, data_.tokenizer->end_of_text(), {prompt}, options);
+      .routing = experts::parse_routing_mode(config::name_of(config_.experts.tested_routing()))};
+  const auto written = inference::generate(trainer_.model(), place_, data_.tokenizer->end_of_text(),
+                                           {prompt}, options);
   sample_ = replace_invalid_utf8(t.sample_prompt + data_.tokenizer->decode(written.front()));
   if (reporter_) reporter_->sample(step, sample_);
   sampled_at_ = step;
@@ -141,18 +144,18 @@ void TrainingRun::save() {
 // from the newest checkpoint mends it. So the job ends with a code after which it is started again.
 void TrainingRun::compare_workers() {
   if (workers_.size() == 1) return;
-  const ParameterTable& table = trainer_.table();
-  std::vector<NamedTensor> shared, parts;
-  for (const Segment& segment : table.segments()) {
-    if (segment.owner == Owner::kExpert) continue;
-    (segment.owner == Owner::kShard ? parts : shared)
+  const parameters::ParameterTable& table = trainer_.table();
+  std::vector<comm::NamedTensor> shared, parts;
+  for (const parameters::Segment& segment : table.segments()) {
+    if (segment.owner == parameters::Owner::kExpert) continue;
+    (segment.owner == parameters::Owner::kShard ? parts : shared)
         .push_back({segment.name, table.view(table.master(), segment)});
   }
   try {
-    check_equal(workers_, shared, {"shared parameters"});
-    check_equal(grid_.replicas(), parts, {"parameters of shards"});
-  } catch (const SharedError& error) {
-    throw WorkersLost(fmt::format("worker {}: {}", workers_.rank(), error.what()));
+    comm::check_equal(workers_, shared, {"shared parameters"});
+    comm::check_equal(grid_.replicas(), parts, {"parameters of shards"});
+  } catch (const comm::SharedError& error) {
+    throw comm::WorkersLost(fmt::format("worker {}: {}", workers_.rank(), error.what()));
   }
 }
 
@@ -164,7 +167,8 @@ void TrainingRun::after_step(const StepStats& stats) {
   try {
     if (is_last || is_due(stats.step, config_.training.validate_every)) validate();
     if (is_last || is_due(stats.step, config_.training.sample_every)) sample();
-  } catch (const SharedError&) {  // whatever is wrong there, the training done so far is not lost
+  } catch (
+      const comm::SharedError&) {  // whatever is wrong there, the training done so far is not lost
     save();
     throw;
   } catch (...) {
@@ -179,14 +183,14 @@ bool TrainingRun::must_stop(const StopSignal& signal) const {
   const bool late =
       limit > 0 && std::chrono::duration<double>(Clock::now() - started_).count() >= limit;
   // All stop after the same step, whoever was asked.
-  return on_any_worker(workers_, signal.requested() || late, {"stop or go on"});
+  return comm::on_any_worker(workers_, signal.requested() || late, {"stop or go on"});
 }
 
 // Whether the last validation was ended before it was written.
 bool TrainingRun::lacks_validation() const {
-  return on_any_worker(workers_,
-                       directory_ != nullptr && !std::filesystem::exists(directory_->validation()),
-                       {"validation.json"});
+  return comm::on_any_worker(
+      workers_, directory_ != nullptr && !std::filesystem::exists(directory_->validation()),
+      {"validation.json"});
 }
 
 TrainSummary TrainingRun::go(int64_t profiled_steps) {
@@ -222,7 +226,7 @@ TrainSummary TrainingRun::summary(std::optional<double> last_loss) {
   s.step = state.step;
   s.tokens = state.tokens;
   s.skipped = state.guard.skipped;
-  s.parameters = model_size(config_).total;
+  s.parameters = model::model_size(config_).total;
   s.workers = workers_.size();
   s.seconds = state.seconds;
   s.loss = last_loss;
@@ -230,7 +234,7 @@ TrainSummary TrainingRun::summary(std::optional<double> last_loss) {
   if (last_loss) s.peak_memory = peak_memory_.bytes();
   s.finished = state.step >= config_.training.steps;
   s.validation = std::move(validation_);
-  s.layers = layers_in_words(config_);
+  s.layers = config::layers_in_words(config_);
   if (data_.valid != nullptr) {
     s.floor_per_token = data_.valid->floor_per_token();
     s.floor_per_byte = data_.valid->floor_per_byte();
@@ -239,4 +243,4 @@ TrainSummary TrainingRun::summary(std::optional<double> last_loss) {
   return s;
 }
 
-}  // namespace ballast
+}  // namespace ballast::training

@@ -17,18 +17,18 @@
 #include "ballast/training/trainer.h"
 #include "ballast/training/training_data.h"
 
-namespace ballast {
+namespace ballast::training {
 
 // A run under way: the trainer, what it reports to, and when it validates, samples and saves. Every
 // worker has one; the run directory and what people see are worker 0's.
 class TrainingRun {
  public:
   // `directory`: null on all but worker 0. All must outlive this.
-  TrainingRun(const Config& config, const std::filesystem::path& run, RunDirectory* directory,
-              TrainingData& data, World& world);
+  TrainingRun(const config::Config& config, const std::filesystem::path& run,
+              record::RunDirectory* directory, TrainingData& data, comm::World& world);
 
-  void resume(const Checkpoint& checkpoint);
-  InitializedFrom initialize_from(const Checkpoint& checkpoint) {
+  void resume(const checkpoint::Checkpoint& checkpoint);
+  InitializedFrom initialize_from(const checkpoint::Checkpoint& checkpoint) {
     return trainer_.initialize_from(checkpoint);
   }
   // Saves what it starts from as the checkpoint of step 0, so that the next start needs no other
@@ -43,9 +43,9 @@ class TrainingRun {
  private:
   void after_step(const StepStats& stats);
   enum class Extent { kUsual, kLast };
-  Validation evaluate_on(const EvalWindows& windows, Extent extent) const;
+  Validation evaluate_on(const batches::EvalWindows& windows, Extent extent) const;
   void validate();
-  void keep_validation(const EvalWindows& windows);
+  void keep_validation(const batches::EvalWindows& windows);
   bool lacks_validation() const;
   void sample();
   void save();
@@ -53,13 +53,13 @@ class TrainingRun {
   bool must_stop(const StopSignal& signal) const;
   TrainSummary summary(std::optional<double> last_loss);  // takes validation_
 
-  Config config_;
+  config::Config config_;
   std::filesystem::path run_;
-  RunDirectory* directory_;
+  record::RunDirectory* directory_;
   TrainingData& data_;
-  Communicator& workers_;
-  ComputePlace place_;
-  WorkerGrid grid_;         // made once all know where they compute
+  comm::Communicator& workers_;
+  model::ComputePlace place_;
+  comm::WorkerGrid grid_;   // made once all know where they compute
   PeakMemory peak_memory_;  // of the trainer and what it does
   Trainer trainer_;
   std::optional<RunReporter> reporter_;  // worker 0's
@@ -71,4 +71,4 @@ class TrainingRun {
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 };
 
-}  // namespace ballast
+}  // namespace ballast::training

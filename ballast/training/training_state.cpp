@@ -18,19 +18,19 @@
 #include "ballast/system/json.h"
 #include "ballast/system/version.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 constexpr const char* kModelFile = "model";
 constexpr const char* kFirstMoment = "adam.first";
 constexpr const char* kSecondMoment = "adam.second";
 
-Manifest manifest_of(const TrainingParts& parts) {
+checkpoint::Manifest manifest_of(const TrainingParts& parts) {
   const TrainingState& state = parts.state;
-  Manifest manifest;
+  checkpoint::Manifest manifest;
   manifest.step = static_cast<uint64_t>(state.step);
   manifest.data_position = static_cast<uint64_t>(state.step);
-  manifest.config = to_toml(parts.config);
+  manifest.config = config::to_toml(parts.config);
   manifest.program_version = version();
   manifest.state = nlohmann::json{{"updates", state.updates},
                                   {"tokens", state.tokens},
@@ -46,22 +46,23 @@ Manifest manifest_of(const TrainingParts& parts) {
 // Saves in steps that all workers take together: what one cannot write, none keeps.
 class SaveTogether {
  public:
-  SaveTogether(const TrainingParts& parts, const WorkerGrid& grid, std::filesystem::path folder)
+  SaveTogether(const TrainingParts& parts, const comm::WorkerGrid& grid,
+               std::filesystem::path folder)
       : parts_(parts), grid_(grid), folder_(std::move(folder)) {}
 
   // The buffers' tensors, by global names: the shards of replica 0 write a file each of all but the
   // experts', and each worker one of its experts'. Collective.
   void write(const std::string& name, std::initializer_list<std::pair<at::Tensor, const char*>> of,
-             std::vector<TensorView> more = {}) {
-    std::vector<WholeTensors> whole;
+             std::vector<checkpoint::TensorView> more = {}) {
+    std::vector<loading::WholeTensors> whole;
     for (const auto& [flat, prefix] : of) {
       if (grid_.replica() == 0) whole.emplace_back(parts_.table, flat, prefix, grid_.shards());
     }
     const auto write_here = [&] {
       if (grid_.replica() == 0) {
-        std::vector<TensorView> views;
+        std::vector<checkpoint::TensorView> views;
         if (grid_.shard() == 0) views = std::move(more);
-        for (const WholeTensors& some : whole)
+        for (const loading::WholeTensors& some : whole)
           std::ranges::copy(some.views(), std::back_inserter(views));
         write_file(grid_.shard() == 0
                        ? name
@@ -70,81 +71,85 @@ class SaveTogether {
       }
       if (!parts_.model.expert_layers().empty()) write_experts(name, of);
     };
-    all_or_none(grid_.everyone(), write_here, {"checkpoint files"});
+    comm::all_or_none(grid_.everyone(), write_here, {"checkpoint files"});
   }
 
-  std::vector<TensorEntry> entries;
+  std::vector<checkpoint::TensorEntry> entries;
 
  private:
   void write_experts(const std::string& name,
                      std::initializer_list<std::pair<at::Tensor, const char*>> of) {
     std::vector<at::Tensor> hosts(of.size());
-    std::vector<TensorView> views;
+    std::vector<checkpoint::TensorView> views;
     size_t i = 0;
     for (const auto& [flat, prefix] : of) {
-      std::ranges::move(segment_views(parts_.table, flat, {prefix, Owner::kExpert}, hosts[i++]),
+      std::ranges::move(loading::segment_views(parts_.table, flat,
+                                               {prefix, parameters::Owner::kExpert}, hosts[i++]),
                         std::back_inserter(views));
     }
     const std::string kind = name == kModelFile ? "experts" : "experts_" + name;
-    const Communicator& workers = grid_.everyone();
+    const comm::Communicator& workers = grid_.everyone();
     write_file(fmt::format("{}.{}-of-{}", kind, workers.rank(), workers.size()), views);
   }
 
-  void write_file(const std::string& name, const std::vector<TensorView>& views) {
+  void write_file(const std::string& name, const std::vector<checkpoint::TensorView>& views) {
     const auto step = static_cast<uint64_t>(parts_.state.step);
-    std::ranges::move(write_checkpoint_file({folder_, step}, name + ".safetensors", views),
-                      std::back_inserter(entries));
+    std::ranges::move(
+        checkpoint::write_checkpoint_file({folder_, step}, name + ".safetensors", views),
+        std::back_inserter(entries));
   }
 
   const TrainingParts& parts_;
-  const WorkerGrid& grid_;
+  const comm::WorkerGrid& grid_;
   std::filesystem::path folder_;
 };
 
 }  // namespace
 
 std::filesystem::path save_training(const std::filesystem::path& checkpoints,
-                                    const TrainingParts& parts, const WorkerGrid& grid) {
-  Communicator& workers = grid.everyone();
+                                    const TrainingParts& parts, const comm::WorkerGrid& grid) {
+  comm::Communicator& workers = grid.everyone();
   const auto step = static_cast<uint64_t>(parts.state.step);
-  std::optional<CheckpointWriter> writer;  // on worker 0
-  all_or_none(workers,
-              [&] {
-                if (workers.rank() == 0) writer.emplace(checkpoints, step);
-              },
-              {"checkpoint folder"});
+  std::optional<checkpoint::CheckpointWriter> writer;  // on worker 0
+  comm::all_or_none(workers,
+                    [&] {
+                      if (workers.rank() == 0) writer.emplace(checkpoints, step);
+                    },
+                    {"checkpoint folder"});
   const std::string writing =
-      gather_texts(workers, writer ? writer->folder().string() : "", {"checkpoint folder"}).front();
+      comm::gather_texts(workers, writer ? writer->folder().string() : "", {"checkpoint folder"})
+          .front();
   SaveTogether saving(parts, grid, writing);
-  const ParameterTable& table = parts.table;
-  saving.write(kModelFile, {{table.master(), ""}}, price_views(parts.model));
+  const parameters::ParameterTable& table = parts.table;
+  saving.write(kModelFile, {{table.master(), ""}}, loading::price_views(parts.model));
   saving.write("optimizer",
                {{table.first_moment(), kFirstMoment}, {table.second_moment(), kSecondMoment}});
-  const auto all = gather_texts(workers, entries_text(saving.entries), {"checkpoint entries"});
-  std::filesystem::path folder = checkpoints / step_folder_name(step);
-  all_or_none(workers,
-              [&] {
-                if (workers.rank() != 0) return;
-                Manifest manifest = manifest_of(parts);
-                for (const std::string& text : all)
-                  std::ranges::move(parse_entries(text), std::back_inserter(manifest.tensors));
-                folder = writer->commit(manifest);
-                delete_old_checkpoints(
-                    checkpoints,
-                    {static_cast<uint64_t>(parts.config.checkpoint.keep_last),
-                     static_cast<uint64_t>(parts.config.checkpoint.keep_every), folder});
-              },
-              {"checkpoint commit"});
+  const auto all =
+      comm::gather_texts(workers, checkpoint::entries_text(saving.entries), {"checkpoint entries"});
+  std::filesystem::path folder = checkpoints / checkpoint::step_folder_name(step);
+  comm::all_or_none(
+      workers,
+      [&] {
+        if (workers.rank() != 0) return;
+        checkpoint::Manifest manifest = manifest_of(parts);
+        for (const std::string& text : all)
+          std::ranges::move(checkpoint::parse_entries(text), std::back_inserter(manifest.tensors));
+        folder = writer->commit(manifest);
+        checkpoint::delete_old_checkpoints(
+            checkpoints, {static_cast<uint64_t>(parts.config.checkpoint.keep_last),
+                          static_cast<uint64_t>(parts.config.checkpoint.keep_every), folder});
+      },
+      {"checkpoint commit"});
   return folder;
 }
 
-void load_training(const Checkpoint& checkpoint, const LanguageModel& model, ParameterTable& table,
-                   TrainingState& state) {
-  load_segments(checkpoint, table, table.master(), "");
+void load_training(const checkpoint::Checkpoint& checkpoint, const model::LanguageModel& model,
+                   parameters::ParameterTable& table, TrainingState& state) {
+  loading::load_segments(checkpoint, table, table.master(), "");
   table.copy_master_to_working();
-  load_prices(checkpoint, model);
-  load_segments(checkpoint, table, table.first_moment(), kFirstMoment);
-  load_segments(checkpoint, table, table.second_moment(), kSecondMoment);
+  loading::load_prices(checkpoint, model);
+  loading::load_segments(checkpoint, table, table.first_moment(), kFirstMoment);
+  loading::load_segments(checkpoint, table, table.second_moment(), kSecondMoment);
   state.step = static_cast<int64_t>(checkpoint.manifest().step);
   try {
     const auto json = parse_json(checkpoint.manifest().state);
@@ -194,18 +199,20 @@ std::vector<std::string> without(const std::set<std::string>& parts,
 
 }  // namespace
 
-InitializedFrom initialize_from(const Checkpoint& checkpoint, const ExpertsConfig& experts,
-                                ParameterTable& table) {
-  Config other;
-  read_recorded_config(other, checkpoint.manifest().config, checkpoint.path().string());
+InitializedFrom initialize_from(const checkpoint::Checkpoint& checkpoint,
+                                const config::ExpertsConfig& experts,
+                                parameters::ParameterTable& table) {
+  config::Config other;
+  config::read_recorded_config(other, checkpoint.manifest().config, checkpoint.path().string());
   const bool same_experts =
       experts.replaces_feed_forwards() == other.experts.replaces_feed_forwards();
   // A router that read other features, or another place, knows nothing of these.
   const bool same_frame =
       experts.features == other.experts.features && experts.look_ahead == other.experts.look_ahead;
   std::set<std::string> here, there;
-  for (const Segment& segment : table.segments()) here.insert(part_of_model(segment.name));
-  for (const TensorEntry& entry : checkpoint.manifest().tensors) {
+  for (const parameters::Segment& segment : table.segments())
+    here.insert(part_of_model(segment.name));
+  for (const checkpoint::TensorEntry& entry : checkpoint.manifest().tensors) {
     const std::string part = part_of_model(entry.name);
     // What has the same name is another thing: marked, it is in neither's parts.
     const bool is_router = part.ends_with(" gate") || part.ends_with(" expert embeddings");
@@ -213,12 +220,13 @@ InitializedFrom initialize_from(const Checkpoint& checkpoint, const ExpertsConfi
         part.starts_with("layer.") && (!same_experts || (is_router && !same_frame));
     there.insert(is_other ? "their " + part : part);
   }
-  for (const Segment& segment : table.segments()) {
+  for (const parameters::Segment& segment : table.segments()) {
     if (there.contains(part_of_model(segment.name)))
-      load_segment(checkpoint, segment.name, table.view(table.master(), segment), segment.slice);
+      loading::load_segment(checkpoint, segment.name, table.view(table.master(), segment),
+                            segment.slice);
   }
   table.copy_master_to_working();
   return {.fresh = without(here, there), .left_out = without(there, here)};
 }
 
-}  // namespace ballast
+}  // namespace ballast::training

@@ -13,11 +13,11 @@
 #include "ballast/parameters/parameter_table.h"
 #include "ballast/training/step_guard.h"
 
-namespace ballast {
+namespace ballast::training {
 
 // Where a run stands, beside its weights and moments.
 struct TrainingState {
-  explicit TrainingState(const TrainingConfig& config) : guard(config) {}
+  explicit TrainingState(const config::TrainingConfig& config) : guard(config) {}
 
   int64_t step = 0;     // steps done, skipped ones included; also the next batch
   int64_t updates = 0;  // times the optimizer moved the weights
@@ -28,11 +28,11 @@ struct TrainingState {
 
 // What a checkpoint is made of.
 struct TrainingParts {
-  const Config& config;
-  const LanguageModel& model;
-  const ParameterTable& table;
+  const config::Config& config;
+  const model::LanguageModel& model;
+  const parameters::ParameterTable& table;
   const TrainingState& state;
-  std::vector<DataEntry> data = {};  // that it is trained on
+  std::vector<checkpoint::DataEntry> data = {};  // that it is trained on
 };
 
 // Writes weights, moments, prices and state as one checkpoint and deletes old ones. Returns its
@@ -40,11 +40,11 @@ struct TrainingParts {
 // own experts; all at once. Worker 0 commits when all have. SharedError: names what could not be
 // written, and by whom.
 std::filesystem::path save_training(const std::filesystem::path& checkpoints,
-                                    const TrainingParts& parts, const WorkerGrid& grid);
+                                    const TrainingParts& parts, const comm::WorkerGrid& grid);
 // The reverse, on any grid of workers that check_workers is content with; everything a run needs to
 // go on as if it had never stopped.
-void load_training(const Checkpoint& checkpoint, const LanguageModel& model, ParameterTable& table,
-                   TrainingState& state);
+void load_training(const checkpoint::Checkpoint& checkpoint, const model::LanguageModel& model,
+                   parameters::ParameterTable& table, TrainingState& state);
 
 // What --init-from did with parts that a model may lack: layers of experts, their routers and
 // sublayers, feed-forwards that experts stand for. By name: "layer.6", "layer.6 gate", "block.5
@@ -56,7 +56,8 @@ struct InitializedFrom {
 // Takes the weights of a checkpoint, whatever run it is of. Parts named above that it lacks stay
 // fresh. So do experts between blocks where its own stand for feed-forwards, and the reverse.
 // UserError: it lacks anything else, or has it in another shape.
-InitializedFrom initialize_from(const Checkpoint& checkpoint, const ExpertsConfig& experts,
-                                ParameterTable& table);
+InitializedFrom initialize_from(const checkpoint::Checkpoint& checkpoint,
+                                const config::ExpertsConfig& experts,
+                                parameters::ParameterTable& table);
 
-}  // namespace ballast
+}  // namespace ballast::training

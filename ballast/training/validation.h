@@ -8,17 +8,18 @@
 #include "ballast/inference/evaluate.h"
 #include "ballast/inference/validation_record.h"
 
-namespace ballast {
+namespace ballast::training {
 
 // What a validation found. The last validation of a BASE model also has the other way to route, and
 // balanced routing within a worker's tokens of a batch.
 struct Validation {
-  RoutingMode routing = RoutingMode::kGreedy, other_routing = RoutingMode::kPriced;
-  Evaluation result;
-  std::optional<Evaluation> other, balanced;
+  experts::RoutingMode routing = experts::RoutingMode::kGreedy,
+                       other_routing = experts::RoutingMode::kPriced;
+  inference::Evaluation result;
+  std::optional<inference::Evaluation> other, balanced;
 
   // What there is, in the order greedy, priced, balanced. Refers to this.
-  std::vector<RoutedEvaluation> by_routing() const;
+  std::vector<inference::RoutedEvaluation> by_routing() const;
 };
 
-}  // namespace ballast
+}  // namespace ballast::training

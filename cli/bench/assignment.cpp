@@ -66,7 +66,7 @@ struct Options {
   std::string python;
   uint64_t seed = 1;
   bool cold = false, no_scipy = false;
-  BenchOptions bench = {.device = DeviceChoice::kCpu, .threads = 1, .rounds = 7};
+  BenchOptions bench = {.device = config::DeviceChoice::kCpu, .threads = 1, .rounds = 7};
 
   size_t threads() const { return usable_threads(static_cast<size_t>(bench.threads)); }
 };
@@ -82,16 +82,18 @@ struct Measured {
   double median() const { return cli::median(milliseconds); }
 };
 
-std::vector<SolverKind> solvers_for(const Options& options, const AssignmentCase& made) {
-  std::vector<SolverKind> kinds;
-  for (const std::string& name : options.solvers) kinds.push_back(parse_solver_kind(name));
+std::vector<assignment::SolverKind> solvers_for(const Options& options,
+                                                const AssignmentCase& made) {
+  std::vector<assignment::SolverKind> kinds;
+  for (const std::string& name : options.solvers)
+    kinds.push_back(assignment::parse_solver_kind(name));
   if (!kinds.empty()) return kinds;
   const int64_t scores = made.problem.scores.tokens * made.problem.scores.experts;
-  kinds = {SolverKind::kExact};
-  if (scores <= kMostForAuction) kinds.push_back(SolverKind::kAuction);
-  if (options.bench.device == DeviceChoice::kCpu)
-    kinds.push_back(SolverKind::kSinkhorn);  // it runs nowhere else
-  kinds.push_back(SolverKind::kGreedy);
+  kinds = {assignment::SolverKind::kExact};
+  if (scores <= kMostForAuction) kinds.push_back(assignment::SolverKind::kAuction);
+  if (options.bench.device == config::DeviceChoice::kCpu)
+    kinds.push_back(assignment::SolverKind::kSinkhorn);  // it runs nowhere else
+  kinds.push_back(assignment::SolverKind::kGreedy);
   return kinds;
 }
 
@@ -104,7 +106,7 @@ struct Contender {
 
   // A first turn warms up: the second takes its place.
   void take_turn(int64_t round) {
-    Assignment result;
+    assignment::Assignment result;
     for (size_t i = 0; i < starts.size(); ++i) {
       const double milliseconds = run->solve(starts[i].prices, result);
       Measured& found = measured[i];
@@ -123,13 +125,15 @@ std::vector<Measured> measure(const Options& options, const AssignmentCase& made
   const std::vector<PriceStart> starts =
       options.cold ? std::vector<PriceStart>{{.name = "cold", .prices = {}}} : price_starts(made);
   std::vector<Contender> contenders;
-  for (const SolverKind kind : solvers_for(options, made)) {
+  for (const assignment::SolverKind kind : solvers_for(options, made)) {
     Contender contender{.run = make_assignment_run(kind, options.bench.device, options.threads())};
     contender.run->load(made.problem);
     contender.starts = starts;
-    if (kind != SolverKind::kExact) contender.starts.resize(1);  // the others start cold
+    if (kind != assignment::SolverKind::kExact)
+      contender.starts.resize(1);  // the others start cold
     for (const PriceStart& start : contender.starts)
-      contender.measured.push_back({.solver = std::string(solver_name(kind)), .start = start.name});
+      contender.measured.push_back(
+          {.solver = std::string(assignment::solver_name(kind)), .start = start.name});
     contenders.push_back(std::move(contender));
   }
   for (int64_t round = 0; round <= options.bench.rounds; ++round) {
@@ -240,17 +244,17 @@ std::string table(const AssignmentCase& made, const std::vector<Measured>& resul
 
 std::vector<CaseMaker> cases_of(const Options& options) {
   std::vector<CaseMaker> makers;
-  std::vector<ScoreKind> kinds;
-  for (const std::string& name : options.kinds) kinds.push_back(parse_score_kind(name));
+  std::vector<scores::ScoreKind> kinds;
+  for (const std::string& name : options.kinds) kinds.push_back(scores::parse_score_kind(name));
   if (options.kinds.empty() && options.scores.empty())
-    kinds.assign(all_score_kinds().begin(), all_score_kinds().end());
+    kinds.assign(scores::all_score_kinds().begin(), scores::all_score_kinds().end());
   for (const std::string& size : options.sizes) {
     int64_t tokens = 0, experts = 0;
     char rest = 0;
     if (std::sscanf(size.c_str(), "%ld,%ld%c", &tokens, &experts, &rest) != 2 || tokens < 1 ||
         experts < 1)
       fail("--sizes: want TOKENS,EXPERTS, such as 2048,128; got \"{}\"", size);
-    for (const ScoreKind kind : kinds)
+    for (const scores::ScoreKind kind : kinds)
       makers.push_back(generated_case(kind, tokens, experts, options.seed));
   }
   for (const std::string& path : options.scores)
@@ -260,7 +264,7 @@ std::vector<CaseMaker> cases_of(const Options& options) {
 
 int run(const Options& options) {
   for (const std::string& name : options.solvers) {
-    parse_solver_kind(name);
+    assignment::parse_solver_kind(name);
     if (std::ranges::count(options.solvers, name) > 1) fail("--solvers names {} twice", name);
   }
   const StopSignal stop;
@@ -283,7 +287,7 @@ int run(const Options& options) {
     progress.advance(1);
   }
   if (options.bench.json) {
-    const Json out = {{"device", name_of(options.bench.device)},
+    const Json out = {{"device", config::name_of(options.bench.device)},
                       {"threads", options.threads()},
                       {"repeats", options.bench.rounds},
                       {"scipy", scipy ? Json(scipy->version()) : Json()},

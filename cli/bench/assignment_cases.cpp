@@ -10,16 +10,16 @@
 namespace ballast::cli {
 namespace {
 
-AssignmentProblem problem_of(const ScoreMatrix& matrix) {
-  AssignmentProblem problem;
+assignment::AssignmentProblem problem_of(const assignment::ScoreMatrix& matrix) {
+  assignment::AssignmentProblem problem;
   problem.scores = matrix;
-  problem.bounds = equal_loads(matrix.tokens, matrix.experts);
+  problem.bounds = assignment::equal_loads(matrix.tokens, matrix.experts);
   return problem;
 }
 
 // Every second token from `first` on.
-ScoreMatrix every_second(ScoreMatrix matrix, int64_t first) {
-  const int64_t size = matrix.type == ScoreType::kFloat32 ? 4 : 2;
+assignment::ScoreMatrix every_second(assignment::ScoreMatrix matrix, int64_t first) {
+  const int64_t size = matrix.type == assignment::ScoreType::kFloat32 ? 4 : 2;
   matrix.data = static_cast<const std::byte*>(matrix.data) + first * matrix.token_stride * size;
   matrix.tokens = (matrix.tokens - first + 1) / 2;
   matrix.token_stride *= 2;
@@ -32,7 +32,7 @@ void check_measurable(const AssignmentCase& made) {
     fail("{} holds {} tokens; want at least 2, since its odd rows are measured alone as well",
          made.scores, made.problem.scores.tokens);
   try {
-    ActiveRows().read(made.problem, made.problem.bounds, 0);
+    assignment::ActiveRows().read(made.problem, made.problem.bounds, 0);
   } catch (const UserError& error) {
     fail(
         "{}: {}; only finite scores are measured (`ballast assign --non-finite lowest` can solve "
@@ -53,12 +53,12 @@ double standard_deviation(const std::vector<double>& values) {
 
 }  // namespace
 
-CaseMaker generated_case(ScoreKind kind, int64_t tokens, int64_t experts, uint64_t seed) {
+CaseMaker generated_case(scores::ScoreKind kind, int64_t tokens, int64_t experts, uint64_t seed) {
   return [=] {
-    AssignmentCase made{.scores = std::string(score_kind_name(kind)), .part = "all"};
+    AssignmentCase made{.scores = std::string(scores::score_kind_name(kind)), .part = "all"};
     for (const uint64_t batch : {1, 0}) {
-      made.memory.push_back(store_scores(
-          generate_scores(
+      made.memory.push_back(scores::store_scores(
+          scores::generate_scores(
               {.kind = kind, .tokens = tokens, .experts = experts, .seed = seed, .batch = batch}),
           tokens, experts));
     }
@@ -70,9 +70,9 @@ CaseMaker generated_case(ScoreKind kind, int64_t tokens, int64_t experts, uint64
 
 std::vector<CaseMaker> file_cases(const std::string& path) {
   const auto whole = [path] {
-    AssignmentCase made{.scores = path, .part = "all", .memory = {read_scores(path)}};
+    AssignmentCase made{.scores = path, .part = "all", .memory = {scores::read_scores(path)}};
     made.problem.scores = made.memory[0].matrix;
-    check_shape(made.problem);
+    assignment::check_shape(made.problem);
     made.problem = problem_of(made.memory[0].matrix);
     return made;
   };
@@ -90,8 +90,8 @@ std::vector<CaseMaker> file_cases(const std::string& path) {
 std::vector<PriceStart> price_starts(const AssignmentCase& made) {
   std::vector<PriceStart> starts = {{"cold", {}}};
   if (!made.like) return starts;
-  Assignment solved;
-  make_solver(SolverKind::kExact)->solve(*made.like, {}, solved);
+  assignment::Assignment solved;
+  assignment::make_solver(assignment::SolverKind::kExact)->solve(*made.like, {}, solved);
   const double spread = standard_deviation(solved.prices);
   RandomStream random(1, "bench prices");
   PriceStart noisy{"noisy", solved.prices}, anything{"random", solved.prices};

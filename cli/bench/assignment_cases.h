@@ -18,16 +18,16 @@ namespace ballast::cli {
 struct AssignmentCase {
   std::string scores;  // a kind or a file
   std::string part;    // "all", or of a file "odd rows"
-  AssignmentProblem problem = {};
-  std::optional<AssignmentProblem> like = {};
-  std::vector<StoredScores> memory = {};  // what both refer to
+  assignment::AssignmentProblem problem = {};
+  std::optional<assignment::AssignmentProblem> like = {};
+  std::vector<scores::StoredScores> memory = {};  // what both refer to
 };
 
 // A case that is made only when its turn comes, since large ones do not all fit in memory.
 using CaseMaker = std::function<AssignmentCase()>;
 
 // Generated scores; `like` are another batch of the same kind.
-CaseMaker generated_case(ScoreKind kind, int64_t tokens, int64_t experts, uint64_t seed);
+CaseMaker generated_case(scores::ScoreKind kind, int64_t tokens, int64_t experts, uint64_t seed);
 
 // A file's scores whole, and its odd rows, which have its even rows for `like`. UserError, at once:
 // a file that cannot be read, with fewer than two tokens, or with scores that are not finite.

@@ -37,12 +37,14 @@ using at::Tensor;
 // Tensors of one comparison, drawn where they are used.
 struct Maker {
   KernelSizes sizes;
-  ComputePlace place;
+  model::ComputePlace place;
 
   at::TensorOptions of(at::ScalarType dtype) const { return at::device(place.device).dtype(dtype); }
   Tensor numbers(at::IntArrayRef shape) const { return at::randn(shape, of(place.working)); }
   Tensor rows() const { return numbers({sizes.tokens, sizes.width}); }
-  Parameter parameter(at::IntArrayRef shape) const { return {numbers(shape), numbers(shape)}; }
+  kernels::Parameter parameter(at::IntArrayRef shape) const {
+    return {numbers(shape), numbers(shape)};
+  }
   // A few words are frequent, most are rare.
   Tensor tokens() const {
     const Tensor even = at::rand({sizes.tokens}, at::device(place.device));
@@ -63,27 +65,30 @@ Tensor leaf(const Tensor& x) { return x.detach().requires_grad_(); }
 void backward(const Tensor& y, const Tensor& dy) { torch::autograd::backward({y}, {dy}); }
 
 // Autograd's gradient of a weight, added to where ours are summed.
-void add_gradient(const Parameter& to, const Tensor& weight) { to.gradient.add_(weight.grad()); }
+void add_gradient(const kernels::Parameter& to, const Tensor& weight) {
+  to.gradient.add_(weight.grad());
+}
 
 KernelPeers adam_peers(const Maker& make) {
   const int64_t size = make.sizes.vocabulary * make.sizes.width;
   const bool is_one = make.place.working == make.place.master;
-  AdamBuffers b;
+  kernels::AdamBuffers b;
   b.working = make.numbers({size});
   b.gradient = make.numbers({size});
   b.master = is_one ? b.working : b.working.to(make.place.master);
   b.first_moment = at::zeros_like(b.master);
   b.second_moment = at::ones_like(b.master);
-  const AdamConstants constants{
+  const kernels::AdamConstants constants{
       .beta1 = 0.9, .beta2 = 0.98, .epsilon = 1e-8, .weight_decay = 0.1, .clear = true};
   const double rate = 1e-3;
-  const Tensor numbers = adam_numbers(constants, rate, 10).to(make.place.device);
+  const Tensor numbers = kernels::adam_numbers(constants, rate, 10).to(make.place.device);
   const Tensor scale = at::ones({}, b.master.options());
   const double correction1 = 1 - std::pow(0.9, 10), correction2 = 1 - std::pow(0.98, 10);
   const int64_t wide = c10::elementSize(b.master.scalar_type()),
                 narrow = c10::elementSize(b.working.scalar_type());
   const int64_t bytes = size * (6 * wide + 2 * narrow + (is_one ? 0 : narrow));
-  return {"adam", static_cast<double>(bytes), [] {}, [=] { adam_(b, constants, numbers, scale); },
+  return {"adam", static_cast<double>(bytes), [] {},
+          [=] { kernels::adam_(b, constants, numbers, scale); },
           [=] {
             const at::NoGradGuard no_grad;
             const Tensor g = b.gradient.to(b.master.scalar_type()) * scale;
@@ -116,7 +121,7 @@ KernelPeers cross_entropy_peers(const Maker& make) {
   return {"cross_entropy", make.bytes_of(2 * logits.numel()), [=] { work.copy_(logits); },
           [=] {
             Tensor rows = work;
-            softmax_cross_entropy_(rows, targets, scale, losses);
+            kernels::softmax_cross_entropy_(rows, targets, scale, losses);
           },
           [=] {
             const at::NoGradGuard no_grad;
@@ -129,10 +134,10 @@ KernelPeers cross_entropy_peers(const Maker& make) {
 
 KernelPeers layer_norm_peers(const Maker& make) {
   const Tensor x = make.rows(), dy = make.rows();
-  const Parameter weight = make.parameter({make.sizes.width}),
-                  bias = make.parameter({make.sizes.width});
+  const kernels::Parameter weight = make.parameter({make.sizes.width}),
+                           bias = make.parameter({make.sizes.width});
   return {"layer_norm", make.bytes_of_rows(2 + 3), [] {},
-          [=] { backward(layer_norm(leaf(x), weight, bias), dy); },
+          [=] { backward(kernels::layer_norm(leaf(x), weight, bias), dy); },
           [=] {
             const Tensor w = leaf(weight.value), b = leaf(bias.value);
             backward(at::layer_norm(leaf(x), {make.sizes.width}, w, b), dy);
@@ -144,15 +149,15 @@ KernelPeers layer_norm_peers(const Maker& make) {
 KernelPeers embedding_peers(const Maker& make) {
   const int64_t tokens_of_row = std::min<int64_t>(make.sizes.tokens, 1024);
   const int64_t batch = make.sizes.tokens / tokens_of_row, count = batch * tokens_of_row;
-  const Parameter words = make.parameter({make.sizes.vocabulary, make.sizes.width}),
-                  places = make.parameter({tokens_of_row, make.sizes.width});
+  const kernels::Parameter words = make.parameter({make.sizes.vocabulary, make.sizes.width}),
+                           places = make.parameter({tokens_of_row, make.sizes.width});
   const Tensor tokens = make.tokens().narrow(0, 0, count);
   const Tensor positions = at::arange(tokens_of_row, make.of(at::kLong));
   const Tensor dy = make.rows().narrow(0, 0, count), root = at::empty({0}).requires_grad_();
   // Rows in and out, and the gradient for each table; that of its rows is read and written.
   const int64_t rows = 4 * count + 2 * (tokens_of_row + std::min(count, make.sizes.vocabulary));
   return {"embedding", make.bytes_of(rows * make.sizes.width), [] {},
-          [=] { backward(embed(tokens, positions, words, places, root), dy); },
+          [=] { backward(kernels::embed(tokens, positions, words, places, root), dy); },
           [=] {
             const Tensor w = leaf(words.value), p = leaf(places.value);
             const Tensor of_places = at::embedding(p, positions).repeat({batch, 1});
@@ -166,17 +171,18 @@ KernelPeers expert_gate_peers(const Maker& make) {
   const int64_t experts = make.sizes.experts, each = make.sizes.tokens / experts;
   const auto part = [&] { return make.rows().narrow(0, 0, each * experts); };
   const Tensor h = part(), stack = part(), dy = part();
-  const Parameter weights = make.parameter({experts, make.sizes.width});
+  const kernels::Parameter weights = make.parameter({experts, make.sizes.width});
   const std::vector<int64_t> rows_of_expert(static_cast<size_t>(experts), each);
   const Tensor expert = at::arange(experts, make.of(at::kLong)).repeat_interleave(each);
-  return {"expert_gate", make.bytes_of(8 * h.numel()), [] {},
-          [=] { backward(gated_residual(leaf(h), leaf(stack), rows_of_expert, weights), dy); },
-          [=] {
-            const Tensor w = leaf(weights.value), x = leaf(h), y = leaf(stack);
-            const Tensor gate = (x * w.index_select(0, expert)).sum(1, true).sigmoid();
-            backward(x + gate * (y - x), dy);
-            add_gradient(weights, w);
-          }};
+  return {
+      "expert_gate", make.bytes_of(8 * h.numel()), [] {},
+      [=] { backward(experts::gated_residual(leaf(h), leaf(stack), rows_of_expert, weights), dy); },
+      [=] {
+        const Tensor w = leaf(weights.value), x = leaf(h), y = leaf(stack);
+        const Tensor gate = (x * w.index_select(0, expert)).sum(1, true).sigmoid();
+        backward(x + gate * (y - x), dy);
+        add_gradient(weights, w);
+      }};
 }
 
 KernelPeers spread_rows_peers(const Maker& make) {
@@ -186,14 +192,14 @@ KernelPeers spread_rows_peers(const Maker& make) {
   const Tensor place =
       at::empty_like(source).scatter_(0, source, at::arange(count, source.options()));
   return {"spread_rows", make.bytes_of_rows(4), [] {},
-          [=] { backward(spread_rows(leaf(x), source, place.unsqueeze(1)), dy); },
+          [=] { backward(experts::spread_rows(leaf(x), source, place.unsqueeze(1)), dy); },
           [=] { backward(leaf(x).index_select(0, source), dy); }};
 }
 
 }  // namespace
 
 std::vector<std::function<KernelPeers()>> kernel_peers(const KernelSizes& sizes,
-                                                       const ComputePlace& place) {
+                                                       const model::ComputePlace& place) {
   const Maker make{sizes, place};
   return {[=] { return adam_peers(make); },          [=] { return gradient_norm_peers(make); },
           [=] { return cross_entropy_peers(make); }, [=] { return layer_norm_peers(make); },

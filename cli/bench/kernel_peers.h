@@ -23,6 +23,6 @@ struct KernelPeers {
 // The two are called in turns, on tensors that stay where they are. Forward and backward where
 // there is a gradient.
 std::vector<std::function<KernelPeers()>> kernel_peers(const KernelSizes& sizes,
-                                                       const ComputePlace& place);
+                                                       const model::ComputePlace& place);
 
 }  // namespace ballast::cli

@@ -84,7 +84,7 @@ Json measure(const KernelPeers& peers, const HeadStart& start, at::Device device
   const auto seconds_of = [&](const std::function<void()>& work) {
     peers.prepare();
     start.give();
-    DeviceTimer timer;
+    step::DeviceTimer timer;
     timer.begin(device);
     work();
     timer.end();
@@ -119,7 +119,7 @@ std::string line_of(const Json& row) {
 int run(const Options& options) {
   const bool is_chosen = !options.size.empty();
   KernelSizes sizes = parse_size(is_chosen ? options.size : "2048,256,8192,8");
-  const ComputePlace place = options.bench.choose_place();
+  const model::ComputePlace place = options.bench.choose_place();
   if (!is_chosen && !place.device.is_cpu()) sizes = parse_size("16384,1024,50304,8");
   const HeadStart start(place.device);
   Json rows = Json::array();

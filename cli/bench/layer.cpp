@@ -81,7 +81,7 @@ constexpr const char* kSizesOfGpu[] = {"16384,2048,8,2", "16384,2048,1,2", "1638
 
 struct Size {
   int64_t tokens = 0;
-  Config config = {};
+  config::Config config = {};
 };
 
 Size parse_size(const Options& options, const std::string& text) {
@@ -89,16 +89,16 @@ Size parse_size(const Options& options, const std::string& text) {
   if (numbers[0] < 1) fail("--size: want at least 1 token, got \"{}\"", text);
   if (numbers[3] < 1) fail("--size: want at least 1 sublayer, got \"{}\"", text);
   Size size{.tokens = numbers[0]};
-  set_knob(size.config, "model.heads", "1");
-  set_knob(size.config, "model.width", std::to_string(numbers[1]));
-  set_knob(size.config, "experts.layers", "1");
-  set_knob(size.config, "experts.count", std::to_string(numbers[2]));
-  set_knob(size.config, "experts.sublayers", std::to_string(numbers[3]));
-  set_knob(size.config, "experts.groups", std::to_string(options.groups));
-  set_knob(size.config, "experts.router", options.router);
-  set_knob(size.config, "experts.capacity", options.capacity);
+  config::set_knob(size.config, "model.heads", "1");
+  config::set_knob(size.config, "model.width", std::to_string(numbers[1]));
+  config::set_knob(size.config, "experts.layers", "1");
+  config::set_knob(size.config, "experts.count", std::to_string(numbers[2]));
+  config::set_knob(size.config, "experts.sublayers", std::to_string(numbers[3]));
+  config::set_knob(size.config, "experts.groups", std::to_string(options.groups));
+  config::set_knob(size.config, "experts.router", options.router);
+  config::set_knob(size.config, "experts.capacity", options.capacity);
   size.config.experts.shuffle = !options.no_shuffle;
-  check_config(size.config);
+  config::check_config(size.config);
   if (size.tokens % options.groups != 0)
     fail("--groups: {} groups do not divide {} tokens", options.groups, size.tokens);
   return size;
@@ -107,7 +107,7 @@ Size parse_size(const Options& options, const std::string& text) {
 // Tokens of clusters, some of which are much larger than others.
 class PassSource {
  public:
-  PassSource(const Options& options, const Size& size, const ComputePlace& place)
+  PassSource(const Options& options, const Size& size, const model::ComputePlace& place)
       : place_(place), shape_({size.tokens, size.config.model.width}) {
     if (options.clusters > 0)
       centres_ = at::randn({options.clusters, shape_[1]}, at::device(place.device));
@@ -124,7 +124,7 @@ class PassSource {
   at::Tensor draw_clusters() const {
     return at::randint(centres_.size(0), {shape_[0]}, at::device(place_.device).dtype(at::kLong));
   }
-  const ComputePlace& place_;
+  const model::ComputePlace& place_;
   const std::vector<int64_t> shape_;
   at::Tensor centres_;
 };
@@ -132,7 +132,7 @@ class PassSource {
 // The layer in PyTorch, on the same passes, which it reads from a file.
 class LayerTwin {
  public:
-  LayerTwin(const Options& options, const Size& size, const ComputePlace& place,
+  LayerTwin(const Options& options, const Size& size, const model::ComputePlace& place,
             const at::Tensor& gate, const PassSource& source) {
     const fs::path inputs = folder_.path() / "inputs";
     std::ofstream file(inputs, std::ios::binary);
@@ -191,7 +191,7 @@ struct Measured {
 };
 
 Json to_json(const Size& size, const Measured& found) {
-  const ExpertsConfig& experts = size.config.experts;
+  const config::ExpertsConfig& experts = size.config.experts;
   const int64_t weights = experts.experts_of_token() * experts.sublayers_of_layer() * 2 *
                           size.config.model.width * size.config.model.feed_forward_width();
   Json parts_ms = Json::object(), shares = Json::object();
@@ -231,13 +231,13 @@ Json to_json(const Size& size, const Measured& found) {
   return row;
 }
 
-Measured measure(const Options& options, const Size& size, const ComputePlace& place) {
-  const auto world = open_world({.kind = WorldKind::kSingle});
+Measured measure(const Options& options, const Size& size, const model::ComputePlace& place) {
+  const auto world = comm::open_world({.kind = comm::WorldKind::kSingle});
   MeasuredLayer layer(size.config, place, world->everyone());
   DenseStack dense(size.config, place);
   const PassSource source(options, size, place);
   std::optional<LayerTwin> twin;
-  const ExpertsConfig& experts = size.config.experts;
+  const config::ExpertsConfig& experts = size.config.experts;
   if ((experts.traits().balanced || experts.training_capacity() == 0) && !options.twin.no_twin) {
     twin.emplace(options, size, place, layer.gate(), source);
     if (!twin->is_there()) twin.reset();
@@ -252,8 +252,8 @@ Measured measure(const Options& options, const Size& size, const ComputePlace& p
   for (int64_t round = 0; round < kWarmUp + options.bench.rounds; ++round) {
     const LayerPass pass = twin ? twin->pass(round) : source.draw(round);
     const double layer_seconds = layer.run(pass), dense_seconds = dense.run(pass);
-    const auto [assigned, busiest] = layer.run_assigned(pass, MatrixGradients::kAdded);
-    const double written = layer.run_assigned(pass, MatrixGradients::kWritten).seconds;
+    const auto [assigned, busiest] = layer.run_assigned(pass, experts::MatrixGradients::kAdded);
+    const double written = layer.run_assigned(pass, experts::MatrixGradients::kWritten).seconds;
     const double twin_seconds = twin ? twin->run(round) : 0;
     const auto parts = layer.run_in_parts(pass);
     if (round < kWarmUp) continue;
@@ -292,7 +292,7 @@ std::string line_of(const Json& row) {
 int run(const Options& options) {
   std::vector<Size> sizes;
   for (const std::string& text : options.sizes) sizes.push_back(parse_size(options, text));
-  const ComputePlace place = options.bench.choose_place();
+  const model::ComputePlace place = options.bench.choose_place();
   if (sizes.empty()) {
     for (const char* text : place.device.is_cpu() ? kSizesOfCpu : kSizesOfGpu)
       sizes.push_back(parse_size(options, text));
@@ -306,7 +306,7 @@ int run(const Options& options) {
     print_row(options.bench, line_of(rows.back()));
   }
   if (options.bench.json) {
-    const ExpertsConfig& experts = sizes.front().config.experts;
+    const config::ExpertsConfig& experts = sizes.front().config.experts;
     const double capacity = experts.traits().balanced ? 0 : experts.training_capacity();
     const Json out = {
         {"device", place.device.str()},
@@ -343,7 +343,7 @@ void add_bench_layer(CLI::App& app, Action& chosen) {
       ->capture_default_str()
       ->type_name("G");
   command->add_option("--router", options->router, "how tokens find their experts")
-      ->check(CLI::IsMember(router_names()))
+      ->check(CLI::IsMember(config::router_names()))
       ->capture_default_str();
   command
       ->add_option("--capacity", options->capacity,

@@ -24,42 +24,42 @@ using at::Tensor;
 
 // The deviation of weights like those of a fresh layer; but no projection is zero: products with
 // zeros may take less time.
-double deviation_of(const Segment& segment) {
+double deviation_of(const parameters::Segment& segment) {
   switch (segment.initialization.kind) {
-    case Initialization::Kind::kNormal:
+    case parameters::Initialization::Kind::kNormal:
       return segment.initialization.deviation;
-    case Initialization::Kind::kOrthogonal:
+    case parameters::Initialization::Kind::kOrthogonal:
       return segment.initialization.gain / std::sqrt(static_cast<double>(segment.shape.back()));
     default:
-      return kWeightDeviation;
+      return parameters::kWeightDeviation;
   }
 }
 
 // Drawn where they are used: a billion would take the host a minute.
-void fill(ParameterTable& table, const ComputePlace& place) {
+void fill(parameters::ParameterTable& table, const model::ComputePlace& place) {
   table.allocate({.device = place.device, .working = place.working, .master = place.master});
-  for (const Segment& segment : table.segments()) {
+  for (const parameters::Segment& segment : table.segments()) {
     const Tensor weights = table.view(table.master(), segment);
     if (segment.shape.size() > 1) {
       weights.normal_(0, deviation_of(segment));
-    } else if (segment.initialization.kind == Initialization::Kind::kOne) {
+    } else if (segment.initialization.kind == parameters::Initialization::Kind::kOne) {
       weights.fill_(1);
     }
   }
   table.copy_master_to_working();
 }
 
-Routing routing_of(const Config& config, uint64_t step) {
-  return {.mode = RoutingMode::kBalanced,
-          .training = TrainingRoute{.groups = config.experts.groups,
-                                    .shuffle = config.experts.shuffle,
-                                    .seed = 1,
-                                    .step = step}};
+experts::Routing routing_of(const config::Config& config, uint64_t step) {
+  return {.mode = experts::RoutingMode::kBalanced,
+          .training = experts::TrainingRoute{.groups = config.experts.groups,
+                                             .shuffle = config.experts.shuffle,
+                                             .seed = 1,
+                                             .step = step}};
 }
 
 // Prices follow the solver's as in training: the next assignment starts from them.
-void learn_prices(Router& router, const Config& config, uint64_t step) {
-  const RoutingStats stats = router.take_stats();
+void learn_prices(experts::Router& router, const config::Config& config, uint64_t step) {
+  const experts::RoutingStats stats = router.take_stats();
   if (!stats.price_sum.defined()) return;
   const Tensor seen = stats.price_sum.cpu() / stats.groups;
   const double share =
@@ -72,7 +72,7 @@ void learn_prices(Router& router, const Config& config, uint64_t step) {
 double seconds_of(const LayerPass& pass, int times,
                   const std::function<Tensor(const Tensor&)>& forward) {
   const Tensor tokens = pass.tokens.detach().requires_grad_();
-  DeviceTimer timer;
+  step::DeviceTimer timer;
   timer.begin(tokens.device());
   for (int i = 0; i < times; ++i)
     torch::autograd::grad({forward(tokens)}, {tokens}, {pass.gradient});
@@ -82,7 +82,7 @@ double seconds_of(const LayerPass& pass, int times,
 
 int times_in_a_row(const LayerPass& pass) { return pass.tokens.is_cpu() ? 1 : 10; }
 
-double busiest_of(const ExpertRows& rows_of_expert) {
+double busiest_of(const experts::ExpertRows& rows_of_expert) {
   const std::vector<int64_t> rows = rows_of_expert.counts_on_host();
   const auto all = static_cast<double>(std::accumulate(rows.begin(), rows.end(), int64_t{0}));
   return static_cast<double>(std::ranges::max(rows)) * static_cast<double>(rows.size()) / all;
@@ -90,13 +90,14 @@ double busiest_of(const ExpertRows& rows_of_expert) {
 
 }  // namespace
 
-MeasuredLayer::MeasuredLayer(const Config& config, const ComputePlace& place, Communicator& workers)
+MeasuredLayer::MeasuredLayer(const config::Config& config, const model::ComputePlace& place,
+                             comm::Communicator& workers)
     : config_(config), layer_(config, 0, table_, workers) {
   fill(table_, place);
 }
 
 double MeasuredLayer::run(const LayerPass& pass) {
-  const Routing routing = routing_of(config_, pass.step);
+  const experts::Routing routing = routing_of(config_, pass.step);
   const double seconds =
       seconds_of(pass, 1, [&](const Tensor& tokens) { return layer_.forward(tokens, routing); });
   learn_prices(layer_.router(), config_, pass.step);
@@ -104,26 +105,26 @@ double MeasuredLayer::run(const LayerPass& pass) {
 }
 
 std::map<std::string, double> MeasuredLayer::run_in_parts(const LayerPass& pass) {
-  StepClock clock(pass.tokens.device());
-  Routing routing = routing_of(config_, pass.step);
+  step::StepClock clock(pass.tokens.device());
+  experts::Routing routing = routing_of(config_, pass.step);
   routing.watch = &clock;
   clock.start();
-  clock.switch_to(StepPart::kExperts);
+  clock.switch_to(step::StepPart::kExperts);
   seconds_of(pass, 1, [&](const Tensor& tokens) { return layer_.forward(tokens, routing); });
   clock.stop();
   layer_.router().take_stats();
   std::map<std::string, double> seconds;
-  for (const PartSeconds& part : clock.read())
-    seconds[std::string(part_name(part.part))] = part.seconds;
+  for (const step::PartSeconds& part : clock.read())
+    seconds[std::string(step::part_name(part.part))] = part.seconds;
   return seconds;
 }
 
 MeasuredLayer::Assigned MeasuredLayer::run_assigned(const LayerPass& pass,
-                                                    MatrixGradients gradients) {
-  Routing routing = routing_of(config_, pass.step);
+                                                    experts::MatrixGradients gradients) {
+  experts::Routing routing = routing_of(config_, pass.step);
   routing.gradients = gradients;
-  Router& router = layer_.router();
-  Dispatch dispatch = router.route(router.affinities(pass.tokens), routing);
+  experts::Router& router = layer_.router();
+  experts::Dispatch dispatch = router.route(router.affinities(pass.tokens), routing);
   if (dispatch.weights.defined()) dispatch.weights = dispatch.weights.detach();
   router.take_stats();
   const double seconds = seconds_of(pass, times_in_a_row(pass), [&](const Tensor& tokens) {
@@ -133,25 +134,26 @@ MeasuredLayer::Assigned MeasuredLayer::run_assigned(const LayerPass& pass,
 }
 
 at::Tensor MeasuredLayer::gate() const {
-  const auto scores_experts = [](const Segment& segment) {
-    return segment.owner == Owner::kRouter && segment.shape.size() == 2;
+  const auto scores_experts = [](const parameters::Segment& segment) {
+    return segment.owner == parameters::Owner::kRouter && segment.shape.size() == 2;
   };
-  const Segment& segment = *std::ranges::find_if(table_.segments(), scores_experts);
+  const parameters::Segment& segment = *std::ranges::find_if(table_.segments(), scores_experts);
   return table_.view(table_.master(), segment).to(at::kCPU, at::kFloat);
 }
 
-DenseStack::DenseStack(const Config& config, const ComputePlace& place)
+DenseStack::DenseStack(const config::Config& config, const model::ComputePlace& place)
     : times_(config.experts.experts_of_token()) {
   const int64_t d = config.model.width, f = config.model.feed_forward_width();
   for (int64_t i = 0; i < config.experts.sublayers_of_layer(); ++i) {
     const auto part = [&](const char* name, std::vector<int64_t> shape,
-                          Initialization initialization) -> const Parameter& {
+                          parameters::Initialization initialization) -> const kernels::Parameter& {
       return table_.declare({.name = fmt::format("sublayer.{}.{}", i, name),
                              .shape = std::move(shape),
                              .initialization = initialization});
     };
-    const auto zero = Initialization::zero(), normal = Initialization::normal(kWeightDeviation);
-    sublayers_.push_back({.norm = part("norm.weight", {d}, Initialization::one()),
+    const auto zero = parameters::Initialization::zero(),
+               normal = parameters::Initialization::normal(parameters::kWeightDeviation);
+    sublayers_.push_back({.norm = part("norm.weight", {d}, parameters::Initialization::one()),
                           .norm_bias = part("norm.bias", {d}, zero),
                           .up = part("up.weight", {f, d}, normal),
                           .up_bias = part("up.bias", {f}, zero),
@@ -166,8 +168,8 @@ double DenseStack::run(const LayerPass& pass) {
   return seconds_of(repeated, times_in_a_row(pass), [&](const Tensor& tokens) {
     Tensor h = tokens;
     for (const Sublayer& s : sublayers_) {
-      h = h +
-          feed_forward(layer_norm(h, s.norm, s.norm_bias), {s.up, s.up_bias, s.down, s.down_bias});
+      h = h + kernels::feed_forward(kernels::layer_norm(h, s.norm, s.norm_bias),
+                                    {s.up, s.up_bias, s.down, s.down_bias});
     }
     return h;
   });

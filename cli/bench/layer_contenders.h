@@ -28,7 +28,8 @@ struct LayerPass {
 // resolved.
 class MeasuredLayer {
  public:
-  MeasuredLayer(const Config& config, const ComputePlace& place, Communicator& workers);
+  MeasuredLayer(const config::Config& config, const model::ComputePlace& place,
+                comm::Communicator& workers);
 
   double run(const LayerPass& pass);  // forward and backward; seconds
   // The same with a clock: what its parts take, by their names in training.
@@ -38,29 +39,29 @@ class MeasuredLayer {
     double busiest = 1;  // rows of the expert that has most, by the mean of all
   };
   // Forward and backward for a known assignment, without a shuffle.
-  Assigned run_assigned(const LayerPass& pass, MatrixGradients gradients);
+  Assigned run_assigned(const LayerPass& pass, experts::MatrixGradients gradients);
 
   at::Tensor gate() const;  // [E, D]: a gate's weight or the embeddings, in fp32 on the CPU
 
  private:
-  Config config_;
-  ParameterTable table_;
-  ExpertLayer layer_;
+  config::Config config_;
+  parameters::ParameterTable table_;
+  experts::ExpertLayer layer_;
 };
 
 // All tokens through the residual sublayers of one expert, by the kernels of dense blocks; as often
 // as a token has experts.
 class DenseStack {
  public:
-  DenseStack(const Config& config, const ComputePlace& place);
+  DenseStack(const config::Config& config, const model::ComputePlace& place);
   double run(const LayerPass& pass);  // forward and backward; seconds
 
  private:
   struct Sublayer {
-    const Parameter &norm, &norm_bias, &up, &up_bias, &down, &down_bias;
+    const kernels::Parameter &norm, &norm_bias, &up, &up_bias, &down, &down_bias;
   };
   const int64_t times_;
-  ParameterTable table_;
+  parameters::ParameterTable table_;
   std::vector<Sublayer> sublayers_;
 };
 

@@ -16,8 +16,8 @@ size_t BenchOptions::num_threads() const {
   return threads > 0 ? static_cast<size_t>(threads) : num_cores();
 }
 
-ComputePlace BenchOptions::choose_place() const {
-  return ballast::choose_place({.device = device, .threads = threads});
+model::ComputePlace BenchOptions::choose_place() const {
+  return model::choose_place({.device = device, .threads = threads});
 }
 
 void add_bench_options(CLI::App& command, BenchOptions& options) {

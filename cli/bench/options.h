@@ -15,13 +15,13 @@ namespace ballast::cli {
 
 // What benchmarks have in common.
 struct BenchOptions {
-  DeviceChoice device = DeviceChoice::kAuto;
+  config::DeviceChoice device = config::DeviceChoice::kAuto;
   int64_t threads = 0;  // 0: all cores
   int64_t rounds = 15;  // turns each contender takes
   bool json = false;
 
   size_t num_threads() const;  // resolved
-  ComputePlace choose_place() const;
+  model::ComputePlace choose_place() const;
 };
 
 // --threads, --rounds (also called --repeats), --json. Those that choose a device add it

@@ -85,15 +85,15 @@ ScipyPeer::ScipyPeer(const std::string& python) {
   process_ = std::move(process);
 }
 
-ScipyPeer::Answer ScipyPeer::solve(const AssignmentProblem& problem) {
-  ActiveRows rows;
-  const LoadBounds bounds;  // only rows are read
-  const ActiveProblem active = rows.read(problem, bounds, 1);
+ScipyPeer::Answer ScipyPeer::solve(const assignment::AssignmentProblem& problem) {
+  assignment::ActiveRows rows;
+  const assignment::LoadBounds bounds;  // only rows are read
+  const assignment::ActiveProblem active = rows.read(problem, bounds, 1);
   std::vector<float> scores;
   for (int64_t t = 0; t < active.tokens; ++t)
     scores.insert(scores.end(), active.row(t), active.row(t) + active.experts);
   const fs::path path = folder_.path() / "scores.npy";
-  write_npy(path, scores, active.experts);
+  scores::write_npy(path, scores, active.experts);
   process_->write_line(path.string());
   const json answer = parse_json(process_->read_line());
   return {.milliseconds = answer.at("milliseconds"), .primal = answer.at("primal")};

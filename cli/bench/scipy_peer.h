@@ -26,7 +26,7 @@ class ScipyPeer {
     double primal = 0;
   };
   // Equal loads of a problem whose tokens all count.
-  Answer solve(const AssignmentProblem& problem);
+  Answer solve(const assignment::AssignmentProblem& problem);
 
  private:
   explicit ScipyPeer(const std::string& python);

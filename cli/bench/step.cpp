@@ -29,6 +29,10 @@
 namespace ballast::cli {
 namespace {
 
+using config::Config;
+using config::set_knob;
+using model::ComputePlace;
+using training::StepStats;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kExamples = R"(
@@ -111,7 +115,7 @@ Config config_of(const Options& options, const Size& size) {
   config.training.graph = !options.plain;
   config.training.steps =
       warm_up_steps(options.steps) + options.bench.rounds * options.steps + kClockedSteps;
-  check_config(config);
+  config::check_config(config);
   return config;
 }
 
@@ -123,15 +127,15 @@ Config with_experts(Config config, const std::string& text) {
   set_knob(config, "experts.count", std::to_string(numbers[0]));
   set_knob(config, "experts.sublayers", std::to_string(numbers[1]));
   set_knob(config, "experts.groups", std::to_string(std::max<int64_t>(numbers[2], 1)));
-  check_config(config);
-  check_workers(config, 1);
+  config::check_config(config);
+  config::check_workers(config, 1);
   return config;
 }
 
 // The dense model whose blocks do what an expert does, too. Odd widths would be slower.
 Config dense_peer(Config config) {
   constexpr int64_t kWhole = 16;
-  const ModelConfig& m = config.model;
+  const config::ModelConfig& m = config.model;
   const auto more = static_cast<double>(config.experts.sublayers * m.feed_forward_width());
   config.model.hidden =
       m.feed_forward_width() +
@@ -142,7 +146,7 @@ Config dense_peer(Config config) {
 
 Json row_of(const Config& config, const std::vector<double>& seconds) {
   const auto tokens = static_cast<double>(config.training.batch * config.model.context);
-  const ModelSize counted = model_size(config);
+  const model::ModelSize counted = model::model_size(config);
   const double step = median(seconds);
   return {{"vocabulary", config.model.vocabulary},
           {"width", config.model.width},
@@ -160,7 +164,7 @@ Json row_of(const Config& config, const std::vector<double>& seconds) {
 int64_t steps_of(const Options& options, int64_t round) {
   return round == 0 ? warm_up_steps(options.steps) : options.steps;
 }
-void take_turn(const Options& options, Trainer& trainer, int64_t round,
+void take_turn(const Options& options, training::Trainer& trainer, int64_t round,
                std::vector<StepStats>& taken) {
   for (int64_t i = 0; i < steps_of(options, round); ++i) {
     StepStats stats = trainer.step();
@@ -179,8 +183,8 @@ double seconds_of(const StepStats& stats) { return stats.seconds; }
 
 Json measure(const Options& options, const Config& config, const ComputePlace& place,
              std::string& twin_version) {
-  const auto world = open_world({.kind = WorldKind::kSingle});
-  Trainer trainer = make_bench_trainer(config, place, world->everyone());
+  const auto world = comm::open_world({.kind = comm::WorldKind::kSingle});
+  training::Trainer trainer = make_bench_trainer(config, place, world->everyone());
   StepTwin twin(config, place, options.bench, options.twin);
   if (!twin.version().empty()) twin_version = twin.version();
   std::vector<StepStats> steps;
@@ -196,9 +200,9 @@ Json measure(const Options& options, const Config& config, const ComputePlace& p
 
 Json measure_experts(const Options& options, const Config& config, const ComputePlace& place,
                      std::string& twin_version) {
-  const auto world = open_world({.kind = WorldKind::kSingle});
-  Trainer sparse = make_bench_trainer(config, place, world->everyone());
-  Trainer dense = make_bench_trainer(dense_peer(config), place, world->everyone());
+  const auto world = comm::open_world({.kind = comm::WorldKind::kSingle});
+  training::Trainer sparse = make_bench_trainer(config, place, world->everyone());
+  training::Trainer dense = make_bench_trainer(dense_peer(config), place, world->everyone());
   StepTwin twin(config, place, options.bench, options.twin);
   if (!twin.version().empty()) twin_version = twin.version();
   std::vector<StepStats> steps, dense_steps;
@@ -208,7 +212,7 @@ Json measure_experts(const Options& options, const Config& config, const Compute
     twin.take_turn(steps_of(options, round));
   }
   const auto ours = of_each(steps, seconds_of), others = of_each(dense_steps, seconds_of);
-  const ModelSize size = model_size(config), peer = model_size(dense.config());
+  const model::ModelSize size = model::model_size(config), peer = model::model_size(dense.config());
   const double ratio = median(ours) / median(others);
   const double optimizer = optimizer_seconds(sparse), optimizer_of_dense = optimizer_seconds(dense);
   Json row = row_of(config, ours);
@@ -265,7 +269,7 @@ std::string line_of(const Options& options, const Json& row, const std::string& 
       number(row["gflops_per_second"]), beside);
 }
 
-SystemExperts experts_of_systems(const Options& options) {
+experiments::SystemExperts experts_of_systems(const Options& options) {
   if (options.experts.empty()) return {};
   if (options.experts.size() > 1) fail("--experts: want it once with --systems");
   auto n = parse_numbers({"--experts", "experts,sublayers,groups", 2}, options.experts.front());
@@ -274,26 +278,26 @@ SystemExperts experts_of_systems(const Options& options) {
   return {n[0], n[1], n[2]};
 }
 
-int run_systems(const Options& options, World& world) {
-  Communicator& workers = world.everyone();
-  const SystemExperts experts = experts_of_systems(options);
-  const auto names = parse_systems(options.systems, workers.size());
+int run_systems(const Options& options, comm::World& world) {
+  comm::Communicator& workers = world.everyone();
+  const experiments::SystemExperts experts = experts_of_systems(options);
+  const auto names = experiments::parse_systems(options.systems, workers.size());
   std::vector<std::vector<Config>> configs;  // of each size; all is checked first
   for (const std::string& text : options.sizes) {
     const Config dense = config_of(options, parse_size(text));
     configs.emplace_back();
     for (const std::string& name : names)
-      configs.back().push_back(config_of_system(name, dense, experts, workers.size()));
+      configs.back().push_back(experiments::config_of_system(name, dense, experts, workers.size()));
   }
   ComputePlace place;
-  const PlaceRequest request{.device = options.bench.device,
-                             .threads = options.bench.threads,
-                             .on_machine = world.place()};
-  all_or_none(workers, [&] { place = choose_place(request); }, {"device"});
+  const model::PlaceRequest request{.device = options.bench.device,
+                                    .threads = options.bench.threads,
+                                    .on_machine = world.place()};
+  comm::all_or_none(workers, [&] { place = model::choose_place(request); }, {"device"});
   world.compute_on(place.device);
   Json rows = Json::array();
   for (const auto& of_size : configs) {
-    const ModelConfig& m = of_size.front().model;
+    const config::ModelConfig& m = of_size.front().model;
     rows.push_back(
         {{"vocabulary", m.vocabulary},
          {"width", m.width},
@@ -360,7 +364,8 @@ int run_or_launch(const Options& options) {
   }
   if (options.twin.is_asked_for()) fail("--python, --mode: there is no twin of --systems");
   if (must_launch(options.workers)) return launch_workers(options.workers, {}, {});
-  return run_as_worker(options.workers, [&](World& world) { return run_systems(options, world); });
+  return run_as_worker(options.workers,
+                       [&](comm::World& world) { return run_systems(options, world); });
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Why there is none of such a model; empty: there is.
-std::string why_no_twin(const Config& config) {
-  const ExpertsConfig& experts = config.experts;
+std::string why_no_twin(const config::Config& config) {
+  const config::ExpertsConfig& experts = config.experts;
   if (experts.layers == 0) return "";
   if (experts.groups != 1) return fmt::format("it has one routing group, not {}", experts.groups);
   const int64_t tokens = config.training.batch * config.model.context;
@@ -27,8 +27,8 @@ std::string why_no_twin(const Config& config) {
 
 }  // namespace
 
-StepTwin::StepTwin(const Config& config, const ComputePlace& place, const BenchOptions& options,
-                   const TwinOptions& twin)
+StepTwin::StepTwin(const config::Config& config, const model::ComputePlace& place,
+                   const BenchOptions& options, const TwinOptions& twin)
     : config_(config) {
   if (const std::string reason = why_no_twin(config); !twin.no_twin && !reason.empty()) {
     if (twin.is_asked_for()) fail("--experts: no twin in PyTorch: {}", reason);
@@ -48,9 +48,9 @@ StepTwin::StepTwin(const Config& config, const ComputePlace& place, const BenchO
                           {"device", place.device.is_cpu() ? "cpu" : "cuda"},
                           {"mode", twin.mode()}};
   twin_ = start_twin(twin, "step_twin.py", arguments.dump());
-  TORCH_CHECK(twin_.process == nullptr || twin_.parameters == model_size(config).total,
+  TORCH_CHECK(twin_.process == nullptr || twin_.parameters == model::model_size(config).total,
               "step_twin.py has ", twin_.parameters, " parameters, our model has ",
-              model_size(config).total);
+              model::model_size(config).total);
 }
 
 void StepTwin::take_turn(int64_t steps) {

@@ -19,8 +19,8 @@ class StepTwin {
  public:
   // Of `config`, on the device of `place`. It knows neither several routing groups nor experts that
   // do not divide the tokens. Then there is none, with a warning; a UserError if one was asked for.
-  StepTwin(const Config& config, const ComputePlace& place, const BenchOptions& options,
-           const TwinOptions& twin);
+  StepTwin(const config::Config& config, const model::ComputePlace& place,
+           const BenchOptions& options, const TwinOptions& twin);
 
   void take_turn(int64_t steps);       // the first warms up and does not count
   const std::string& version() const;  // of PyTorch; empty: there is no twin
@@ -29,7 +29,7 @@ class StepTwin {
   void add_to(nlohmann::ordered_json& row, double seconds) const;
 
  private:
-  const Config config_;
+  const config::Config config_;
   Twin twin_;
   bool is_warm_ = false;
   std::vector<double> steps_, assignments_;  // seconds

@@ -20,13 +20,14 @@ using Json = nlohmann::ordered_json;
 
 }  // namespace
 
-Json measure_systems(const std::vector<std::string>& names, const std::vector<Config>& configs,
-                     const SystemTurns& turns, const ComputePlace& place, Communicator& workers) {
-  std::vector<std::unique_ptr<Trainer>> trainers;
+Json measure_systems(const std::vector<std::string>& names,
+                     const std::vector<config::Config>& configs, const SystemTurns& turns,
+                     const model::ComputePlace& place, comm::Communicator& workers) {
+  std::vector<std::unique_ptr<training::Trainer>> trainers;
   std::vector<std::vector<double>> seconds(configs.size());
-  for (const Config& config : configs) {
-    trainers.emplace_back(new Trainer(
-        make_bench_trainer(config, place, WorkerGrid(workers, config.training.model_parallel))));
+  for (const config::Config& config : configs) {
+    trainers.emplace_back(new training::Trainer(make_bench_trainer(
+        config, place, comm::WorkerGrid(workers, config.training.model_parallel))));
   }
   for (int64_t round = 0; round <= turns.rounds; ++round) {  // the first warms up
     for (size_t i = 0; i < trainers.size(); ++i) {
@@ -39,14 +40,14 @@ Json measure_systems(const std::vector<std::string>& names, const std::vector<Co
   }
   Json systems = Json::array();
   for (size_t i = 0; i < configs.size(); ++i) {
-    const Config& config = configs[i];
-    const ModelSize size = model_size(config);
+    const config::Config& config = configs[i];
+    const model::ModelSize size = model::model_size(config);
     const auto tokens = static_cast<double>(config.training.batch * config.model.context);
-    const ExpertsConfig& experts = config.experts;
+    const config::ExpertsConfig& experts = config.experts;
     const bool is_between = experts.layers > 0 && !experts.replaces_feed_forwards();
     systems.push_back(
         {{"system", names[i]},
-         {"words", system_in_words(config)},
+         {"words", config::system_in_words(config)},
          {"shards", trainers[i]->grid().num_shards()},
          {"sublayers", is_between ? Json(experts.layers * experts.sublayers_of_layer()) : Json()},
          {"parameters", size.total},

@@ -19,8 +19,9 @@ struct SystemTurns {
 };
 // tokens/s and more of each, as `bench step --help` describes them. Collective; the same on all.
 nlohmann::ordered_json measure_systems(const std::vector<std::string>& names,
-                                       const std::vector<Config>& configs, const SystemTurns& turns,
-                                       const ComputePlace& place, Communicator& workers);
+                                       const std::vector<config::Config>& configs,
+                                       const SystemTurns& turns, const model::ComputePlace& place,
+                                       comm::Communicator& workers);
 
 // What people see of one of them; `size` has the keys of the model's sizes.
 std::string line_of_system(const nlohmann::ordered_json& size,

@@ -31,7 +31,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::string tokenizer = "bytes", text, save;
   bool train = false, print_ids = false;
-  TokenId vocabulary_size = 8192;
+  tokenizer::TokenId vocabulary_size = 8192;
   size_t document_bytes = 0;
   BenchOptions bench = {.threads = 1, .rounds = 5};
 };
@@ -101,22 +101,23 @@ void print(const Options& options, const Json& result) {
   }
 }
 
-Json describe(const Tokenizer& tokenizer) {
+Json describe(const tokenizer::Tokenizer& tokenizer) {
   return {{"tokenizer", tokenizer.kind()},
           {"vocabulary_size", tokenizer.vocabulary_size()},
           {"fingerprint", checksum_hex(tokenizer.fingerprint())}};
 }
 
-Json print_ids(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<TokenId> ids;
+Json print_ids(const tokenizer::Tokenizer& tokenizer, std::string_view text) {
+  std::vector<tokenizer::TokenId> ids;
   tokenizer.encode(text, ids);
   return {{"text_bytes", text.size()}, {"tokens", ids.size()}, {"ids", std::move(ids)}};
 }
 
-Json bench_encode(const Options& options, const Tokenizer& tokenizer, std::string_view text) {
+Json bench_encode(const Options& options, const tokenizer::Tokenizer& tokenizer,
+                  std::string_view text) {
   const size_t threads = options.bench.num_threads();
   const auto documents = cut_documents(text, options.document_bytes);
-  std::vector<std::vector<TokenId>> ids(documents.size());
+  std::vector<std::vector<tokenizer::TokenId>> ids(documents.size());
   std::vector<std::string> decoded(documents.size());
   std::vector<double> encode, decode;
   const auto each_document = [&](const std::function<void(size_t)>& work) {
@@ -149,16 +150,16 @@ Json bench_train(const Options& options, std::string_view text) {
   const size_t threads = options.bench.num_threads();
   const auto pieces = cut_for_threads(cut_documents(text, options.document_bytes));
   std::vector<double> count, merge, total;
-  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   for (int64_t round = 0; round < options.bench.rounds; ++round) {
-    BpeTrainer trainer;
+    tokenizer::BpeTrainer trainer;
     count.push_back(seconds_of(
         [&] { parallel_for(pieces.size(), threads, [&](size_t i) { trainer.add(pieces[i]); }); }));
     merge.push_back(seconds_of([&] { tokenizer = trainer.train(options.vocabulary_size); }));
     total.push_back(count.back() + merge.back());
   }
   if (!options.save.empty()) tokenizer->save(options.save);
-  std::vector<TokenId> ids;
+  std::vector<tokenizer::TokenId> ids;
   tokenizer->encode(text, ids);
   Json result = describe(*tokenizer);
   result.update({{"text_bytes", text.size()},
@@ -178,7 +179,7 @@ int run(const Options& options) {
     print(options, bench_train(options, file.text()));
     return 0;
   }
-  const auto tokenizer = load_tokenizer(options.tokenizer);
+  const auto tokenizer = tokenizer::load_tokenizer(options.tokenizer);
   if (!options.save.empty()) tokenizer->save(options.save);
   print(options, options.print_ids ? print_ids(*tokenizer, file.text())
                                    : bench_encode(options, *tokenizer, file.text()));

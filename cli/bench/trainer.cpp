@@ -12,18 +12,19 @@
 
 namespace ballast::cli {
 
-Trainer make_bench_trainer(const Config& config, const ComputePlace& place,
-                           const WorkerGrid& grid) {
+training::Trainer make_bench_trainer(const config::Config& config, const model::ComputePlace& place,
+                                     const comm::WorkerGrid& grid) {
   RandomStream random(1, "bench");
   const auto vocabulary = static_cast<uint64_t>(config.model.vocabulary);
   std::vector<int64_t> tokens(
       static_cast<size_t>(config.training.batch * config.model.context * 8 + 1));
   for (int64_t& token : tokens) token = static_cast<int64_t>(random.below(vocabulary));
-  Config unwatched = config;
+  config::Config unwatched = config;
   unwatched.training.log_every = std::numeric_limits<int64_t>::max();  // steps that log also wait
-  return Trainer(
+  return training::Trainer(
       unwatched, place,
-      {{tokens_in_memory(std::move(tokens), {.name = "random tokens", .format = "memory"}), 1.0}},
+      {{tokens::tokens_in_memory(std::move(tokens), {.name = "random tokens", .format = "memory"}),
+        1.0}},
       grid);
 }
 
@@ -32,15 +33,15 @@ int64_t warm_up_steps(int64_t steps) {
   return std::max(steps, kFewest);
 }
 
-double optimizer_seconds(Trainer& trainer) {
+double optimizer_seconds(training::Trainer& trainer) {
   std::vector<double> seconds(kClockedSteps, 0);
   for (double& of_step : seconds) {
-    StepClock clock(trainer.place().device);
+    step::StepClock clock(trainer.place().device);
     clock.start();
     trainer.step(&clock);
     clock.stop();
-    for (const PartSeconds& part : clock.read())
-      if (part.part == StepPart::kOptimizer) of_step += part.seconds;
+    for (const step::PartSeconds& part : clock.read())
+      if (part.part == step::StepPart::kOptimizer) of_step += part.seconds;
   }
   return median(seconds);
 }

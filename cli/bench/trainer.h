@@ -9,7 +9,8 @@
 namespace ballast::cli {
 
 // A trainer whose data are random tokens, enough for eight batches.
-Trainer make_bench_trainer(const Config& config, const ComputePlace& place, const WorkerGrid& grid);
+training::Trainer make_bench_trainer(const config::Config& config, const model::ComputePlace& place,
+                                     const comm::WorkerGrid& grid);
 
 // Steps that come before those that are measured, where `steps` are a turn: on a GPU three are
 // computed plainly, and the next is recorded.
@@ -18,6 +19,6 @@ int64_t warm_up_steps(int64_t steps);
 // Steps that optimizer_seconds() takes.
 constexpr int64_t kClockedSteps = 5;
 // The time of the optimizer's part in a step: the median of some, which are computed plainly.
-double optimizer_seconds(Trainer& trainer);
+double optimizer_seconds(training::Trainer& trainer);
 
 }  // namespace ballast::cli

@@ -10,7 +10,7 @@
 
 #include "tests/support/error_of.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 using ::testing::ElementsAre;
@@ -130,7 +130,7 @@ TEST(ActiveRows, AnErrorNamesTheTokenNotTheRow) {
                              .tokens = 3,
                              .experts = 2,
                              .token_stride = 2};
-    EXPECT_THAT(error_of([&] {
+    EXPECT_THAT(test::error_of([&] {
                   rows.read({.scores = matrix, .bounds = {}, .counted = counted}, bounds, 1);
                 }),
                 HasSubstr("token 2 for expert 1"));
@@ -167,4 +167,4 @@ TEST(ActiveRows, ReplacementsAreCountedAndLeaveTheInputAlone) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -36,11 +36,11 @@ void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
-namespace ballast::test {
+namespace ballast::assignment {
 namespace {
 
-OwnedProblem random_problem(uint64_t seed) {
-  OwnedProblem made{.tokens = 700, .experts = 24, .bounds = equal_loads(700, 24)};
+test::OwnedProblem random_problem(uint64_t seed) {
+  test::OwnedProblem made{.tokens = 700, .experts = 24, .bounds = equal_loads(700, 24)};
   RandomStream random(seed, "allocations");
   made.scores.resize(700 * 24);
   for (float& score : made.scores) score = static_cast<float>(random.normal());
@@ -60,7 +60,7 @@ TEST(Allocations, TheExactSolverNeedsNoneAfterTheFirstCallOfASize) {
     solver->solve(random_problem(seed).problem(),
                   seed == 0 ? std::span<const double>() : result.prices, result);
   for (uint64_t seed = 2; seed < 8; ++seed) {
-    const OwnedProblem made = random_problem(seed);
+    const test::OwnedProblem made = random_problem(seed);
     const AssignmentProblem problem = made.problem();
     const std::vector<double> prices = result.prices;
     const int64_t before = allocations;
@@ -70,4 +70,4 @@ TEST(Allocations, TheExactSolverNeedsNoneAfterTheFirstCallOfASize) {
 }
 
 }  // namespace
-}  // namespace ballast::test
+}  // namespace ballast::assignment

@@ -17,13 +17,14 @@ using nlohmann::json;
 
 json solve(const json& given) {
   const auto scores = given.at("scores").get<std::vector<float>>();
-  ballast::AssignmentProblem problem;
-  problem.scores = ballast::score_matrix(scores.data(), given.at("tokens"), given.at("experts"));
+  ballast::assignment::AssignmentProblem problem;
+  problem.scores =
+      ballast::assignment::score_matrix(scores.data(), given.at("tokens"), given.at("experts"));
   if (given.contains("lower")) problem.bounds = {given["lower"], given.at("upper")};
-  ballast::Assignment result;
+  ballast::assignment::Assignment result;
   try {
-    const auto kind = ballast::parse_solver_kind(given.at("solver").get<std::string>());
-    ballast::make_solver(kind)->solve(problem, {}, result);
+    const auto kind = ballast::assignment::parse_solver_kind(given.at("solver").get<std::string>());
+    ballast::assignment::make_solver(kind)->solve(problem, {}, result);
   } catch (const ballast::UserError& error) {
     return {{"error", error.what()}};
   }

@@ -9,7 +9,7 @@
 #include "tests/assignment/expect_assignment.h"
 #include "tests/assignment/random_problem.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 using test::expect_valid;
@@ -106,7 +106,7 @@ TEST(Auction, IsValidOnAnyProblem) {
     const bool large = i % 10 == 0;
     const OwnedProblem owned = ProblemMaker(1, i, large ? 600 : 60, large ? 70 : 12).make();
     solver.solve(owned.problem(), owned.start_prices, result);
-    expect_valid(owned.problem(), result, owned.about);
+    test::expect_valid(owned.problem(), result, owned.about);
     EXPECT_LE(solver.rounds(), AuctionSolver::kMostRounds);
   }
 }
@@ -116,7 +116,7 @@ TEST(Auction, TiesGiveEachTokenOneExpert) {
     const std::vector<float> scores(2048 * experts, 1.5F);
     const AssignmentProblem problem = problem_of(scores, experts);
     const Assignment result = solve(problem);
-    expect_valid(problem, result, "equal scores");
+    test::expect_valid(problem, result, "equal scores");
     EXPECT_EQ(result.certificate.gap, 0);
   }
 }
@@ -125,7 +125,7 @@ TEST(Auction, EndsWhenExpertsDoNotDivideTokens) {
   for (const int64_t tokens : {100, 127, 129, 2050}) {
     const std::vector<float> scores = gauss(tokens * 128, tokens);
     const AssignmentProblem problem = problem_of(scores, 128);
-    expect_valid(problem, solve(problem), std::to_string(tokens) + " tokens");
+    test::expect_valid(problem, solve(problem), std::to_string(tokens) + " tokens");
   }
 }
 
@@ -178,4 +178,4 @@ TEST(Auction, DoesNotDependOnTheScoresUnit) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -8,23 +8,23 @@
 #include "tests/assignment/random_problem.h"
 #include "tests/assignment/slow_solver.h"
 
-namespace ballast::test {
+namespace ballast::assignment {
 namespace {
 
 // A problem as methods see it, with the memory it refers to.
 struct Active {
-  explicit Active(OwnedProblem made) : owned(std::move(made)) {
+  explicit Active(test::OwnedProblem made) : owned(std::move(made)) {
     problem = rows.read(owned.problem(), owned.bounds, 1);
   }
   Active(const Active&) = delete;
   Active& operator=(const Active&) = delete;
 
-  OwnedProblem owned;
+  test::OwnedProblem owned;
   ActiveRows rows;
   ActiveProblem problem;
 };
 
-OwnedProblem small() {
+test::OwnedProblem small() {
   return {
       .tokens = 4, .experts = 2, .scores = {5, 1, 4, 1, 3, 2, 0, 2}, .bounds = equal_loads(4, 2)};
 }
@@ -58,7 +58,7 @@ TEST(Certificate, LoadsBeyondTheirBoundsAreNotValid) {
 }
 
 TEST(Certificate, AForbiddenPairIsNotValid) {
-  OwnedProblem made = small();
+  test::OwnedProblem made = small();
   made.scores[0] = -std::numeric_limits<float>::infinity();
   made.non_finite = NonFinite::kForbid;
   const Active active(std::move(made));
@@ -86,7 +86,7 @@ double best_value(const ActiveProblem& problem, const std::vector<double>& price
 TEST(Certificate, TheValueOfLoadsIsTheLargestOfAllThatFit) {
   Certifier certifier;
   for (uint64_t i = 0; i < 800; ++i) {
-    const Active active(ProblemMaker(21, i, 8, 4).make());
+    const Active active(test::ProblemMaker(21, i, 8, 4).make());
     RandomStream random(21, "prices", i);
     std::vector<double> prices(static_cast<size_t>(active.problem.experts));
     for (double& price : prices) price = static_cast<double>(random.below(9)) - 4;
@@ -99,7 +99,7 @@ TEST(Certificate, TheValueOfLoadsIsTheLargestOfAllThatFit) {
 TEST(Certificate, NoPricesPromiseLessThanTheOptimum) {
   Certifier certifier;
   for (uint64_t i = 0; i < 400; ++i) {
-    const Active active(ProblemMaker(22, i, 6, 4).make());
+    const Active active(test::ProblemMaker(22, i, 6, 4).make());
     const AssignmentProblem problem = active.owned.problem();
     RandomStream random(22, "choice", i);
     Choice choice;
@@ -112,13 +112,13 @@ TEST(Certificate, NoPricesPromiseLessThanTheOptimum) {
     const Certificate found = certifier.certify(active.problem, choice, loads, 1);
     // Prices are as large as the largest score, and each sum rounds by 2^-53 of that.
     const double rounding = 1e-14 * active.problem.largest_magnitude;
-    ASSERT_GE(found.dual, static_cast<double>(brute_force(problem).value()) - rounding)
+    ASSERT_GE(found.dual, static_cast<double>(test::brute_force(problem).value()) - rounding)
         << active.owned.about;
   }
 }
 
 TEST(Certificate, IsTheSameOnAnyNumberOfThreads) {
-  OwnedProblem made{.tokens = 20'000, .experts = 64, .bounds = equal_loads(20'000, 64)};
+  test::OwnedProblem made{.tokens = 20'000, .experts = 64, .bounds = equal_loads(20'000, 64)};
   RandomStream random(23, "threads");
   made.scores.resize(20'000 * 64);
   for (float& score : made.scores) score = static_cast<float>(random.normal());
@@ -143,4 +143,4 @@ TEST(Certificate, NothingToAssignIsOptimal) {
 }
 
 }  // namespace
-}  // namespace ballast::test
+}  // namespace ballast::assignment

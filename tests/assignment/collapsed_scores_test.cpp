@@ -11,11 +11,11 @@
 #include "tests/assignment/random_problem.h"
 #include "tests/assignment/slow_solver.h"
 
-namespace ballast::test {
+namespace ballast::assignment {
 namespace {
 
 // `decay`: how much smaller each part is than the one before.
-OwnedProblem collapsed(int64_t tokens, int64_t experts, double decay, uint64_t seed) {
+test::OwnedProblem collapsed(int64_t tokens, int64_t experts, double decay, uint64_t seed) {
   RandomStream random(seed, "collapsed");
   constexpr size_t kParts = 6;
   const auto count = static_cast<size_t>(experts);
@@ -47,27 +47,27 @@ OwnedProblem collapsed(int64_t tokens, int64_t experts, double decay, uint64_t s
 
 TEST(CollapsedScores, TheSlowSolverFindsTheSame) {
   for (uint64_t seed = 0; seed < 40 && !testing::Test::HasFailure(); ++seed) {
-    const OwnedProblem made = collapsed(200 + static_cast<int64_t>(7 * seed),
-                                        static_cast<int64_t>(3 + seed % 14), 0.1, seed);
+    const test::OwnedProblem made = collapsed(200 + static_cast<int64_t>(7 * seed),
+                                              static_cast<int64_t>(3 + seed % 14), 0.1, seed);
     const AssignmentProblem problem = made.problem();
     ExactSolver solver;
     Assignment result;
     solver.solve(problem, {}, result);
-    expect_exact(problem, result, made.about);
-    EXPECT_NEAR(result.certificate.primal, static_cast<double>(slow_optimum(problem).value()),
-                1e-9 * magnitude_of(problem));
+    test::expect_exact(problem, result, made.about);
+    EXPECT_NEAR(result.certificate.primal, static_cast<double>(test::slow_optimum(problem).value()),
+                1e-9 * test::magnitude_of(problem));
   }
 }
 
 TEST(CollapsedScores, FewExchangesAreLeftToMake) {
   for (const double decay : {0.3, 0.1, 0.03}) {
     for (uint64_t seed = 0; seed < 4; ++seed) {
-      const OwnedProblem made = collapsed(4096, 32, decay, seed);
+      const test::OwnedProblem made = collapsed(4096, 32, decay, seed);
       const AssignmentProblem problem = made.problem();
       ExactSolver solver;
       Assignment result;
       solver.solve(problem, {}, result);
-      expect_exact(problem, result, made.about);
+      test::expect_exact(problem, result, made.about);
       // Without passes over all tokens and experts there were hundreds.
       EXPECT_LE(solver.work().phases, 80) << made.about << ", decay " << decay;
       if (decay < 0.1) {
@@ -78,7 +78,7 @@ TEST(CollapsedScores, FewExchangesAreLeftToMake) {
 }
 
 TEST(CollapsedScores, AnyNumberOfThreadsAndAnyStartGiveTheSame) {
-  const OwnedProblem made = collapsed(16400, 72, 0.1, 5);
+  const test::OwnedProblem made = collapsed(16400, 72, 0.1, 5);
   const AssignmentProblem problem = made.problem();
   Assignment one, many, warm;
   ExactSolver().solve(problem, {}, one);
@@ -87,12 +87,12 @@ TEST(CollapsedScores, AnyNumberOfThreadsAndAnyStartGiveTheSame) {
   EXPECT_EQ(one.prices, many.prices);
   const std::vector<double> wrong(72, 1.0);
   ExactSolver().solve(problem, wrong, warm);
-  EXPECT_NEAR(warm.certificate.primal, one.certificate.primal, 1e-9 * magnitude_of(problem));
+  EXPECT_NEAR(warm.certificate.primal, one.certificate.primal, 1e-9 * test::magnitude_of(problem));
 }
 
 TEST(CollapsedScores, UnevenSharesAndPaddingAreKept) {
   for (uint64_t seed = 0; seed < 6; ++seed) {
-    OwnedProblem made = collapsed(2000, 16, 0.1, seed);
+    test::OwnedProblem made = collapsed(2000, 16, 0.1, seed);
     for (size_t e = 0; e < 16; ++e) {
       made.bounds.lower[e] = e % 4 == 0 ? 60 : 20;
       made.bounds.upper[e] = e % 4 == 0 ? 60 : 400;
@@ -103,9 +103,9 @@ TEST(CollapsedScores, UnevenSharesAndPaddingAreKept) {
     }
     Assignment result;
     ExactSolver().solve(made.problem(), {}, result);
-    expect_exact(made.problem(), result, made.about);
+    test::expect_exact(made.problem(), result, made.about);
   }
 }
 
 }  // namespace
-}  // namespace ballast::test
+}  // namespace ballast::assignment

@@ -12,7 +12,7 @@
 #include "tests/assignment/random_problem.h"
 #include "tests/support/error_of.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 using test::OwnedProblem;
@@ -102,7 +102,7 @@ TYPED_TEST(ForbiddenPairs, AreAvoidedExactlyWherePossible) {
       expect_valid(problem, result, owned.about);
     } else {
       ++infeasible;
-      EXPECT_THAT(error_of([&] { solver.solve(problem, {}, result); }),
+      EXPECT_THAT(test::error_of([&] { solver.solve(problem, {}, result); }),
                   HasSubstr("no assignment keeps to the load bounds without a forbidden pair"))
           << owned.about;
     }
@@ -151,4 +151,4 @@ TEST(Completion, FillsLowerBoundsAtTheSmallestLoss) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::assignment

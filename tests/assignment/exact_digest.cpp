@@ -9,14 +9,13 @@
 #include "tests/assignment/random_problem.h"
 
 int main() {
-  using namespace ballast;
-  ExactSolver solver;
-  Assignment result;
+  ballast::assignment::ExactSolver solver;
+  ballast::assignment::Assignment result;
   for (uint64_t i = 0; i < 60; ++i) {
-    const test::OwnedProblem made = test::ProblemMaker(77, i, 2000, 140).make();
+    const ballast::test::OwnedProblem made = ballast::test::ProblemMaker(77, i, 2000, 140).make();
     solver.solve(made.problem(), made.start_prices, result);
-    const uint64_t experts = checksum(std::as_bytes(std::span(result.expert_of_token)));
-    const uint64_t prices = checksum(std::as_bytes(std::span(result.prices)));
+    const uint64_t experts = ballast::checksum(std::as_bytes(std::span(result.expert_of_token)));
+    const uint64_t prices = ballast::checksum(std::as_bytes(std::span(result.prices)));
     std::printf("%zu %016lx %016lx\n", static_cast<size_t>(i), experts, prices);
   }
   return 0;

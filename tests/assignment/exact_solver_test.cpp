@@ -12,9 +12,10 @@
 #include "tests/assignment/slow_solver.h"
 #include "tests/support/error_of.h"
 
-namespace ballast::test {
+namespace ballast::assignment {
 namespace {
 
+using test::OwnedProblem;
 using ::testing::HasSubstr;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -36,8 +37,9 @@ OwnedProblem plain(int64_t tokens, int64_t experts, std::vector<float> scores) {
 
 void expect_optimum(const OwnedProblem& made, const Assignment& result, long double optimum) {
   const AssignmentProblem problem = made.problem();
-  expect_exact(problem, result, made.about);
-  ASSERT_NEAR(result.certificate.primal, static_cast<double>(optimum), 1e-9 * magnitude_of(problem))
+  test::expect_exact(problem, result, made.about);
+  ASSERT_NEAR(result.certificate.primal, static_cast<double>(optimum),
+              1e-9 * test::magnitude_of(problem))
       << made.about;
 }
 
@@ -54,7 +56,7 @@ void expect_all_matrices_exact(int64_t tokens, int64_t experts, const std::vecto
     for (size_t i = 0; i < digits.size(); ++i) made.scores[i] = values[digits[i]];
     const AssignmentProblem problem = made.problem();
     solver->solve(problem, {}, result);
-    expect_optimum(made, result, brute_force(problem).value());
+    expect_optimum(made, result, test::brute_force(problem).value());
     if (::testing::Test::HasFailure()) return;
     size_t i = 0;
     while (i < digits.size() && ++digits[i] == values.size()) digits[i++] = 0;
@@ -73,16 +75,16 @@ TEST(ExactSolver, EqualsBruteForceOnAllTinyMatrices) {
 
 TEST(ExactSolver, EqualsBruteForceOnTinyRandomProblems) {
   for (uint64_t i = 0; i < 3000; ++i) {
-    const OwnedProblem made = ProblemMaker(11, i, 7, 4).make();
-    expect_optimum(made, solve(made), brute_force(made.problem()).value());
+    const OwnedProblem made = test::ProblemMaker(11, i, 7, 4).make();
+    expect_optimum(made, solve(made), test::brute_force(made.problem()).value());
     if (HasFailure()) return;
   }
 }
 
 TEST(ExactSolver, EqualsTheSlowSolverWhereItIsLarger) {
   for (uint64_t i = 0; i < 25; ++i) {
-    const OwnedProblem made = ProblemMaker(12, i, 300, 40).make();
-    expect_optimum(made, solve(made), slow_optimum(made.problem()).value());
+    const OwnedProblem made = test::ProblemMaker(12, i, 300, 40).make();
+    expect_optimum(made, solve(made), test::slow_optimum(made.problem()).value());
     if (HasFailure()) return;
   }
 }
@@ -91,10 +93,10 @@ TEST(ExactSolver, TenThousandProblemsAreSolvedAndCertified) {
   const auto solver = make_solver(SolverKind::kExact);
   Assignment result;
   for (uint64_t i = 0; i < 10'000; ++i) {
-    const OwnedProblem made = ProblemMaker(13, i, 600, 70).make();
+    const OwnedProblem made = test::ProblemMaker(13, i, 600, 70).make();
     const AssignmentProblem problem = made.problem();
     solver->solve(problem, made.start_prices, result);
-    expect_exact(problem, result, made.about);
+    test::expect_exact(problem, result, made.about);
     if (i % 20 == 0) {  // neither what it solved before nor threads matter
       const Assignment fresh = solve(made, 3);
       EXPECT_EQ(fresh.expert_of_token, result.expert_of_token) << made.about;
@@ -102,7 +104,7 @@ TEST(ExactSolver, TenThousandProblemsAreSolvedAndCertified) {
       EXPECT_EQ(fresh.certificate.gap, result.certificate.gap) << made.about;
     }
     if (problem.scores.tokens * problem.scores.experts <= 300)
-      expect_optimum(made, result, slow_optimum(problem).value());
+      expect_optimum(made, result, test::slow_optimum(problem).value());
     if (HasFailure()) return;
   }
 }
@@ -112,16 +114,16 @@ TEST(ExactSolver, ForbiddenPairsAreKeptToOrSaidToLeaveNoAnswer) {
   Assignment result;
   int64_t infeasible = 0;
   for (uint64_t i = 0; i < 2000; ++i) {
-    const OwnedProblem made = i % 10 == 0 ? ProblemMaker(14, i, 120, 30).make_with_forbidden()
-                                          : ProblemMaker(14, i, 20, 8).make_with_forbidden();
+    const OwnedProblem made = i % 10 == 0 ? test::ProblemMaker(14, i, 120, 30).make_with_forbidden()
+                                          : test::ProblemMaker(14, i, 20, 8).make_with_forbidden();
     const AssignmentProblem problem = made.problem();
-    const auto optimum = slow_optimum(problem);
+    const auto optimum = test::slow_optimum(problem);
     if (optimum) {
       solver->solve(problem, made.start_prices, result);
       expect_optimum(made, result, *optimum);
     } else {
       ++infeasible;
-      EXPECT_THAT(error_of([&] { solver->solve(problem, made.start_prices, result); }),
+      EXPECT_THAT(test::error_of([&] { solver->solve(problem, made.start_prices, result); }),
                   HasSubstr("forbid"))
           << made.about;
     }
@@ -132,22 +134,22 @@ TEST(ExactSolver, ForbiddenPairsAreKeptToOrSaidToLeaveNoAnswer) {
 
 TEST(ExactSolver, AnyStartPricesGiveTheSameObjective) {
   for (uint64_t i = 0; i < 100; ++i) {
-    OwnedProblem made = ProblemMaker(15, i, 400, 40).make();
+    OwnedProblem made = test::ProblemMaker(15, i, 400, 40).make();
     made.start_prices.clear();
     const Assignment cold = solve(made);
-    const double magnitude = magnitude_of(made.problem());
+    const double magnitude = test::magnitude_of(made.problem());
     const std::vector<double> prices = cold.prices;
     RandomStream random(15, "prices", i);
     for (const double noise : {0.0, 0.1, 1.0, 1e6, 1e300}) {
       made.start_prices = prices;
       for (double& price : made.start_prices) price += noise * random.normal();
       const Assignment warm = solve(made);
-      expect_exact(made.problem(), warm, made.about);
+      test::expect_exact(made.problem(), warm, made.about);
       EXPECT_NEAR(warm.certificate.primal, cold.certificate.primal, 1e-9 * magnitude) << made.about;
     }
     made.start_prices.assign(prices.size(), -1e308);
     made.start_prices[0] = 1e308;
-    expect_exact(made.problem(), solve(made), made.about);
+    test::expect_exact(made.problem(), solve(made), made.about);
   }
 }
 
@@ -168,7 +170,7 @@ TEST(ExactSolver, LargerProblemsAreTheSameOnAnyNumberOfThreads) {
   for (int64_t i = 0; i < kTokens * kExperts; ++i)
     made.scores.push_back(static_cast<float>(random.normal()));
   const Assignment one = solve(made, 1);
-  expect_exact(made.problem(), one, made.about);
+  test::expect_exact(made.problem(), one, made.about);
   for (const size_t threads : {2, 5}) {
     const Assignment other = solve(made, threads);
     EXPECT_EQ(other.expert_of_token, one.expert_of_token);
@@ -184,11 +186,11 @@ TEST(ExactSolver, TiesFarFromTheStartAreResolved) {
   RandomStream random(18, "ties");
   for (int64_t i = 0; i < 3000 * 32; ++i)
     made.scores.push_back(256.0F + 2.0F * static_cast<float>(random.below(4)));
-  expect_exact(made.problem(), solve(made), "ties");
+  test::expect_exact(made.problem(), solve(made), "ties");
   made.bounds = equal_loads(3000, 32);
   std::ranges::fill(made.scores, -7.25F);
   const Assignment equal = solve(made);
-  expect_exact(made.problem(), equal, "all equal");
+  test::expect_exact(made.problem(), equal, "all equal");
   EXPECT_EQ(equal.certificate.gap, 0);
 }
 
@@ -219,11 +221,11 @@ TEST(ExactSolver, PaddingTakesWhatIsLeftWhateverItsScores) {
 
 TEST(ExactSolver, AScoreThatIsNotFiniteIsNamed) {
   OwnedProblem made = plain(3, 2, {1, 2, 3, kNaN, kInfinity, 6});
-  EXPECT_THAT(error_of([&] { solve(made); }), HasSubstr("token 1 for expert 1"));
+  EXPECT_THAT(test::error_of([&] { solve(made); }), HasSubstr("token 1 for expert 1"));
   made.scores[3] = -kInfinity;
-  EXPECT_THAT(error_of([&] { solve(made); }), HasSubstr("token 1 for expert 1"));
+  EXPECT_THAT(test::error_of([&] { solve(made); }), HasSubstr("token 1 for expert 1"));
   made.non_finite = NonFinite::kForbid;  // -inf is now a wish, +inf still a mistake
-  EXPECT_THAT(error_of([&] { solve(made); }), HasSubstr("token 2 for expert 0"));
+  EXPECT_THAT(test::error_of([&] { solve(made); }), HasSubstr("token 2 for expert 0"));
   made.counted = {1, 1, 0};
   EXPECT_EQ(solve(made).expert_of_token[1], 0);
 }
@@ -234,7 +236,7 @@ TEST(ExactSolver, NonFiniteScoresCanCountAsTheLowest) {
   const Assignment result = solve(made);
   EXPECT_EQ(result.replaced_scores, 3);
   OwnedProblem replaced = plain(4, 2, {1, 2, 3, -5, -5, 6, -5, -5});
-  expect_exact(replaced.problem(), result, "lowest");
+  test::expect_exact(replaced.problem(), result, "lowest");
   EXPECT_EQ(result.certificate.primal, solve(replaced).certificate.primal);
   made.scores.assign(8, kNaN);  // where none is finite all are alike, and any assignment will do
   EXPECT_EQ(solve(made).replaced_scores, 8);
@@ -249,7 +251,7 @@ TEST(ExactSolver, OneHugeScoreDoesNotHideTheOthers) {
   RandomStream random(3, "huge");
   for (float& score : made.scores) score = static_cast<float>(random.uniform());
   made.scores[4321] = 1.7e13F;
-  expect_exact(made.problem(), solve(made), "one score of 1.7e13");
+  test::expect_exact(made.problem(), solve(made), "one score of 1.7e13");
 }
 
 // Prices climb by 3.8 from each expert to the next, much farther than two scores differ.
@@ -270,8 +272,8 @@ TEST(ExactSolver, ForbiddenPairsMayLeaveALongChain) {
 
 TEST(ExactSolver, TooManyExpertsAreRefused) {
   const OwnedProblem made = plain(1, 20000, std::vector<float>(20000));
-  EXPECT_THAT(error_of([&] { solve(made); }), HasSubstr("16384 experts"));
+  EXPECT_THAT(test::error_of([&] { solve(made); }), HasSubstr("16384 experts"));
 }
 
 }  // namespace
-}  // namespace ballast::test
+}  // namespace ballast::assignment

@@ -18,8 +18,8 @@ namespace ballast::test {
 // What every result promises, whatever made it, for fp32 row-major problems with bounds filled in:
 // experts in range, loads counted, a stable order and its inverse, prices from 0 on, a certificate
 // that says what the assignment is. `what` is for messages.
-inline void expect_sound(const AssignmentProblem& problem, const Assignment& result,
-                         const std::string& what) {
+inline void expect_sound(const assignment::AssignmentProblem& problem,
+                         const assignment::Assignment& result, const std::string& what) {
   const auto tokens = static_cast<size_t>(problem.scores.tokens);
   const auto experts = static_cast<size_t>(problem.scores.experts);
   ASSERT_EQ(result.expert_of_token.size(), tokens) << what;
@@ -55,7 +55,7 @@ inline void expect_sound(const AssignmentProblem& problem, const Assignment& res
   bool valid = allowed;
   for (size_t e = 0; e < experts; ++e)
     valid = valid && problem.bounds.lower[e] <= loads[e] && loads[e] <= problem.bounds.upper[e];
-  const Certificate& certificate = result.certificate;
+  const assignment::Certificate& certificate = result.certificate;
   EXPECT_EQ(certificate.valid, valid) << what;
   // Sums of up to 600 doubles: each addition rounds by 2^-53 of what is summed.
   const double rounding = 1e-12 * magnitude_of(problem);
@@ -66,8 +66,8 @@ inline void expect_sound(const AssignmentProblem& problem, const Assignment& res
 }
 
 // An exact result is valid, and its own certificate proves that nothing is better.
-inline void expect_exact(const AssignmentProblem& problem, const Assignment& result,
-                         const std::string& what) {
+inline void expect_exact(const assignment::AssignmentProblem& problem,
+                         const assignment::Assignment& result, const std::string& what) {
   expect_sound(problem, result, what);
   const double magnitude = magnitude_of(problem);
   EXPECT_TRUE(result.certificate.valid) << what;
@@ -76,8 +76,8 @@ inline void expect_exact(const AssignmentProblem& problem, const Assignment& res
 }
 
 // Of a solver that need not be exact.
-inline void expect_valid(const AssignmentProblem& problem, const Assignment& result,
-                         const std::string& what) {
+inline void expect_valid(const assignment::AssignmentProblem& problem,
+                         const assignment::Assignment& result, const std::string& what) {
   expect_sound(problem, result, what);
   EXPECT_TRUE(result.certificate.valid) << what;
   EXPECT_GE(result.certificate.gap, -1e-12 * magnitude_of(problem)) << what;  // rounding

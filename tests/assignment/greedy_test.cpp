@@ -9,7 +9,7 @@
 #include "tests/assignment/random_problem.h"
 #include "tests/support/error_of.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 using test::OwnedProblem;
@@ -58,8 +58,8 @@ TEST(Greedy, RefusesATokenWithoutAnAllowedExpert) {
   AssignmentProblem problem;
   problem.scores = score_matrix(scores.data(), 2, 2);
   problem.non_finite = NonFinite::kForbid;
-  EXPECT_THAT(error_of([&] { solve(problem); }), HasSubstr("without a forbidden pair"));
+  EXPECT_THAT(test::error_of([&] { solve(problem); }), HasSubstr("without a forbidden pair"));
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::assignment

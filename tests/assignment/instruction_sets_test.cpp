@@ -12,7 +12,7 @@
 #include "ballast/assignment/plain_math.h"
 #include "ballast/system/random.h"
 
-namespace ballast::test {
+namespace ballast::assignment {
 namespace {
 
 std::string output_of(const std::string& program) {
@@ -101,4 +101,4 @@ TEST(CandidateScan, KeepsTheExpertsWithinReachOfTheBest) {
 }
 
 }  // namespace
-}  // namespace ballast::test
+}  // namespace ballast::assignment

@@ -9,9 +9,10 @@
 
 #include "tests/support/error_of.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
+using test::error_of;
 using ::testing::HasSubstr;
 using Loads = std::vector<int32_t>;
 
@@ -85,4 +86,4 @@ TEST(LoadBounds, HugeCapacitiesDoNotOverflow) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::assignment

@@ -18,14 +18,14 @@ struct OwnedProblem {
   int64_t tokens = 0;
   int64_t experts = 1;
   std::vector<float> scores = {};  // [tokens, experts]
-  LoadBounds bounds = {};
+  assignment::LoadBounds bounds = {};
   std::vector<uint8_t> counted = {};  // [tokens], or empty
-  NonFinite non_finite = NonFinite::kReject;
+  assignment::NonFinite non_finite = assignment::NonFinite::kReject;
   std::vector<double> start_prices = {};
   std::string about = {};  // what it is made of, for messages
 
-  AssignmentProblem problem() const {
-    return {.scores = score_matrix(scores.data(), tokens, experts),
+  assignment::AssignmentProblem problem() const {
+    return {.scores = assignment::score_matrix(scores.data(), tokens, experts),
             .bounds = bounds,
             .counted = counted,
             .non_finite = non_finite};
@@ -54,7 +54,7 @@ class ProblemMaker {
 
   // The same with pairs that are forbidden, so that it may have no answer.
   OwnedProblem make_with_forbidden() {
-    made_.non_finite = NonFinite::kForbid;
+    made_.non_finite = assignment::NonFinite::kForbid;
     make_scores();
     make_bounds();
     if (chance(0.2)) make_mask();
@@ -128,7 +128,7 @@ class ProblemMaker {
   void make_bounds() {
     const int64_t sort = below(6);
     note("bounds", static_cast<double>(sort));
-    made_.bounds = equal_loads(made_.tokens, made_.experts);
+    made_.bounds = assignment::equal_loads(made_.tokens, made_.experts);
     if (sort == 0) return;
     const std::vector<int32_t> loads = throw_tokens(made_.tokens);
     made_.bounds = {loads, loads};  // sort 1: exact, uneven, some zero

@@ -9,7 +9,7 @@
 #include "tests/assignment/expect_assignment.h"
 #include "tests/assignment/random_problem.h"
 
-namespace ballast {
+namespace ballast::assignment {
 namespace {
 
 using test::expect_valid;
@@ -33,7 +33,7 @@ TEST(Sinkhorn, IsValidOnAnyProblem) {
     const bool large = i % 20 == 0;
     const OwnedProblem owned = ProblemMaker(2, i, large ? 600 : 60, large ? 70 : 12).make();
     solver.solve(owned.problem(), owned.start_prices, result);
-    expect_valid(owned.problem(), result, owned.about);
+    test::expect_valid(owned.problem(), result, owned.about);
   }
 }
 
@@ -75,7 +75,7 @@ TEST(Sinkhorn, EqualScoresSpreadOut) {
   SinkhornSolver solver(1);
   Assignment result;
   solver.solve(problem, {}, result);
-  expect_valid(problem, result, "equal scores");
+  test::expect_valid(problem, result, "equal scores");
   EXPECT_EQ(result.certificate.gap, 0);
 }
 
@@ -95,4 +95,4 @@ TEST(Sinkhorn, OfOneExpertOrNoTokensIsEmptyWork) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::assignment

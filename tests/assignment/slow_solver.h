@@ -14,17 +14,17 @@
 // Two slow solvers that define what is right, for row-major fp32 problems with bounds filled in.
 namespace ballast::test {
 
-inline float score_of(const AssignmentProblem& problem, int64_t token, int64_t expert) {
+inline float score_of(const assignment::AssignmentProblem& problem, int64_t token, int64_t expert) {
   return static_cast<const float*>(
       problem.scores.data)[token * problem.scores.token_stride + expert];
 }
 
-inline bool is_counted(const AssignmentProblem& problem, int64_t token) {
+inline bool is_counted(const assignment::AssignmentProblem& problem, int64_t token) {
   return problem.counted.empty() || problem.counted[static_cast<size_t>(token)] != 0;
 }
 
 // What gaps are measured by: the sum over counted tokens of max_e |s_te|.
-inline double magnitude_of(const AssignmentProblem& problem) {
+inline double magnitude_of(const assignment::AssignmentProblem& problem) {
   double sum = 0;
   for (int64_t t = 0; t < problem.scores.tokens; ++t) {
     double largest = 0;
@@ -40,7 +40,7 @@ inline double magnitude_of(const AssignmentProblem& problem) {
 // Tries every assignment of every token. Nothing: none keeps to the bounds.
 class BruteForce {
  public:
-  explicit BruteForce(const AssignmentProblem& problem)
+  explicit BruteForce(const assignment::AssignmentProblem& problem)
       : problem_(problem), loads_(static_cast<size_t>(problem.scores.experts)) {}
 
   std::optional<long double> optimum() {
@@ -66,7 +66,7 @@ class BruteForce {
     }
   }
 
-  const AssignmentProblem& problem_;
+  const assignment::AssignmentProblem& problem_;
   std::vector<int32_t> loads_;
   std::optional<long double> best_;
 };
@@ -77,7 +77,7 @@ class BruteForce {
 // fillers, which score nothing, take what tokens leave of the latter.
 class SlowSolver {
  public:
-  explicit SlowSolver(const AssignmentProblem& problem) : problem_(problem) {
+  explicit SlowSolver(const assignment::AssignmentProblem& problem) : problem_(problem) {
     for (int64_t e = 0; e < problem.scores.experts; ++e) {
       const int64_t lower = problem.bounds.lower[static_cast<size_t>(e)];
       const int64_t upper = problem.bounds.upper[static_cast<size_t>(e)];
@@ -178,16 +178,16 @@ class SlowSolver {
     }
   }
 
-  const AssignmentProblem& problem_;
+  const assignment::AssignmentProblem& problem_;
   long double unit_ = 1;
   std::vector<Column> columns_;
 };
 
-inline std::optional<long double> brute_force(const AssignmentProblem& problem) {
+inline std::optional<long double> brute_force(const assignment::AssignmentProblem& problem) {
   return BruteForce(problem).optimum();
 }
 
-inline std::optional<long double> slow_optimum(const AssignmentProblem& problem) {
+inline std::optional<long double> slow_optimum(const assignment::AssignmentProblem& problem) {
   return SlowSolver(problem).optimum();
 }
 

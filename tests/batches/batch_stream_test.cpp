@@ -11,17 +11,17 @@
 #include "ballast/system/error.h"
 #include "tests/support/error_of.h"
 
-namespace ballast {
+namespace ballast::batches {
 namespace {
 
 using testing::HasSubstr;
 
 // Tokens first, first + 1, ...: a row's content tells where it was read.
-std::shared_ptr<const TokenSource> counting(int64_t count, int64_t first = 0,
-                                            std::optional<uint64_t> fingerprint = {}) {
+std::shared_ptr<const tokens::TokenSource> counting(int64_t count, int64_t first = 0,
+                                                    std::optional<uint64_t> fingerprint = {}) {
   std::vector<int64_t> ids(static_cast<size_t>(count));
   std::iota(ids.begin(), ids.end(), first);
-  return tokens_in_memory(
+  return tokens::tokens_in_memory(
       std::move(ids),
       {.name = "counting", .format = "memory", .tokenizer_fingerprint = fingerprint});
 }
@@ -145,7 +145,7 @@ TEST(BatchStream, MixesSourcesByWeightWithEpochsOfTheirOwn) {
 
 TEST(BatchStream, RefusesWhatCannotBeDone) {
   const auto make = [](std::vector<WeightedSource> sources, BatchShape shape) {
-    return error_of([&] { BatchStream(sources, shape); });
+    return test::error_of([&] { BatchStream(sources, shape); });
   };
   EXPECT_EQ(make({{counting(11), 1}}, shape(10, 1)), "no error");
   EXPECT_THAT(make({}, shape(10, 1)), HasSubstr("no data source"));
@@ -165,7 +165,7 @@ TEST(BatchStream, RefusesWhatCannotBeDone) {
 
 TEST(BatchStream, RefusesWorldsThatDoNotDivideTheRows) {
   const BatchStream stream({{counting(50), 1}}, shape(10, 8, 2));
-  EXPECT_THAT(error_of([&] { stream.at(0, 0, 0, 3); }),
+  EXPECT_THAT(test::error_of([&] { stream.at(0, 0, 0, 3); }),
               HasSubstr("3 workers cannot share the 4 rows of a micro-step"));
   EXPECT_THROW(stream.at(0, 2, 0, 1), std::invalid_argument);
   EXPECT_THROW(stream.at(0, 0, 1, 1), std::invalid_argument);
@@ -173,4 +173,4 @@ TEST(BatchStream, RefusesWorldsThatDoNotDivideTheRows) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::batches

@@ -11,22 +11,24 @@
 #include "ballast/tokens/prepare.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::batches {
 namespace {
 
 using testing::ElementsAre;
 
-constexpr TokenId kEnd = 999;
+constexpr tokenizer::TokenId kEnd = 999;
 
-std::shared_ptr<const TokenSource> counting(size_t count, std::optional<TokenId> end_of_text) {
+std::shared_ptr<const tokens::TokenSource> counting(size_t count,
+                                                    std::optional<tokenizer::TokenId> end_of_text) {
   std::vector<int64_t> ids(count);
   std::iota(ids.begin(), ids.end(), 0);
-  return tokens_in_memory(std::move(ids),
-                          {.name = "counting", .format = "memory", .end_of_text = end_of_text});
+  return tokens::tokens_in_memory(
+      std::move(ids), {.name = "counting", .format = "memory", .end_of_text = end_of_text});
 }
 
 TEST(EvalWindows, PredictsEveryTokenOnceWithItsLeftContext) {
-  for (const auto end : {std::optional<TokenId>(kEnd), std::optional<TokenId>()}) {
+  for (const auto end :
+       {std::optional<tokenizer::TokenId>(kEnd), std::optional<tokenizer::TokenId>()}) {
     for (size_t size = end ? 1 : 2; size < 40; ++size) {
       for (int64_t context = 1; context < 12; ++context) {
         for (int64_t stride = 1; stride <= context; ++stride) {
@@ -77,13 +79,13 @@ TEST(EvalWindows, RowsDoNotDependOnHowTheyAreGrouped) {
 }
 
 // "abc" of domain 0 and "de" of domain 1, with their ends: seven tokens.
-std::shared_ptr<const TokenSource> two_domains(const test::TemporaryFolder& folder) {
+std::shared_ptr<const tokens::TokenSource> two_domains(const test::TemporaryFolder& folder) {
   write_text_atomically(folder / "wiki.txt", "abc");
   write_text_atomically(folder / "code.txt", "de");
-  prepare({.inputs = {folder / "wiki.txt", folder / "code.txt"},
-           .out = folder / "data",
-           .valid_fraction = 0});
-  return open_token_source(folder / "data");
+  tokens::prepare({.inputs = {folder / "wiki.txt", folder / "code.txt"},
+                   .out = folder / "data",
+                   .valid_fraction = 0});
+  return tokens::open_token_source(folder / "data");
 }
 
 TEST(EvalWindows, TellsTheDomainsOfInputsAndTargets) {
@@ -144,4 +146,4 @@ TEST(EvalWindows, RefusesWhatCannotBeDone) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::batches

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <stdexcept>
 
-namespace ballast {
+namespace ballast::batches {
 namespace {
 
 Batch numbered(uint64_t i) {
@@ -62,4 +62,4 @@ TEST(Prefetcher, HasNothingToGiveOfNothing) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::batches

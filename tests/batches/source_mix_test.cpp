@@ -9,7 +9,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::batches {
 namespace {
 
 TEST(SourceMix, DealsRowsInExactProportion) {
@@ -61,4 +61,4 @@ TEST(SourceMix, RefusesWeightsThatAreNotPositive) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::batches

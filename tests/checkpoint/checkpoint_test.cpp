@@ -18,7 +18,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 namespace {
 
 using testing::AllOf;
@@ -62,7 +62,7 @@ TEST(Checkpoint, GivesBackWhatWasSaved) {
   expect_holds(checkpoint, test::SampleTensors(1234, "layer.0.weight", 3, 50).views());
   expect_holds(checkpoint, test::SampleTensors(1234, "layer.6.expert", 4, 50).views());
   EXPECT_FALSE(checkpoint.has("absent"));
-  EXPECT_THAT(error_of([&] { checkpoint.tensor("absent"); }),
+  EXPECT_THAT(test::error_of([&] { checkpoint.tensor("absent"); }),
               AllOf(HasSubstr("no tensor 'absent'"), HasSubstr(path.string())));
 }
 
@@ -140,14 +140,14 @@ TEST(Checkpoint, DamageIsFoundByTensorAndByVerify) {
   expect_holds(checkpoint, test::SampleTensors(7, "layer.0.weight", 3, 50).views());
   const auto wanted =
       AllOf(HasSubstr("tensor 'layer.6.expert.3'"), HasSubstr("experts.safetensors"));
-  EXPECT_THAT(error_of([&] { checkpoint.tensor("layer.6.expert.3"); }), wanted);
-  EXPECT_THAT(error_of([&] { checkpoint.verify(); }), wanted);
+  EXPECT_THAT(test::error_of([&] { checkpoint.tensor("layer.6.expert.3"); }), wanted);
+  EXPECT_THAT(test::error_of([&] { checkpoint.verify(); }), wanted);
 }
 
 TEST(Checkpoint, SaysWhatIsWrongWithAFolder) {
   const test::TemporaryFolder run;
   const auto path = test::save_sample(run / "checkpoints", 7);
-  const auto error = [&] { return error_of([&] { Checkpoint{path}; }); };
+  const auto error = [&] { return test::error_of([&] { Checkpoint{path}; }); };
   const auto other = test::save_sample(run / "others", 7, 60);
 
   fs::rename(path / "experts.safetensors", path / "away");
@@ -175,7 +175,7 @@ TEST(Checkpoint, AManifestCannotPointOutsideItsFolder) {
     make_folder(run / "step_00000001");
     manifest.tensors = {{"a.0", file, Dtype::kF32, {10}, 0}};
     write_text_atomically(run / "step_00000001" / "manifest.json", manifest_text(manifest));
-    EXPECT_NE(error_of([&] { Checkpoint{run / "step_00000001"}; }), "no error") << file;
+    EXPECT_NE(test::error_of([&] { Checkpoint{run / "step_00000001"}; }), "no error") << file;
   }
 }
 
@@ -230,7 +230,9 @@ TEST(OpenCheckpoint, AcceptsEveryWayToNameOne) {
 
 TEST(OpenCheckpoint, SaysWhatIsWrong) {
   const test::TemporaryFolder run;
-  const auto error = [&](const fs::path& path) { return error_of([&] { open_checkpoint(path); }); };
+  const auto error = [&](const fs::path& path) {
+    return test::error_of([&] { open_checkpoint(path); });
+  };
   EXPECT_THAT(error(run / "missing"), HasSubstr("no checkpoint at"));
   EXPECT_THAT(error(run.path()), HasSubstr("there is no checkpoint in"));
   make_folder(run / "checkpoints" / "step_00000001");
@@ -243,9 +245,9 @@ TEST(OpenCheckpoint, SaysWhatIsWrong) {
   EXPECT_THAT(error(run / "foreign.safetensors"), HasSubstr("not written by `ballast export`"));
   export_weights(run / "weights.safetensors", weights.views(), test::sample_manifest(9));
   damage(run / "weights.safetensors");
-  EXPECT_THAT(error_of([&] { open_checkpoint(run / "weights.safetensors").verify(); }),
+  EXPECT_THAT(test::error_of([&] { open_checkpoint(run / "weights.safetensors").verify(); }),
               HasSubstr("tensor 'w.2'"));
-  EXPECT_THAT(error_of([&] { open_checkpoint(run / "weights.safetensors").tensor("w.2"); }),
+  EXPECT_THAT(test::error_of([&] { open_checkpoint(run / "weights.safetensors").tensor("w.2"); }),
               AllOf(HasSubstr("tensor 'w.2'"), HasSubstr("use another checkpoint")));
   write_text_atomically(run / "text", "hello, this is not a checkpoint");
   EXPECT_THAT(error(run / "text"),
@@ -275,7 +277,7 @@ TEST(Checkpoint, AManifestOfAnotherStepThanItsFoldersIsRefusedAndPassedOver) {
   const fs::path checkpoints = run / "checkpoints";
   test::save_sample(checkpoints, 2);
   fs::copy(test::save_sample(checkpoints, 3), checkpoints / "step_00000009");
-  EXPECT_THAT(error_of([&] { Checkpoint(checkpoints / "step_00000009" / ""); }),
+  EXPECT_THAT(test::error_of([&] { Checkpoint(checkpoints / "step_00000009" / ""); }),
               HasSubstr("is not what its name says: its manifest is of step 3"));
   const NewestValid newest = find_newest_valid(checkpoints);
   EXPECT_EQ(newest.checkpoint->manifest().step, 3U);
@@ -308,4 +310,4 @@ TEST(Checkpoint, TheNewestIsFoundWhileCheckpointsRotate) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::checkpoint

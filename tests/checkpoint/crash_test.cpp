@@ -21,7 +21,7 @@
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 namespace {
 
 using testing::AllOf;
@@ -119,4 +119,4 @@ TEST(Kill, LeavesTheOldStateOrTheNewOne) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::checkpoint

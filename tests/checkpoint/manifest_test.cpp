@@ -11,7 +11,7 @@
 #include "ballast/system/random.h"
 #include "tests/checkpoint/sample_checkpoint.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 namespace {
 
 using testing::AnyOf;
@@ -136,4 +136,4 @@ TEST(Manifest, TellsOfTheDataWhereItIsKept) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::checkpoint

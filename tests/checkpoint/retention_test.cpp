@@ -8,7 +8,7 @@
 #include "tests/checkpoint/sample_checkpoint.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 namespace {
 
 using testing::ElementsAre;
@@ -79,4 +79,4 @@ TEST(RemoveLeftovers, TakesHalfWrittenAndHalfDeletedFoldersOnly) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::checkpoint

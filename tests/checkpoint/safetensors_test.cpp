@@ -13,7 +13,7 @@
 #include "ballast/system/random.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::checkpoint {
 namespace {
 
 using testing::HasSubstr;
@@ -275,4 +275,4 @@ TEST(Safetensors, SurvivesRandomByteChanges) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::checkpoint

@@ -35,11 +35,11 @@ std::vector<std::byte> from_hex(const std::string& text) {
 
 json read(const std::string& path) {
   try {
-    const ballast::SafetensorsFile file(path);
+    const ballast::checkpoint::SafetensorsFile file(path);
     json tensors = json::array();
-    for (const ballast::TensorView& tensor : file.tensors()) {
+    for (const ballast::checkpoint::TensorView& tensor : file.tensors()) {
       tensors.push_back({{"name", tensor.name},
-                         {"dtype", ballast::dtype_name(tensor.dtype)},
+                         {"dtype", ballast::checkpoint::dtype_name(tensor.dtype)},
                          {"shape", tensor.shape},
                          {"bytes", to_hex(tensor.data)}});
     }
@@ -51,20 +51,21 @@ json read(const std::string& path) {
 
 void write(const std::string& mode, const std::string& path, const json& spec) {
   std::vector<std::vector<std::byte>> memory;
-  std::vector<ballast::TensorView> tensors;
+  std::vector<ballast::checkpoint::TensorView> tensors;
   for (const json& tensor : spec.at("tensors")) {
     memory.push_back(from_hex(tensor.at("bytes")));
-    tensors.push_back({tensor.at("name"),
-                       ballast::parse_dtype(tensor.at("dtype").get<std::string>()).value(),
-                       tensor.at("shape"), memory.back()});  // inner buffers do not move
+    tensors.push_back(
+        {tensor.at("name"),
+         ballast::checkpoint::parse_dtype(tensor.at("dtype").get<std::string>()).value(),
+         tensor.at("shape"), memory.back()});  // inner buffers do not move
   }
   if (mode == "export") {
-    ballast::Manifest manifest;
+    ballast::checkpoint::Manifest manifest;
     manifest.state = spec.at("metadata").dump();
-    ballast::export_weights(path, tensors, manifest);
+    ballast::checkpoint::export_weights(path, tensors, manifest);
   } else {
-    ballast::write_safetensors(path, tensors,
-                               spec.at("metadata").get<ballast::SafetensorsMetadata>());
+    ballast::checkpoint::write_safetensors(
+        path, tensors, spec.at("metadata").get<ballast::checkpoint::SafetensorsMetadata>());
   }
 }
 

@@ -22,7 +22,7 @@ class SampleTensors {
         memory_[i].push_back(static_cast<float>(random.uniform()));
       }
       views_.push_back({prefix + "." + std::to_string(i),
-                        Dtype::kF32,
+                        checkpoint::Dtype::kF32,
                         {static_cast<int64_t>(elements)},
                         std::as_bytes(std::span(memory_[i]))});
     }
@@ -30,15 +30,15 @@ class SampleTensors {
   SampleTensors(const SampleTensors&) = delete;
   SampleTensors& operator=(const SampleTensors&) = delete;
 
-  const std::vector<TensorView>& views() const { return views_; }
+  const std::vector<checkpoint::TensorView>& views() const { return views_; }
 
  private:
   std::vector<std::vector<float>> memory_;
-  std::vector<TensorView> views_;
+  std::vector<checkpoint::TensorView> views_;
 };
 
-inline Manifest sample_manifest(uint64_t step) {
-  Manifest manifest;
+inline checkpoint::Manifest sample_manifest(uint64_t step) {
+  checkpoint::Manifest manifest;
   manifest.step = step;
   manifest.data_position = step;
   manifest.config = "[model]\nwidth = 128\nname = \"größe\"\n";
@@ -51,12 +51,12 @@ inline Manifest sample_manifest(uint64_t step) {
 inline fs::path save_sample(const fs::path& checkpoints, uint64_t step, size_t elements = 50) {
   const SampleTensors shared(step, "layer.0.weight", 3, elements);
   const SampleTensors experts(step, "layer.6.expert", 4, elements);
-  CheckpointWriter writer(checkpoints, step);
-  Manifest manifest = sample_manifest(step);
-  manifest.tensors =
-      write_checkpoint_file({writer.folder(), step}, "shared.safetensors", shared.views());
-  for (const TensorEntry& entry :
-       write_checkpoint_file({writer.folder(), 1}, "experts.safetensors", experts.views())) {
+  checkpoint::CheckpointWriter writer(checkpoints, step);
+  checkpoint::Manifest manifest = sample_manifest(step);
+  manifest.tensors = checkpoint::write_checkpoint_file({writer.folder(), step},
+                                                       "shared.safetensors", shared.views());
+  for (const checkpoint::TensorEntry& entry : checkpoint::write_checkpoint_file(
+           {writer.folder(), 1}, "experts.safetensors", experts.views())) {
     manifest.tensors.push_back(entry);
   }
   return writer.commit(manifest);

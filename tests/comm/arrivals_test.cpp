@@ -9,7 +9,7 @@
 
 #include "ballast/comm/missing.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using testing::HasSubstr;
@@ -147,4 +147,4 @@ TEST(Missing, WhereAllAreThereTheNetworkIsNamed) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::comm

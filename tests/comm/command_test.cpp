@@ -15,7 +15,7 @@
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using testing::AllOf;
@@ -274,4 +274,4 @@ TEST(WorkerCommand, AskedToStopBeforeItListensItEndsAndDoesNotStartAgain) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -12,7 +12,7 @@
 #include "ballast/comm/processes.h"
 #include "tests/support/child_process.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using test::start_child;
@@ -37,14 +37,14 @@ TEST(Processes, AProcessIsToldByItsNumber) {
 }
 
 TEST(Custody, EndsStoppedChildrenAndWhatTheyLeaveBehind) {
-  const pid_t before = start_child(stop_for_ever);
+  const pid_t before = test::start_child(stop_for_ever);
   wait_until_stopped(before);
   {
     const Custody custody;
-    const pid_t stopped = start_child(stop_for_ever);
+    const pid_t stopped = test::start_child(stop_for_ever);
     // A child that ends at once, and leaves a child of its own that is stopped.
     EXPECT_EQ(test::run_in_child([] {
-                start_child(stop_for_ever);
+                test::start_child(stop_for_ever);
                 return 0;
               }),
               0);
@@ -84,4 +84,4 @@ TEST(Notebook, HoldsWhatWorkersTell) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::comm

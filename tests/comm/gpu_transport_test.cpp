@@ -7,7 +7,7 @@
 #include "ballast/comm/agreement.h"
 #include "tests/support/error_of.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using testing::AllOf;
@@ -33,7 +33,7 @@ TEST(GpuTransport, OneWorkerNeedsNoneUnlessAskedFor) {
 void expect_refused(const std::vector<WorkerGpu>& workers,
                     const testing::Matcher<std::string>& message) {
   EXPECT_FALSE(decide_nccl(GpuTransport::kAuto, workers));
-  EXPECT_THAT(error_of([&] { decide_nccl(GpuTransport::kNccl, workers); }), message);
+  EXPECT_THAT(test::error_of([&] { decide_nccl(GpuTransport::kNccl, workers); }), message);
 }
 
 TEST(GpuTransport, WorkersWithoutAGpuAreNamed) {
@@ -55,7 +55,7 @@ TEST(GpuTransport, AMissingLibraryIsNamed) {
 
 TEST(GpuTransport, NcclForTheCpuIsRefusedBeforeTheFirstStep) {
   const auto world = open_world({.kind = WorldKind::kSingle, .gpus = GpuTransport::kNccl});
-  EXPECT_THAT(error_of([&] { world->compute_on(at::kCPU); }),
+  EXPECT_THAT(test::error_of([&] { world->compute_on(at::kCPU); }),
               HasSubstr("worker 0 computes on the CPU"));
 }
 
@@ -73,4 +73,4 @@ TEST(GpuTransport, GpusAreDealtOutInTurn) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -21,7 +21,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using testing::AllOf;
@@ -233,7 +233,7 @@ TEST(Launch, AProgramThatIsNotThereIsAnError) {
 TEST(Launch, WithoutMpirunItSaysWhatToInstall) {
   const test::TemporaryFolder folder;
   const Environment path("PATH", folder.path());
-  EXPECT_THAT(error_of([] { run_workers({2, {kScenario}}); }), HasSubstr("openmpi-bin"));
+  EXPECT_THAT(test::error_of([] { run_workers({2, {kScenario}}); }), HasSubstr("openmpi-bin"));
 }
 
 TEST(Launch, MpirunWorksWithoutSsh) {
@@ -246,10 +246,10 @@ TEST(Launch, MpirunWorksWithoutSsh) {
 }
 
 TEST(Launch, BadOptionsAreRefused) {
-  EXPECT_THAT(error_of([] { run_workers({0, {kScenario}}); }), HasSubstr("at least 1"));
-  EXPECT_THAT(error_of([] { run_workers({2, {}}); }), HasSubstr("no program"));
+  EXPECT_THAT(test::error_of([] { run_workers({0, {kScenario}}); }), HasSubstr("at least 1"));
+  EXPECT_THAT(test::error_of([] { run_workers({2, {}}); }), HasSubstr("no program"));
   const Environment started("OMPI_COMM_WORLD_SIZE", "4");
-  EXPECT_THAT(error_of([] { run_workers({2, {kScenario}}); }), HasSubstr("one of 4 workers"));
+  EXPECT_THAT(test::error_of([] { run_workers({2, {kScenario}}); }), HasSubstr("one of 4 workers"));
 }
 
 TEST(Launch, WorkersWhoseMpiSeesThemAloneAreRefused) {
@@ -352,4 +352,4 @@ TEST(Launch, WorkersEndWhenTheLauncherIsKilled) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::comm

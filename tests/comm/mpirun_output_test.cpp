@@ -8,7 +8,7 @@
 
 #include "ballast/system/stop_signal.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 const std::string kRule(74, '-');
@@ -108,4 +108,4 @@ TEST(MpirunOutput, WhatItDoesNotKnowIsShown) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::comm

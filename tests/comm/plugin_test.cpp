@@ -12,7 +12,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using testing::HasSubstr;
@@ -46,7 +46,7 @@ TEST(World, WithoutMpirunIsAWorldOfOne) {
 
 TEST(World, ADeadlineThatIsNoneIsRefused) {
   for (const double seconds : {0.0, -1.0, double{NAN}, double{INFINITY}}) {
-    EXPECT_THAT(error_of([&] {
+    EXPECT_THAT(test::error_of([&] {
                   open_world({WorldKind::kSingle, seconds});
                 }),
                 HasSubstr("deadline"));
@@ -64,4 +64,4 @@ TEST(World, NumbersOfWorkersInTheEnvironmentAreReadWithCare) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -35,7 +35,7 @@ inline std::vector<std::string> apart(const std::string& program, const std::str
 inline void expect_all_pass(int workers, const std::vector<std::string>& command, int tests = 10) {
   testing::internal::CaptureStderr();
   testing::internal::CaptureStdout();
-  const LaunchResult result = run_workers({workers, command});
+  const comm::LaunchResult result = comm::run_workers({workers, command});
   const std::string output = testing::internal::GetCapturedStdout(),
                     errors = testing::internal::GetCapturedStderr();
   EXPECT_EQ(result.code, 0) << result.reason << "\n" << output << errors;

@@ -6,7 +6,7 @@
 
 #include <set>
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using at::Tensor;
@@ -69,4 +69,4 @@ INSTANTIATE_TEST_SUITE_P(Of, TensorHash, testing::Values(tensor_hash, device_ten
                          });
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::comm

@@ -43,15 +43,15 @@ void get_into_trouble(const std::string& name, int rank) {
   if (name == "fault") throw std::logic_error("this cannot be");
 }
 
-int work(const Options& options, World& world) {
-  Communicator& all = world.everyone();
+int work(const Options& options, comm::World& world) {
+  comm::Communicator& all = world.everyone();
   world.compute_on(at::kCPU);
   const at::Tensor x = at::ones({3});
-  all.all_reduce(x, Reduction::kSum, {"start"});
+  all.all_reduce(x, comm::Reduction::kSum, {"start"});
   if (all.rank() == 0) fmt::print(stderr, "{} workers, resume {}\n", all.size(), options.resume);
   if (options.trouble == "disagreement") {
     const std::string fact = all.rank() == options.culprit ? "odd" : "even";
-    check_agreement(all, std::vector<Fact>{{"parity", fact}}, {"start"});
+    comm::check_agreement(all, std::vector<comm::Fact>{{"parity", fact}}, {"start"});
   }
   if (options.trouble == "mistake of all") fail("the data is not there");
   if (options.trouble == "stop") wait_until_stopped();
@@ -60,7 +60,7 @@ int work(const Options& options, World& world) {
   const bool again = options.trouble.ends_with(" always");
   if (all.rank() == options.culprit && (again || options.resume == "never"))
     get_into_trouble(options.trouble.substr(0, options.trouble.find(' ')), all.rank());
-  all.all_reduce(x, Reduction::kSum, {"gradients", 2});
+  all.all_reduce(x, comm::Reduction::kSum, {"gradients", 2});
   if (all.rank() == 0)
     fmt::print("run \"{}\", words [{}], sum {}\n", options.run, fmt::join(options.words, "; "),
                x[0].item<float>());
@@ -81,7 +81,7 @@ int main_of(int argc, char** argv) {
     const std::string run = options.run.empty() ? "chosen by the launcher" : options.run;
     return launch_workers(options.workers, {"--run", run}, {"--resume", "auto"});
   }
-  return run_as_worker(options.workers, [&](World& world) { return work(options, world); });
+  return run_as_worker(options.workers, [&](comm::World& world) { return work(options, world); });
 }
 
 }  // namespace

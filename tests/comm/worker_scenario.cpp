@@ -30,7 +30,7 @@ void wait_for_stop_request() {
 }
 
 // What the culprit does instead of its second exchange.
-void misbehave(const std::string& name, Communicator& all, const at::Tensor& x) {
+void misbehave(const std::string& name, comm::Communicator& all, const at::Tensor& x) {
   if (name == "stopped") ::raise(SIGSTOP);
   if (name == "killed") ::raise(SIGKILL);
   if (name == "crashed") ::raise(SIGFPE);
@@ -43,17 +43,17 @@ void misbehave(const std::string& name, Communicator& all, const at::Tensor& x) 
   if (name == "elsewhere") all.all_gather(at::ones({all.size() * 5}), at::ones({5}), {"wrong"});
   // Begins what the others begin, and then does not wait for it.
   if (name == "busy") {
-    const Pending begun = all.begin_all_to_all(at::ones({all.size() * 4}), x, {"experts", 6});
+    const comm::Pending begun = all.begin_all_to_all(at::ones({all.size() * 4}), x, {"experts", 6});
     std::this_thread::sleep_for(std::chrono::hours(1));
   }
 }
 
-void run(const std::string& name, int culprit, Communicator& all) {
+void run(const std::string& name, int culprit, comm::Communicator& all) {
   const at::Tensor x = at::ones({all.size() * 4}), out = at::ones({all.size() * 4});
-  all.all_reduce(x, Reduction::kSum, {"gradients", 2});
+  all.all_reduce(x, comm::Reduction::kSum, {"gradients", 2});
   if (name == "disagree") {
     const std::string width = all.rank() == culprit ? "512" : "256";
-    check_agreement(all, std::vector<Fact>{{"model.width", width}}, {"start"});
+    comm::check_agreement(all, std::vector<comm::Fact>{{"model.width", width}}, {"start"});
   }
   if (name == "stop request") wait_for_stop_request();
   if (all.rank() == culprit) misbehave(name, all, x);
@@ -63,13 +63,13 @@ void run(const std::string& name, int culprit, Communicator& all) {
 
 // Two replicas of two shards; the culprit is of the second and stops before a call of its shards,
 // for which its partner waits: the first replica's workers wait for that one in turn.
-void run_divided(int culprit, Communicator& all) {
-  const WorkerGrid grid(all, 2);
+void run_divided(int culprit, comm::Communicator& all) {
+  const comm::WorkerGrid grid(all, 2);
   const at::Tensor x = at::ones({4});
   all.barrier({"start"});
   if (all.rank() == culprit) ::raise(SIGSTOP);
-  grid.shards().all_reduce(x, Reduction::kSum, {"attention", 1});
-  grid.replicas().all_reduce(x, Reduction::kSum, {"gradients", 2});
+  grid.shards().all_reduce(x, comm::Reduction::kSum, {"attention", 1});
+  grid.replicas().all_reduce(x, comm::Reduction::kSum, {"gradients", 2});
 }
 
 // In a divided job the first replica gives up first, which is farther from the culprit.
@@ -85,7 +85,7 @@ bool is_culprit(int culprit) {
 
 int main_of(const std::string& name, int culprit, double deadline) {
   if (name == "stopped at the start" && is_culprit(culprit)) ::raise(SIGSTOP);
-  const auto world = open_world({WorldKind::kAuto, patience(name, deadline)});
+  const auto world = comm::open_world({comm::WorldKind::kAuto, patience(name, deadline)});
   try {
     if (name == "stopped shard") {
       run_divided(culprit, world->everyone());
@@ -95,7 +95,7 @@ int main_of(const std::string& name, int culprit, double deadline) {
     world->close();
     if (name == "stopped at the end" && is_culprit(culprit)) ::raise(SIGSTOP);
     return 0;
-  } catch (const SharedError& error) {
+  } catch (const comm::SharedError& error) {
     if (world->everyone().rank() == 0) fmt::print(stderr, "ballast: {}\n", error.what());
   } catch (const UserError& error) {
     fmt::print(stderr, "ballast: {}\n", error.what());

@@ -7,9 +7,9 @@ namespace ballast::test {
 
 // All workers that run these tests, side by side, and where their tensors are; set by
 // workers_main.cpp.
-Communicator& everyone();
+comm::Communicator& everyone();
 at::Device device();
-PlaceOnMachine place_on_machine();
+comm::PlaceOnMachine place_on_machine();
 bool stay_on_gpus();  // tensors that are there, as these workers were started
 
 }  // namespace ballast::test

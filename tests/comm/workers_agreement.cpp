@@ -21,7 +21,7 @@ std::string shared_error_of(Action action) {
   std::string message = "no error";
   try {
     action();
-  } catch (const SharedError& error) {
+  } catch (const comm::SharedError& error) {
     message = error.what();
   }
   Tensor text = at::zeros({2000}, at::kByte);
@@ -33,20 +33,21 @@ std::string shared_error_of(Action action) {
 }
 
 TEST(WorkersAgreement, WhatIsEqualPasses) {
-  const std::vector<Fact> facts{{"version", "0.1.0"}, {"step", "17"}, {"empty", ""}};
-  EXPECT_EQ(shared_error_of([&] { check_agreement(everyone(), facts, {"start"}); }), "no error");
-  EXPECT_EQ(shared_error_of([&] { check_agreement(everyone(), {}, {"start"}); }), "no error");
+  const std::vector<comm::Fact> facts{{"version", "0.1.0"}, {"step", "17"}, {"empty", ""}};
+  EXPECT_EQ(shared_error_of([&] { comm::check_agreement(everyone(), facts, {"start"}); }),
+            "no error");
+  EXPECT_EQ(shared_error_of([&] { comm::check_agreement(everyone(), {}, {"start"}); }), "no error");
 }
 
 TEST(WorkersAgreement, WhoDiffersAndHowIsToldOnAll) {
   const int n = everyone().size(), rank = everyone().rank();
   if (n == 1) return;  // one always agrees with itself
-  std::vector<Fact> facts{{"version", "0.1.0"},
-                          {"model.width", rank == n - 1 ? "512" : "256"},
-                          {"odd 3 name", rank % 2 == 0 ? "" : "7 seven"}};
+  std::vector<comm::Fact> facts{{"version", "0.1.0"},
+                                {"model.width", rank == n - 1 ? "512" : "256"},
+                                {"odd 3 name", rank % 2 == 0 ? "" : "7 seven"}};
   if (rank == 0) facts.push_back({"only.first", "yes"});
   const std::string message =
-      shared_error_of([&] { check_agreement(everyone(), facts, {"start"}); });
+      shared_error_of([&] { comm::check_agreement(everyone(), facts, {"start"}); });
   EXPECT_THAT(message, HasSubstr("do not agree (start)"));
   EXPECT_THAT(message, HasSubstr("512 on worker " + std::to_string(n - 1)));
   EXPECT_THAT(message, HasSubstr("256 on worker"));
@@ -59,27 +60,28 @@ TEST(WorkersAgreement, WhoDiffersAndHowIsToldOnAll) {
 
 TEST(WorkersAgreement, EqualTensorsPass) {
   at::manual_seed(3);
-  const std::vector<NamedTensor> tensors{{"a", at::randn({7, 3}).to(device())},
-                                         {"none", at::empty({0}).to(device())},
-                                         {"b", at::randn({5}).to(device(), at::kBFloat16)}};
-  EXPECT_EQ(shared_error_of([&] { check_equal(everyone(), tensors, {"step 5"}); }), "no error");
-  EXPECT_EQ(shared_error_of([&] { check_equal(everyone(), {}, {"step 5"}); }), "no error");
+  const std::vector<comm::NamedTensor> tensors{{"a", at::randn({7, 3}).to(device())},
+                                               {"none", at::empty({0}).to(device())},
+                                               {"b", at::randn({5}).to(device(), at::kBFloat16)}};
+  EXPECT_EQ(shared_error_of([&] { comm::check_equal(everyone(), tensors, {"step 5"}); }),
+            "no error");
+  EXPECT_EQ(shared_error_of([&] { comm::check_equal(everyone(), {}, {"step 5"}); }), "no error");
 }
 
 TEST(WorkersAgreement, ATensorThatHasDriftedIsNamedWithItsWorker) {
   const int n = everyone().size(), rank = everyone().rank();
   if (n == 1) return;
   at::manual_seed(4);
-  std::vector<NamedTensor> tensors{{"layer.0.weight", at::randn({6})},
-                                   {"layer.1.weight", at::zeros({3, 4}).to(device())},
-                                   {"layer.2.weight", at::ones({2})}};
+  std::vector<comm::NamedTensor> tensors{{"layer.0.weight", at::randn({6})},
+                                         {"layer.1.weight", at::zeros({3, 4}).to(device())},
+                                         {"layer.2.weight", at::ones({2})}};
   if (rank == n - 1) {
     tensors[1].tensor[1][2] = 0.25;
     tensors[1].tensor[0][0] = -0.0;  // other bits, the same number
     tensors[2].tensor[0] = 3;
   }
   const std::string message =
-      shared_error_of([&] { check_equal(everyone(), tensors, {"step 5"}); });
+      shared_error_of([&] { comm::check_equal(everyone(), tensors, {"step 5"}); });
   EXPECT_THAT(message, HasSubstr("2 of 3 tensors"));
   EXPECT_THAT(message, HasSubstr("layer.1.weight"));
   EXPECT_THAT(message, HasSubstr("worker " + std::to_string(n - 1) + " from worker 0"));
@@ -89,16 +91,18 @@ TEST(WorkersAgreement, ATensorThatHasDriftedIsNamedWithItsWorker) {
 TEST(WorkersAgreement, InAPartOfTheWorkersTheyKeepTheirNumbers) {
   const int n = everyone().size(), rank = everyone().rank();
   if (n % 2 != 0 || n == 2) return;
-  const WorkerGrid grid(everyone(), 2);
-  const std::vector<NamedTensor> tensors{{"w", at::full({3}, rank == n - 1 ? 2 : 1)}};
-  const std::vector<Fact> facts{{"width", rank == n - 1 ? "9" : "8"}};
+  const comm::WorkerGrid grid(everyone(), 2);
+  const std::vector<comm::NamedTensor> tensors{{"w", at::full({3}, rank == n - 1 ? 2 : 1)}};
+  const std::vector<comm::Fact> facts{{"width", rank == n - 1 ? "9" : "8"}};
   const auto work = [&] {
     if (rank == n - 1) fail("it broke");
   };
-  const std::string drift = error_of([&] { check_equal(grid.replicas(), tensors, {"step 5"}); });
+  const std::string drift =
+      error_of([&] { comm::check_equal(grid.replicas(), tensors, {"step 5"}); });
   const std::string facts_differ =
-      error_of([&] { check_agreement(grid.replicas(), facts, {"start"}); });
-  const std::string broken = error_of([&] { all_or_none(grid.replicas(), work, {"saving"}); });
+      error_of([&] { comm::check_agreement(grid.replicas(), facts, {"start"}); });
+  const std::string broken =
+      error_of([&] { comm::all_or_none(grid.replicas(), work, {"saving"}); });
   if (grid.shard() == 0) {
     for (const std::string& message : {drift, facts_differ, broken}) EXPECT_EQ(message, "no error");
     return;
@@ -113,8 +117,8 @@ TEST(WorkersAgreement, InAPartOfTheWorkersTheyKeepTheirNumbers) {
 TEST(WorkersAgreement, AnotherShapeIsToldBeforeAnythingIsCompared) {
   const int n = everyone().size(), rank = everyone().rank();
   if (n == 1) return;
-  const std::vector<NamedTensor> tensors{{"w", at::zeros({rank == 1 ? 5 : 4})}};
-  EXPECT_THAT(shared_error_of([&] { check_equal(everyone(), tensors, {"step 5"}); }),
+  const std::vector<comm::NamedTensor> tensors{{"w", at::zeros({rank == 1 ? 5 : 4})}};
+  EXPECT_THAT(shared_error_of([&] { comm::check_equal(everyone(), tensors, {"step 5"}); }),
               HasSubstr("float32 [5] on worker 1"));
 }
 
@@ -125,7 +129,8 @@ TEST(WorkersAgreement, AFolderThatAllSeePassesAndIsLeftAsItWas) {
   std::copy(own.begin(), own.end(), path.data_ptr<uint8_t>());
   everyone().broadcast(path, 0, {"test"});
   const std::string of_first = reinterpret_cast<const char*>(path.data_ptr<uint8_t>());
-  EXPECT_EQ(shared_error_of([&] { check_same_folder(everyone(), of_first, {"run"}); }), "no error");
+  EXPECT_EQ(shared_error_of([&] { comm::check_same_folder(everyone(), of_first, {"run"}); }),
+            "no error");
   EXPECT_TRUE(std::filesystem::is_empty(of_first));
   everyone().barrier({"test"});
 }
@@ -135,8 +140,8 @@ TEST(WorkersAgreement, AFolderOfOnesOwnIsRefused) {
   const TemporaryFolder folder;  // another one on each
   const std::string message = [&] {
     try {
-      check_same_folder(everyone(), folder.path(), {"run"});
-    } catch (const SharedError& error) {
+      comm::check_same_folder(everyone(), folder.path(), {"run"});
+    } catch (const comm::SharedError& error) {
       return std::string(error.what());
     }
     return std::string("no error");
@@ -146,12 +151,12 @@ TEST(WorkersAgreement, AFolderOfOnesOwnIsRefused) {
 }
 
 TEST(WorkersAgreement, WhoHasLostWorkersTellsNobody) {
-  const auto lose = [] { throw WorkersLost("worker 9 is gone"); };
-  EXPECT_THROW(all_or_none(everyone(), lose, {"saving"}), WorkersLost);
+  const auto lose = [] { throw comm::WorkersLost("worker 9 is gone"); };
+  EXPECT_THROW(comm::all_or_none(everyone(), lose, {"saving"}), comm::WorkersLost);
 }
 
 TEST(WorkersAgreement, AFolderThatIsNotThereIsRefused) {
-  EXPECT_THAT(shared_error_of([] { check_same_folder(everyone(), "/nowhere/run", {"run"}); }),
+  EXPECT_THAT(shared_error_of([] { comm::check_same_folder(everyone(), "/nowhere/run", {"run"}); }),
               HasSubstr("worker 0 cannot write into /nowhere/run"));
 }
 

@@ -12,6 +12,7 @@ namespace ballast::test {
 namespace {
 
 using at::Tensor;
+using comm::Reduction;
 
 constexpr at::ScalarType kReducible[] = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf,
                                          at::kLong,   at::kInt,   at::kByte};
@@ -136,7 +137,7 @@ TEST(Workers, AllGatherPutsAllBehindEachOther) {
 TEST(Workers, AllGatherOfUnevenRowsAndOfNone) {
   const int n = everyone().size(), rank = everyone().rank();
   for (const int64_t base : {0, 1, 4}) {
-    RowsOfWorker rows;
+    comm::RowsOfWorker rows;
     std::vector<Tensor> parts;
     for (int r = 0; r < n; ++r) {
       rows.push_back(base * (r % 3));
@@ -156,7 +157,7 @@ int64_t row_id(int from, int to, int64_t j) { return from * 10'000 + to * 100 + 
 template <typename Counts>
 void expect_exchange(Counts counts, int64_t width, at::ScalarType type) {
   const int n = everyone().size(), rank = everyone().rank();
-  RowsOfWorker send, receive;
+  comm::RowsOfWorker send, receive;
   std::vector<int64_t> sent, expected;
   for (int other = 0; other < n; ++other) {
     send.push_back(counts(rank, other));
@@ -215,7 +216,7 @@ TEST(Workers, BroadcastFromEach) {
 TEST(Workers, CallsThatHaveBegunEndInAnyOrderOfWaits) {
   const int n = everyone().size(), rank = everyone().rank();
   std::vector<Tensor> sums, in, out;
-  std::vector<Pending> pending;
+  std::vector<comm::Pending> pending;
   for (int i = 0; i < 12; ++i) {
     sums.push_back(values(rank + i * n, 2000, at::kFloat));
     pending.push_back(everyone().begin_all_reduce(sums.back(), Reduction::kSum, {"test", i}));
@@ -224,7 +225,7 @@ TEST(Workers, CallsThatHaveBegunEndInAnyOrderOfWaits) {
     pending.push_back(everyone().begin_all_to_all(out.back(), in.back(), {"test", i}));
   }
   for (size_t i = pending.size(); i-- > 0;) pending[i].wait();
-  for (Pending& one : pending) {
+  for (comm::Pending& one : pending) {
     EXPECT_TRUE(one.done());
     one.wait();  // again is free
   }
@@ -255,8 +256,8 @@ TEST(Workers, SplitGroupsWorkAtTheSameTimeAndInReverse) {
   const auto reversed = everyone().split(0, -rank, "reversed");
   EXPECT_EQ(reversed->rank(), n - 1 - rank);
   Tensor in_parity = at::tensor({int64_t{rank}}).to(device()), in_all = in_parity.clone();
-  Pending first = parity->begin_all_reduce(in_parity, Reduction::kSum, {"test"});
-  Pending second = everyone().begin_all_reduce(in_all, Reduction::kSum, {"test"});
+  comm::Pending first = parity->begin_all_reduce(in_parity, Reduction::kSum, {"test"});
+  comm::Pending second = everyone().begin_all_reduce(in_all, Reduction::kSum, {"test"});
   second.wait();
   first.wait();
   int64_t of_parity = 0;
@@ -276,7 +277,7 @@ TEST(Workers, TensorsOfTheHostGoTheirOwnWayBetweenThose) {
   const int n = everyone().size(), rank = everyone().rank();
   Tensor here = at::full({300'000}, rank + 1, at::kFloat).to(device());
   Tensor host = at::tensor({int64_t{rank}});
-  Pending first = everyone().begin_all_reduce(here, Reduction::kSum, {"test"});
+  comm::Pending first = everyone().begin_all_reduce(here, Reduction::kSum, {"test"});
   everyone().all_reduce(host, Reduction::kSum, {"test"});
   everyone().barrier({"test"});
   first.wait();
@@ -299,14 +300,14 @@ TEST(Workers, WhatIsReadWhileItIsComputedIsComplete) {
 }
 
 TEST(Workers, WhatDoesNotFitIsRefusedBeforeAnythingIsSent) {
-  Communicator& all = everyone();
+  comm::Communicator& all = everyone();
   const int n = all.size();
   const auto expect = [](const std::string& part, auto action) {
     const std::string message = error_of(action);
     EXPECT_NE(message.find(part), std::string::npos) << message;
     EXPECT_NE(message.find("(experts, layer 6)"), std::string::npos) << message;
   };
-  const Label label{"experts", 6};
+  const comm::Label label{"experts", 6};
   const Tensor x = at::zeros({n * 2, 3});
   expect("undefined", [&] { all.all_reduce({}, Reduction::kSum, label); });
   expect("not contiguous", [&] { all.broadcast(x.t(), 0, label); });
@@ -318,7 +319,7 @@ TEST(Workers, WhatDoesNotFitIsRefusedBeforeAnythingIsSent) {
   expect("entries", [&] {
     all.all_to_all_uneven(at::zeros({2, 3}), at::zeros({2, 3}), {}, {}, label);
   });
-  RowsOfWorker rows(n, 2), negative(n, 2);
+  comm::RowsOfWorker rows(n, 2), negative(n, 2);
   negative[0] = -2;
   expect("negative", [&] { all.all_to_all_uneven(at::empty_like(x), x, negative, rows, label); });
   expect("in all", [&] { all.all_to_all_uneven(at::zeros({1, 3}), x, rows, rows, label); });

@@ -21,7 +21,7 @@ Tensor random_of(int seed, at::IntArrayRef shape) {
 // A loss over all workers: each takes a nonlinear function of what it has received.
 double loss_of_all(const Tensor& own) {
   Tensor sum = own.detach().clone().view({1});
-  everyone().all_reduce(sum, Reduction::kSum, {"loss"});
+  everyone().all_reduce(sum, comm::Reduction::kSum, {"loss"});
   return sum.item<double>();
 }
 
@@ -63,14 +63,14 @@ void expect_gradient_over_workers(Tensor x, Exchange exchange) {
 TEST(WorkersGradient, OfEqualBlocks) {
   const int n = everyone().size();
   expect_gradient_over_workers(random_of(everyone().rank(), {n * 2, 2}), [](const Tensor& x) {
-    const RowsOfWorker rows(everyone().size(), 2);
-    return all_to_all(everyone(), x, rows, rows, {"test", 1});
+    const comm::RowsOfWorker rows(everyone().size(), 2);
+    return comm::all_to_all(everyone(), x, rows, rows, {"test", 1});
   });
 }
 
 TEST(WorkersGradient, OfUnevenRowsAndOfNone) {
   const int n = everyone().size(), rank = everyone().rank();
-  RowsOfWorker send, receive;
+  comm::RowsOfWorker send, receive;
   for (int other = 0; other < n; ++other) {
     send.push_back((rank * 2 + other * 3) % 4);  // zeros among them
     receive.push_back((other * 2 + rank * 3) % 4);
@@ -78,20 +78,20 @@ TEST(WorkersGradient, OfUnevenRowsAndOfNone) {
   int64_t rows = 0;
   for (const int64_t count : send) rows += count;
   expect_gradient_over_workers(random_of(10 + rank, {rows, 2}), [&](const Tensor& x) {
-    return all_to_all(everyone(), x, send, receive, {"test", 2});
+    return comm::all_to_all(everyone(), x, send, receive, {"test", 2});
   });
 }
 
 TEST(WorkersGradient, ThereAndBackIsTheIdentityAndSoIsItsGradient) {
   const int n = everyone().size(), rank = everyone().rank();
-  RowsOfWorker send;
+  comm::RowsOfWorker send;
   for (int other = 0; other < n; ++other) send.push_back((rank + other) % 3);
-  const RowsOfWorker& receive = send;  // as many there as back
+  const comm::RowsOfWorker& receive = send;  // as many there as back
   int64_t rows = 0;
   for (const int64_t count : send) rows += count;
   Tensor x = random_of(20 + rank, {rows, 4}).set_requires_grad(true);
-  const Tensor there = all_to_all(everyone(), x, send, receive, {"dispatch"});
-  const Tensor back = all_to_all(everyone(), there, receive, send, {"combine"});
+  const Tensor there = comm::all_to_all(everyone(), x, send, receive, {"dispatch"});
+  const Tensor back = comm::all_to_all(everyone(), there, receive, send, {"combine"});
   EXPECT_TRUE(at::equal(back, x));
   const Tensor weights = random_of(30 + rank, {rows, 4});
   back.mul(weights).sum().backward();
@@ -101,15 +101,15 @@ TEST(WorkersGradient, ThereAndBackIsTheIdentityAndSoIsItsGradient) {
 TEST(WorkersGradient, AGradientThatIsNotContiguousIsFine) {
   const int n = everyone().size();
   Tensor x = random_of(everyone().rank(), {n, 3}).set_requires_grad(true);
-  const RowsOfWorker rows(n, 1);
-  const Tensor y = all_to_all(everyone(), x, rows, rows, {"test"});
+  const comm::RowsOfWorker rows(n, 1);
+  const Tensor y = comm::all_to_all(everyone(), x, rows, rows, {"test"});
   y.t().contiguous().sum().backward();  // an expanded gradient
   EXPECT_TRUE(at::equal(x.grad(), at::ones_like(x)));
 }
 
 TEST(WorkersGradient, ATensorWithoutRowsIsRefused) {
-  const RowsOfWorker rows(everyone().size(), 1);
-  const auto exchange = [&] { all_to_all(everyone(), at::zeros({}), rows, rows, {"test"}); };
+  const comm::RowsOfWorker rows(everyone().size(), 1);
+  const auto exchange = [&] { comm::all_to_all(everyone(), at::zeros({}), rows, rows, {"test"}); };
   EXPECT_NE(error_of(exchange).find("float32 []"), std::string::npos);
 }
 

@@ -27,7 +27,7 @@ namespace ballast::test {
 namespace {
 
 struct Setting {
-  std::unique_ptr<World> world;
+  std::unique_ptr<comm::World> world;
   at::Device device = at::kCPU;
   bool stay_on_gpus = false;
 };
@@ -39,20 +39,21 @@ Setting& setting() {
 
 }  // namespace
 
-Communicator& everyone() { return setting().world->everyone(); }
+comm::Communicator& everyone() { return setting().world->everyone(); }
 at::Device device() { return setting().device; }
-PlaceOnMachine place_on_machine() { return setting().world->place(); }
+comm::PlaceOnMachine place_on_machine() { return setting().world->place(); }
 bool stay_on_gpus() { return setting().stay_on_gpus; }
 
 namespace {
 
 // A worker that fails a test may leave the others in a collective: they give up soon.
-WorldOptions options_of(std::string_view kind) {
-  WorldOptions options{.kind = WorldKind::kMpi, .deadline_seconds = 60, .gpus = GpuTransport::kMpi};
-  if (kind == "single") options.kind = WorldKind::kSingle;
+comm::WorldOptions options_of(std::string_view kind) {
+  comm::WorldOptions options{
+      .kind = comm::WorldKind::kMpi, .deadline_seconds = 60, .gpus = comm::GpuTransport::kMpi};
+  if (kind == "single") options.kind = comm::WorldKind::kSingle;
   if (kind.starts_with("nccl")) {
-    options.kind = WorldKind::kAuto;
-    options.gpus = GpuTransport::kNccl;
+    options.kind = comm::WorldKind::kAuto;
+    options.gpus = comm::GpuTransport::kNccl;
   }
   if (kind.starts_with("nccl-stopped")) options.deadline_seconds = 4;
   return options;
@@ -61,14 +62,14 @@ WorldOptions options_of(std::string_view kind) {
 // Returns the code of a job that has ended as it should.
 int lose_a_worker(std::string_view kind) {
   try {
-    Communicator& all = everyone();
+    comm::Communicator& all = everyone();
     const at::Tensor x = at::ones({all.size() * 4}, device()), out = at::ones_like(x);
-    const Label label{"experts", 6};
+    const comm::Label label{"experts", 6};
     std::function<void()> exchange = [&] { all.all_to_all(out, x, label); };
-    std::unique_ptr<GpuGraph> graph;
+    std::unique_ptr<kernels::GpuGraph> graph;
     if (kind == "nccl-stopped-replay") {
       exchange();
-      graph = make_gpu_graph(nullptr);
+      graph = kernels::make_gpu_graph(nullptr);
       all.record([&] { graph->record(exchange); }, label);
       exchange = [&] { all.replay([&] { graph->replay(); }, label); };
       exchange();
@@ -81,7 +82,7 @@ int lose_a_worker(std::string_view kind) {
     all.barrier({"after it"});
     fmt::print("worker {} went on\n", all.rank());
     return 1;
-  } catch (const WorkersLost& error) {
+  } catch (const comm::WorkersLost& error) {
     fmt::print(stderr, "{}\n", error.what());
   }
   setting().world->abort(75);
@@ -89,11 +90,11 @@ int lose_a_worker(std::string_view kind) {
 }
 
 void choose_gpu() {
-  const CudaPlugin plugin = load_cuda_plugin();
+  const kernels::CudaPlugin plugin = kernels::load_cuda_plugin();
   if (!plugin.loaded) fail("{}", plugin.reason);
   const c10::impl::VirtualGuardImpl gpus(at::kCUDA);
   if (gpus.deviceCount() == 0) fail("there is no GPU");
-  setting().device = gpu_of(setting().world->place(), gpus.deviceCount());
+  setting().device = comm::gpu_of(setting().world->place(), gpus.deviceCount());
   gpus.setDevice(setting().device);
   gpus.exchangeStream(gpus.getStreamFromGlobalPool(setting().device));  // one that can be recorded
 }
@@ -105,7 +106,7 @@ int run(int argc, char** argv) {
   const std::string_view kind = argc > 1 ? argv[1] : "single";
   auto& world = setting().world;
   setting().stay_on_gpus = kind == "single" || kind.starts_with("nccl");
-  world = open_world(options_of(kind));
+  world = comm::open_world(options_of(kind));
   if (kind == "cuda" || kind.starts_with("nccl")) choose_gpu();
   world->compute_on(device());
   if (everyone().rank() == 0) fmt::print(stderr, "transport: {}\n", world->transport());

@@ -17,6 +17,7 @@ namespace ballast::test {
 namespace {
 
 using at::Tensor;
+using comm::Reduction;
 
 // Asked of how they were started, not of what is tested.
 bool are_recorded() { return device().is_cuda() && stay_on_gpus(); }
@@ -30,7 +31,7 @@ class Recording {
   explicit Recording(std::function<void()> work) : work_(std::move(work)) {
     work_();  // connects the workers
     if (!are_recorded()) return;
-    graph_ = make_gpu_graph(nullptr);
+    graph_ = kernels::make_gpu_graph(nullptr);
     everyone().record([&] { graph_->record(work_); }, {"test"});
   }
   void replay() const {
@@ -39,7 +40,7 @@ class Recording {
 
  private:
   std::function<void()> work_;
-  std::unique_ptr<GpuGraph> graph_;
+  std::unique_ptr<kernels::GpuGraph> graph_;
 };
 
 // Of a worker at a time: whole numbers, so that sums are exact in every type.
@@ -55,7 +56,7 @@ Tensor sum_of_all(int time, int64_t count, at::ScalarType type) {
 
 // Half precision and maxima are reduced by work of our own between NCCL's calls.
 TEST(RecordedCalls, GiveInEveryReplayWhatTheyGivePlainly) {
-  Communicator& all = everyone();
+  comm::Communicator& all = everyone();
   const int64_t n = all.size(), count = 1001;
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kLong}) {
     SCOPED_TRACE(type);
@@ -98,7 +99,7 @@ TEST(RecordedCalls, GiveInEveryReplayWhatTheyGivePlainly) {
 
 // As gradients are: begun one by one, looked after, waited for together.
 TEST(RecordedCalls, GoOnBesideOtherWorkUntilTheyAreWaitedFor) {
-  Communicator& all = everyone();
+  comm::Communicator& all = everyone();
   constexpr int64_t kCount = 30'000;
   std::vector<Tensor> given, sums;
   for (int i = 0; i < 4; ++i) {
@@ -107,10 +108,10 @@ TEST(RecordedCalls, GoOnBesideOtherWorkUntilTheyAreWaitedFor) {
   }
   const Tensor beside = at::zeros({kCount}, given[0].options());
   const Recording recording([&] {
-    std::vector<Pending> pending;
+    std::vector<comm::Pending> pending;
     beside.zero_();
     for (size_t i = 0; i < given.size(); ++i) {
-      for (Pending& earlier : pending) earlier.done();
+      for (comm::Pending& earlier : pending) earlier.done();
       sums[i].copy_(given[i]);
       pending.push_back(all.begin_all_reduce(sums[i], Reduction::kSum, {"test"}));
       beside.add_(given[i]);
@@ -131,7 +132,7 @@ TEST(RecordedCalls, GoOnBesideOtherWorkUntilTheyAreWaitedFor) {
 }
 
 TEST(RecordedCalls, OfPartsOfTheWorkersAreRecordedWithThoseOfAll) {
-  Communicator& all = everyone();
+  comm::Communicator& all = everyone();
   const auto part = all.split(all.rank() % 2, all.rank(), "parity");
   const Tensor given = at::empty({500}, at::TensorOptions(device()).dtype(at::kDouble)),
                sums = at::empty_like(given);
@@ -152,7 +153,7 @@ TEST(RecordedCalls, OfPartsOfTheWorkersAreRecordedWithThoseOfAll) {
 }
 
 TEST(RecordedCalls, AndPlainOnesFollowEachOther) {
-  Communicator& all = everyone();
+  comm::Communicator& all = everyone();
   const Tensor x = at::ones({200'000}, at::TensorOptions(device()).dtype(at::kDouble));
   const Recording recording([&] { all.all_reduce(x, Reduction::kSum, {"test"}); });
   x.fill_(1);
@@ -168,12 +169,12 @@ TEST(RecordedCalls, AndPlainOnesFollowEachOther) {
 // Also one that broke off between a call's begin and its end.
 TEST(RecordedCalls, ARecordingThatFailsLeavesTheWorkersAsTheyWere) {
   if (!are_recorded()) return;  // nothing can fail
-  Communicator& all = everyone();
+  comm::Communicator& all = everyone();
   const Tensor x = at::ones({1000}, at::TensorOptions(device()).dtype(at::kFloat));
   all.all_reduce(x, Reduction::kSum, {"test"});
-  const auto graph = make_gpu_graph(nullptr);
+  const auto graph = kernels::make_gpu_graph(nullptr);
   const auto breaks_off = [&] {
-    const Pending pending = all.begin_all_reduce(x, Reduction::kSum, {"test"});
+    const comm::Pending pending = all.begin_all_reduce(x, Reduction::kSum, {"test"});
     throw std::runtime_error("it broke off");
   };
   EXPECT_THROW(all.record([&] { graph->record(breaks_off); }, {"test"}), std::runtime_error);

@@ -31,7 +31,7 @@ Tensor loss_of(const Tensor& y) { return (y.sin() * (y + 0.3)).sum(); }
 
 TEST(WorkerGrid, NumbersWorkersByReplicaThenShard) {
   for (const int64_t shards : divisors_of_workers()) {
-    const WorkerGrid grid(everyone(), shards);
+    const comm::WorkerGrid grid(everyone(), shards);
     EXPECT_EQ(&grid.everyone(), &everyone());
     EXPECT_EQ(grid.num_shards(), shards);
     EXPECT_EQ(grid.num_replicas() * grid.num_shards(), everyone().size());
@@ -46,10 +46,10 @@ TEST(WorkerGrid, NumbersWorkersByReplicaThenShard) {
 
 TEST(WorkerGrid, SumsWithinTheReplicasAndWithinTheShards) {
   for (const int64_t shards : divisors_of_workers()) {
-    const WorkerGrid first(everyone(), shards), grid = first;  // a copy has the same groups
+    const comm::WorkerGrid first(everyone(), shards), grid = first;  // a copy has the same groups
     const Tensor replicas = at::full({3}, everyone().rank(), device()), both = replicas.clone();
-    grid.replicas().all_reduce(replicas, Reduction::kSum, {"test"});
-    grid.shards().all_reduce(both, Reduction::kSum, {"test"});
+    grid.replicas().all_reduce(replicas, comm::Reduction::kSum, {"test"});
+    grid.shards().all_reduce(both, comm::Reduction::kSum, {"test"});
     int64_t same_shard = 0, same_replica = 0;
     for (int worker = 0; worker < everyone().size(); ++worker) {
       if (worker % shards == grid.shard()) same_shard += worker;
@@ -61,17 +61,17 @@ TEST(WorkerGrid, SumsWithinTheReplicasAndWithinTheShards) {
 }
 
 TEST(WorkerGrid, IsAReplicaForEachWorkerUnlessToldOtherwise) {
-  const WorkerGrid grid = everyone();
+  const comm::WorkerGrid grid = everyone();
   EXPECT_EQ(&grid.replicas(), &everyone());
   EXPECT_EQ(grid.num_shards(), 1);
   const Tensor x = random_of(1, {3});
-  grid.shards().all_reduce(x, Reduction::kSum, {"test"});
+  grid.shards().all_reduce(x, comm::Reduction::kSum, {"test"});
   EXPECT_TRUE(at::equal(x, random_of(1, {3})));
 }
 
 TEST(WorkerGrid, RefusesShardsThatDoNotDivideTheWorkers) {
-  EXPECT_THROW(WorkerGrid(everyone(), everyone().size() + 1), c10::Error);
-  EXPECT_THROW(WorkerGrid(everyone(), 0), c10::Error);
+  EXPECT_THROW(comm::WorkerGrid(everyone(), everyone().size() + 1), c10::Error);
+  EXPECT_THROW(comm::WorkerGrid(everyone(), 0), c10::Error);
 }
 
 // A product of matrices whose inner dimension is divided: y = x + f(x W^T) V^T.
@@ -88,7 +88,7 @@ TEST(WorkersShards, ADividedComputationGivesItsPartsTheGradientsOfTheWholeOne) {
   Tensor own_w = weight().narrow(0, rank * part, part).clone().set_requires_grad(true);
   Tensor own_v = back().narrow(1, rank * part, part).clone().set_requires_grad(true);
   const Tensor out = at::mm(at::mm(x, own_w.t()).tanh(), own_v.t());
-  const Tensor own_y = x + sum_over_shards(everyone(), out, {"test"});
+  const Tensor own_y = x + comm::sum_over_shards(everyone(), out, {"test"});
   loss_of(own_y).backward();
   EXPECT_TRUE(at::allclose(own_y, y, 1e-13, 1e-13));
   EXPECT_TRUE(at::allclose(own_w.grad(), w.grad().narrow(0, rank * part, part), 1e-12, 1e-12));
@@ -97,7 +97,7 @@ TEST(WorkersShards, ADividedComputationGivesItsPartsTheGradientsOfTheWholeOne) {
 
 TEST(WorkersShards, WhatIsSummedIsLeftAsItWas) {
   const Tensor x = at::ones({2, 3}, device());
-  const Tensor sum = sum_over_shards(everyone(), x, {"test"});
+  const Tensor sum = comm::sum_over_shards(everyone(), x, {"test"});
   EXPECT_EQ(sum.sum().item<double>(), 6.0 * everyone().size());
   EXPECT_EQ(x.sum().item<double>(), 6.0);
 }
@@ -106,7 +106,7 @@ TEST(WorkersShards, WhatIsSummedIsLeftAsItWas) {
 TEST(WorkersShards, DividedRowsHaveTheGradientsOfAllRows) {
   const int n = everyone().size(), rank = everyone().rank();
   for (const int64_t count : {2 * n, 2 * n + 1, n > 1 ? n - 1 : 1, 0}) {
-    const RowsOfWorker rows = divide_rows(count, n);
+    const comm::RowsOfWorker rows = comm::divide_rows(count, n);
     Tensor factors = at::empty({0, 1}, at::dtype(at::kDouble).device(device()));
     for (int worker = 0; worker < n; ++worker)
       factors = at::cat({factors, at::full({rows.at(worker), 1}, 0.5 + worker, factors.options())});
@@ -115,9 +115,10 @@ TEST(WorkersShards, DividedRowsHaveTheGradientsOfAllRows) {
     loss_of(y).backward();
 
     Tensor own_x = random_of(8, {count, 3}).set_requires_grad(true);
-    const Tensor own = own_rows(everyone(), own_x, rows, {"test", 3});
+    const Tensor own = comm::own_rows(everyone(), own_x, rows, {"test", 3});
     ASSERT_EQ(own.size(0), rows.at(rank));
-    const Tensor done = gather_rows(everyone(), (own * (0.5 + rank)).tanh(), rows, {"test", 3});
+    const Tensor done =
+        comm::gather_rows(everyone(), (own * (0.5 + rank)).tanh(), rows, {"test", 3});
     ASSERT_EQ(done.sizes(), x.sizes());
     const Tensor own_y = own_x + done;
     loss_of(own_y).backward();
@@ -127,26 +128,27 @@ TEST(WorkersShards, DividedRowsHaveTheGradientsOfAllRows) {
 }
 
 TEST(WorkersShards, RowsAreDividedInOrderAndAsEvenlyAsCanBe) {
-  EXPECT_EQ(divide_rows(12, 4), (RowsOfWorker{3, 3, 3, 3}));
-  EXPECT_EQ(divide_rows(10, 4), (RowsOfWorker{2, 3, 2, 3}));
-  EXPECT_EQ(divide_rows(1, 3), (RowsOfWorker{0, 0, 1}));
-  EXPECT_EQ(divide_rows(0, 2), (RowsOfWorker{0, 0}));
+  EXPECT_EQ(comm::divide_rows(12, 4), (comm::RowsOfWorker{3, 3, 3, 3}));
+  EXPECT_EQ(comm::divide_rows(10, 4), (comm::RowsOfWorker{2, 3, 2, 3}));
+  EXPECT_EQ(comm::divide_rows(1, 3), (comm::RowsOfWorker{0, 0, 1}));
+  EXPECT_EQ(comm::divide_rows(0, 2), (comm::RowsOfWorker{0, 0}));
 }
 
 TEST(WorkersShards, AGroupOfOneChangesNothing) {
-  const WorkerGrid grid = everyone();
+  const comm::WorkerGrid grid = everyone();
   const Tensor x = random_of(9, {3, 2});
-  EXPECT_TRUE(sum_over_shards(grid.shards(), x, {"test"}).is_same(x));
-  EXPECT_TRUE(own_rows(grid.shards(), x, {3}, {"test"}).is_same(x));
-  EXPECT_TRUE(gather_rows(grid.shards(), x, {3}, {"test"}).is_same(x));
+  EXPECT_TRUE(comm::sum_over_shards(grid.shards(), x, {"test"}).is_same(x));
+  EXPECT_TRUE(comm::own_rows(grid.shards(), x, {3}, {"test"}).is_same(x));
+  EXPECT_TRUE(comm::gather_rows(grid.shards(), x, {3}, {"test"}).is_same(x));
 }
 
 TEST(WorkersShards, RowsOfAnotherNumberOfWorkersAreRefused) {
-  const RowsOfWorker rows(static_cast<size_t>(everyone().size()) + 1, 1);
+  const comm::RowsOfWorker rows(static_cast<size_t>(everyone().size()) + 1, 1);
   const Tensor x = at::zeros({everyone().size() + 1, 2}, device());
-  EXPECT_NE(error_of([&] { own_rows(everyone(), x, rows, {"test"}); }).find("own_rows (test)"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] { gather_rows(everyone(), x, rows, {"test"}); }), "");
+  EXPECT_NE(
+      error_of([&] { comm::own_rows(everyone(), x, rows, {"test"}); }).find("own_rows (test)"),
+      std::string::npos);
+  EXPECT_NE(error_of([&] { comm::gather_rows(everyone(), x, rows, {"test"}); }), "");
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include "ballast/comm/launch.h"
 #include "tests/comm/run_worker_tests.h"
 
-namespace ballast {
+namespace ballast::comm {
 namespace {
 
 using testing::ContainsRegex;
@@ -23,7 +23,7 @@ using test::expect_all_pass;
 std::string program() { return test::program_beside("workers_tests"); }
 
 void expect_all_pass(int workers, const std::string& kind) {
-  expect_all_pass(workers, std::vector<std::string>{program(), kind, "--gtest_brief=1"});
+  test::expect_all_pass(workers, std::vector<std::string>{program(), kind, "--gtest_brief=1"});
 }
 
 class WorkersOf : public testing::TestWithParam<int> {};
@@ -50,7 +50,9 @@ std::vector<std::string> apart(const std::string& arguments) {
 }
 
 class ApartNcclCuda : public testing::TestWithParam<int> {};
-TEST_P(ApartNcclCuda, PassAllTests) { expect_all_pass(GetParam(), apart("nccl --gtest_brief=1")); }
+TEST_P(ApartNcclCuda, PassAllTests) {
+  test::expect_all_pass(GetParam(), apart("nccl --gtest_brief=1"));
+}
 INSTANTIATE_TEST_SUITE_P(Hosts, ApartNcclCuda, testing::Values(2, 3, 4),
                          [](const auto& info) { return std::to_string(info.param); });
 
@@ -86,4 +88,4 @@ TEST(WorldOfOne, PassesTheTestsOfWorkers) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::comm

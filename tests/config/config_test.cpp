@@ -11,9 +11,10 @@
 #include "ballast/system/error.h"
 #include "tests/support/error_of.h"
 
-namespace ballast {
+namespace ballast::config {
 namespace {
 
+using test::error_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -284,4 +285,4 @@ TEST(Config, EveryKnobHasAHelpTextAndAUniqueName) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::config

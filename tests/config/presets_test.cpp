@@ -8,7 +8,7 @@
 
 #include "ballast/config/config.h"
 
-namespace ballast {
+namespace ballast::config {
 namespace {
 
 Config read(const std::string& file, const std::string& scale) {
@@ -147,4 +147,4 @@ TEST(Presets, BaseXNKeepsThePapersRuleAtEveryScale) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::config

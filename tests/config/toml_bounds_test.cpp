@@ -11,7 +11,7 @@
 #include "ballast/system/error.h"
 #include "tests/support/error_of.h"
 
-namespace ballast {
+namespace ballast::config {
 namespace {
 
 using ::testing::AllOf;
@@ -25,7 +25,7 @@ std::string repeated(const std::string& text, int times) {
 
 std::string error_of_text(const std::string& text) {
   Config config;
-  return error_of([&] { read_config_text(config, text, "x.toml"); });
+  return test::error_of([&] { read_config_text(config, text, "x.toml"); });
 }
 
 TEST(TomlBounds, DeepTextIsRefusedWithItsLine) {
@@ -62,4 +62,4 @@ TEST(TomlBounds, WhatIsInStringsAndCommentsDoesNotCount) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::config

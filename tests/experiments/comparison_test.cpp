@@ -6,7 +6,7 @@
 #include "ballast/model/model_size.h"
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::experiments {
 namespace {
 
 using testing::Contains;
@@ -87,7 +87,7 @@ TEST(Comparisons, RowsOfAPanelArePlannedForOneCluster) {
   const std::vector<int64_t> workers = {8, 32, 128};
   std::vector<double> rates;
   for (size_t i = 0; i < workers.size(); ++i) {
-    const PanelRecord& panel = dense.panels[i];
+    const record::PanelRecord& panel = dense.panels[i];
     ASSERT_TRUE(panel.plan);
     EXPECT_EQ(panel.plan->workers, workers[i]);
     EXPECT_EQ(panel.plan->device, "v100");
@@ -149,10 +149,10 @@ TEST(Comparisons, FramesDifferInTheRouterAtEqualOperations) {
                           "switch-e32", "base-in-place-near-e32", "base-in-place-e32",
                           "base-top2-e64", "base-shared-e32"));
   EXPECT_EQ(frames.systems.front().title, "Dense, equal FLOPs");
-  const double wanted = model_size(find(frames, "base-in-place-e32").config).flops_per_token;
+  const double wanted = model::model_size(find(frames, "base-in-place-e32").config).flops_per_token;
   for (const char* id : {"dense", "base-paper-e32", "switch-e32", "base-in-place-near-e32",
                          "base-top2-e64", "base-shared-e32"}) {
-    const double flops = model_size(find(frames, id).config).flops_per_token;
+    const double flops = model::model_size(find(frames, id).config).flops_per_token;
     EXPECT_NEAR(flops / wanted, 1, 0.02) << id;
   }
 }
@@ -160,19 +160,20 @@ TEST(Comparisons, FramesDifferInTheRouterAtEqualOperations) {
 TEST(Comparisons, RoutersHaveTheFrameThatTheirTitlesTell) {
   const PlannedComparison frames = describe_comparison(frames_of_32());
   const auto experts = [&](const char* id) { return find(frames, id).config.experts; };
-  const ExpertsConfig paper = experts("base-paper-e32"), gate = experts("switch-e32"),
-                      near = experts("base-in-place-near-e32"),
-                      ahead = experts("base-in-place-e32");
-  EXPECT_EQ(frame_in_words(paper), "raw features, sigmoid gate, dot scores");
+  const config::ExpertsConfig paper = experts("base-paper-e32"), gate = experts("switch-e32"),
+                              near = experts("base-in-place-near-e32"),
+                              ahead = experts("base-in-place-e32");
+  EXPECT_EQ(config::frame_in_words(paper), "raw features, sigmoid gate, dot scores");
   EXPECT_EQ(paper.solver, "auction");
   EXPECT_EQ(paper.tested_routing(), "greedy");
-  EXPECT_EQ(frame_in_words(gate), "normed features, softmax gate, dot scores");
-  EXPECT_EQ(frame_in_words(ahead), frame_in_words(ExpertsConfig()));
+  EXPECT_EQ(config::frame_in_words(gate), "normed features, softmax gate, dot scores");
+  EXPECT_EQ(config::frame_in_words(ahead), config::frame_in_words(config::ExpertsConfig()));
   EXPECT_TRUE(ahead.look_ahead);
-  EXPECT_EQ(frame_in_words(ahead), frame_in_words(near) + ", look-ahead");
+  EXPECT_EQ(config::frame_in_words(ahead), config::frame_in_words(near) + ", look-ahead");
   EXPECT_EQ(experts("base-top2-e64").experts_of_token(), 2);
   EXPECT_EQ(experts("base-shared-e32").width_of_shared(find(frames, "dense").config.model), 256);
-  for (const ExpertsConfig& each : {paper, gate, near, ahead}) EXPECT_EQ(each.placement, "replace");
+  for (const config::ExpertsConfig& each : {paper, gate, near, ahead})
+    EXPECT_EQ(each.placement, "replace");
 }
 
 TEST(Comparisons, GroupsHaveAbout2048TokensUnlessToldOtherwise) {
@@ -238,16 +239,16 @@ TEST(Comparisons, RecordsHoldTheKnobsThatMakeTheSameModelAgain) {
   request.blocks.optimizer.beta2 = 0.95;
   request.blocks.training.steps = 77;
   const PlannedComparison overview = describe_comparison(request);
-  const std::vector<SystemRecord> records = records_of(overview);
+  const std::vector<record::SystemRecord> records = records_of(overview);
   ASSERT_EQ(records.size(), overview.systems.size());
   for (size_t i = 0; i < records.size(); ++i) {
-    Config again;
-    for (const auto& [key, value] : records[i].knobs) set_knob(again, key, value);
+    config::Config again;
+    for (const auto& [key, value] : records[i].knobs) config::set_knob(again, key, value);
     EXPECT_EQ(records[i].knobs.count("training.steps"), 0);
     again.training.steps = 77;
-    EXPECT_THAT(differences(overview.systems[i].config, again), testing::IsEmpty());
-    EXPECT_EQ(records[i].parameters, model_size(again).total);
-    EXPECT_EQ(records[i].status, Progression::kPlanned);
+    EXPECT_THAT(config::differences(overview.systems[i].config, again), testing::IsEmpty());
+    EXPECT_EQ(records[i].parameters, model::model_size(again).total);
+    EXPECT_EQ(records[i].status, record::Progression::kPlanned);
   }
   EXPECT_EQ(records[0].kind, "dense");
   EXPECT_EQ(records[0].experts, std::nullopt);
@@ -257,4 +258,4 @@ TEST(Comparisons, RecordsHoldTheKnobsThatMakeTheSameModelAgain) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experiments

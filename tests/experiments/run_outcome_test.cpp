@@ -7,7 +7,7 @@
 #include "ballast/system/file.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::experiments {
 namespace {
 
 class Outcome : public testing::Test {
@@ -108,4 +108,4 @@ TEST_F(Outcome, LossesThatAreNotFiniteAreNone) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experiments

@@ -5,9 +5,10 @@
 
 #include "ballast/studio/experiments/learning_rates.h"
 
-namespace ballast {
+namespace ballast::experiments {
 namespace {
 
+using record::Experiment;
 using testing::DoubleNear;
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -20,7 +21,7 @@ Experiment two_systems() {
   experiment.middle_rate = 2e-3;
   experiment.tokens_per_step = 1000;
   experiment.systems.resize(2);
-  for (SystemRecord& system : experiment.systems) system.tokens_per_step = 1000;
+  for (record::SystemRecord& system : experiment.systems) system.tokens_per_step = 1000;
   experiment.systems[0].id = "fast";
   experiment.systems[1].id = "slow";
   return experiment;
@@ -38,7 +39,7 @@ Experiment trained() {
   Experiment experiment = measured();
   experiment.rates = 1;
   skip_sweeps(experiment);
-  for (SystemRecord& system : experiment.systems)
+  for (record::SystemRecord& system : experiment.systems)
     record_trained(system, {1, "runs/" + system.id + "-s1"});
   return experiment;
 }
@@ -145,7 +146,7 @@ TEST(Sweep, TriesRatesAroundTheMiddleThenBeyondAnEdge) {
   const double root = std::sqrt(2.0);
   EXPECT_THAT(rates_to_try({}, 2e-3, 3),
               ElementsAre(DoubleNear(2e-3 / root, 1e-12), 2e-3, DoubleNear(2e-3 * root, 1e-12)));
-  std::vector<SweptRate> swept = {{2e-3 / root, 10, 3.2}, {2e-3, 10, 3.0}};
+  std::vector<record::SweptRate> swept = {{2e-3 / root, 10, 3.2}, {2e-3, 10, 3.0}};
   EXPECT_THAT(rates_to_try(swept, 2e-3, 3), ElementsAre(DoubleNear(2e-3 * root, 1e-12)));
   swept.push_back({2e-3 * root, 10, 3.1});
   EXPECT_THAT(rates_to_try(swept, 2e-3, 3), IsEmpty());
@@ -158,7 +159,7 @@ TEST(Sweep, TriesRatesAroundTheMiddleThenBeyondAnEdge) {
 }
 
 TEST(Sweep, DivergedRatesAreNeverTheBest) {
-  std::vector<SweptRate> swept = {{1e-3, 10, 3.2}, {2e-3, 10, std::nullopt}};
+  std::vector<record::SweptRate> swept = {{1e-3, 10, 3.2}, {2e-3, 10, std::nullopt}};
   EXPECT_EQ(best_rate(swept), 1e-3);
   swept = {{1e-3, 10, std::nullopt}, {2e-3, 10, std::nullopt}, {4e-3, 10, std::nullopt}};
   EXPECT_EQ(best_rate(swept), std::nullopt);
@@ -180,7 +181,7 @@ TEST(Stages, AllAreMeasuredBeforeAnyIsSwept) {
 TEST(Stages, ASweepGoesOnWhereItWasStopped) {
   Experiment experiment = measured();
   EXPECT_EQ(next_stages(experiment, {}, {}).size(), 6);
-  SystemRecord& fast = experiment.systems[0];
+  record::SystemRecord& fast = experiment.systems[0];
   const std::vector<double> rates = learning_rates_around(2e-3, 3);
   record_swept(fast, {rates[0], 400, 3.5}, experiment);
   const std::vector<Stage> left = next_stages(experiment, {}, {});
@@ -189,9 +190,9 @@ TEST(Stages, ASweepGoesOnWhereItWasStopped) {
   EXPECT_EQ(left.front().steps, 400);
   EXPECT_EQ(left.front().run, "sweeps/fast/0.002");
   record_swept(fast, {rates[1], 200, 3.0}, experiment);
-  EXPECT_EQ(fast.status, Progression::kMeasured);
+  EXPECT_EQ(fast.status, record::Progression::kMeasured);
   record_swept(fast, {rates[2], 200, std::nullopt}, experiment);
-  EXPECT_EQ(fast.status, Progression::kSwept);
+  EXPECT_EQ(fast.status, record::Progression::kSwept);
   EXPECT_EQ(fast.learning_rate, 2e-3);
 }
 
@@ -226,7 +227,7 @@ TEST(Stages, AnotherBudgetTakesStepTimesAndRatesOfTheSweptSystems) {
   EXPECT_EQ(second.systems[0].learning_rate, 2e-3);
   EXPECT_EQ(second.systems[0].sweep.size(), 3);
   EXPECT_EQ(second.systems[0].step_seconds, 0.1);
-  EXPECT_EQ(second.systems[1].status, Progression::kPlanned) << "it was not swept there";
+  EXPECT_EQ(second.systems[1].status, record::Progression::kPlanned) << "it was not swept there";
   EXPECT_THAT(runs_of(next_stages(second, {}, {})), ElementsAre("measured/slow"));
   fix_steps(second, 1e-6);
   EXPECT_EQ(second.systems[0].steps, 10'000) << "of its own budget";
@@ -240,7 +241,8 @@ TEST(Stages, AreCountedAndTheirTimeGoesDown) {
   EXPECT_EQ(count_stages(experiment).done, 0);
   const double before = seconds_left(experiment);
   EXPECT_GT(before, 2 * 1000 * (1 + 3 * kSweepShare));
-  for (SystemRecord& system : experiment.systems) record_step_time(system, {.seconds = 0.1});
+  for (record::SystemRecord& system : experiment.systems)
+    record_step_time(system, {.seconds = 0.1});
   EXPECT_EQ(count_stages(experiment).done, 2);
   EXPECT_LT(seconds_left(experiment), before);
   experiment = trained();
@@ -252,4 +254,4 @@ TEST(Stages, AreCountedAndTheirTimeGoesDown) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experiments

@@ -12,9 +12,10 @@
 #include "tests/experts/cuda_graph.h"
 #include "tests/support/error_of.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
+using assignment::SolverKind;
 using at::Tensor;
 using testing::HasSubstr;
 
@@ -23,12 +24,12 @@ constexpr SolverKind kSolvers[] = {SolverKind::kExact, SolverKind::kAuction, Sol
 class AssignCuda : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(load_cuda_plugin().loaded);
+    ASSERT_TRUE(kernels::load_cuda_plugin().loaded);
     at::manual_seed(1);
   }
 };
 
-std::string name_of(SolverKind kind) { return std::string(solver_name(kind)); }
+std::string name_of(SolverKind kind) { return std::string(assignment::solver_name(kind)); }
 
 // A score matrix of one of several awkward sorts.
 Tensor scores_of(int sort, int64_t tokens, int64_t experts) {
@@ -69,7 +70,7 @@ Problem fuzzed(uint64_t seed) {
     std::vector<int32_t> loads(static_cast<size_t>(experts), 0);
     const uint64_t used = 1 + random.below(static_cast<uint64_t>(experts));
     for (int64_t t = 0; t < tokens; ++t) ++loads[random.below(used)];
-    LoadBounds& bounds = problem.options.bounds;
+    assignment::LoadBounds& bounds = problem.options.bounds;
     bounds = {.lower = loads, .upper = loads};
     const uint64_t slack = random.below(3);
     for (size_t e = 0; e < loads.size() && slack > 0; ++e) {
@@ -113,7 +114,8 @@ TEST_F(AssignCuda, FuzzedProblemsAreSolvedAsOnTheCpu) {
       const auto want = assigner.assign(problem.scores, inputs_of(problem, at::kCPU));
       assigner.check(got);
       expect_ordered(got, problem.scores.size(1));
-      const AssignmentStatus on_gpu = read_status(got)[0], on_cpu = read_status(want)[0];
+      const assignment::AssignmentStatus on_gpu = read_status(got)[0],
+                                         on_cpu = read_status(want)[0];
       EXPECT_EQ(on_gpu.valid, on_cpu.valid);
       EXPECT_GE(on_gpu.gap, -rounding);
       EXPECT_NEAR(on_gpu.dual, on_gpu.primal + on_gpu.gap, rounding);
@@ -248,13 +250,13 @@ TEST_F(AssignCuda, NamesTheScoreThatIsRefusedLater) {
                     .prices = result.prices[1],
                     .status = result.status},
                    4);
-    const std::string error = error_of([&] { assigner.check(result); });
+    const std::string error = test::error_of([&] { assigner.check(result); });
     EXPECT_THAT(error, HasSubstr("problem 1"));
     EXPECT_THAT(error, HasSubstr("token 31"));
     EXPECT_THAT(error, HasSubstr("expert 2"));
-    EXPECT_EQ(read_status(result)[0].code, AssignmentStatus::kOk);
+    EXPECT_EQ(read_status(result)[0].code, assignment::AssignmentStatus::kOk);
 
-    Assigner lowest({.solver = kind, .non_finite = NonFinite::kLowest});
+    Assigner lowest({.solver = kind, .non_finite = assignment::NonFinite::kLowest});
     const auto replaced = lowest.assign(scores.cuda());
     lowest.check(replaced);
     EXPECT_EQ(read_status(replaced)[1].replaced, 3);
@@ -271,10 +273,10 @@ TEST_F(AssignCuda, ForbiddenPairsAreAvoidedOrSaidToBeInTheWay) {
       const Tensor forbidden = at::rand({tokens, experts}) < 0.9 * random.uniform();
       const Tensor scores = scores_of(static_cast<int>(seed % kSorts), tokens, experts)
                                 .masked_fill(forbidden, -std::numeric_limits<double>::infinity());
-      Assigner assigner({.solver = kind, .non_finite = NonFinite::kForbid});
-      const std::string on_cpu = error_of([&] { assigner.assign(scores); });
+      Assigner assigner({.solver = kind, .non_finite = assignment::NonFinite::kForbid});
+      const std::string on_cpu = test::error_of([&] { assigner.assign(scores); });
       const auto result = assigner.assign(scores.cuda());
-      const std::string on_gpu = error_of([&] { assigner.check(result); });
+      const std::string on_gpu = test::error_of([&] { assigner.check(result); });
       EXPECT_EQ(on_gpu == "no error", on_cpu == "no error") << on_cpu << " / " << on_gpu;
       EXPECT_EQ(read_status(result)[0].valid != 0, on_cpu == "no error");
       expect_ordered(result, experts);
@@ -284,7 +286,7 @@ TEST_F(AssignCuda, ForbiddenPairsAreAvoidedOrSaidToBeInTheWay) {
 
 TEST_F(AssignCuda, SinkhornIsRefusedThere) {
   const Tensor scores = at::randn({8, 2}).cuda();
-  EXPECT_THAT(error_of([&] { Assigner({.solver = SolverKind::kSinkhorn}).assign(scores); }),
+  EXPECT_THAT(test::error_of([&] { Assigner({.solver = SolverKind::kSinkhorn}).assign(scores); }),
               HasSubstr("CPU only"));
 }
 
@@ -308,4 +310,4 @@ TEST_F(AssignCuda, TakesEmptyAndNarrowShapes) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

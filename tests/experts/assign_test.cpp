@@ -9,9 +9,10 @@
 #include "ballast/experts/assigner.h"
 #include "tests/support/error_of.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
+using assignment::SolverKind;
 using at::Tensor;
 using testing::HasSubstr;
 
@@ -25,13 +26,14 @@ class Assign : public testing::Test {
 };
 
 // What the solver says of the same numbers as plain row-major floats.
-Assignment plainly(const Tensor& scores, SolverKind kind, std::span<const uint8_t> counted = {}) {
+assignment::Assignment plainly(const Tensor& scores, SolverKind kind,
+                               std::span<const uint8_t> counted = {}) {
   const Tensor rows = scores.to(at::kFloat).contiguous();
-  AssignmentProblem problem;
+  assignment::AssignmentProblem problem;
   problem.counted = counted;
-  problem.scores = score_matrix(rows.data_ptr<float>(), rows.size(0), rows.size(1));
-  Assignment result;
-  make_solver(kind)->solve(problem, {}, result);
+  problem.scores = assignment::score_matrix(rows.data_ptr<float>(), rows.size(0), rows.size(1));
+  assignment::Assignment result;
+  assignment::make_solver(kind)->solve(problem, {}, result);
   return result;
 }
 
@@ -41,7 +43,7 @@ std::vector<T> list(const Tensor& tensor) {
   return {host.data_ptr<T>(), host.data_ptr<T>() + host.numel()};
 }
 
-void expect_equal(const TensorAssignment& got, const Assignment& want) {
+void expect_equal(const TensorAssignment& got, const assignment::Assignment& want) {
   EXPECT_EQ(list<int32_t>(got.expert_of_token), want.expert_of_token);
   EXPECT_EQ(list<int32_t>(got.tokens_by_expert), want.tokens_by_expert);
   EXPECT_EQ(list<int32_t>(got.place_of_token), want.place_of_token);
@@ -57,7 +59,7 @@ TEST_F(Assign, EqualsTheSolverForAnyTypeAndStrides) {
       for (const Tensor& scores :
            {rows, rows.t().contiguous().t(), wide.select(1, 1).slice(1, 3, 11),
             wide.select(1, 2).slice(1, 0, 16, 2), rows.slice(0, 0, 1).expand({96, 8})}) {
-        SCOPED_TRACE(std::string(solver_name(kind)) + " " + c10::toString(type));
+        SCOPED_TRACE(std::string(assignment::solver_name(kind)) + " " + c10::toString(type));
         expect_equal(Assigner({.solver = kind}).assign(scores), plainly(scores, kind));
       }
     }
@@ -97,7 +99,7 @@ TEST_F(Assign, PaddingFillsWhatIsLeft) {
 }
 
 TEST_F(Assign, KeepsToBounds) {
-  const LoadBounds bounds = at_most(std::vector<int64_t>{30, 0, 30, 2}, 40);
+  const assignment::LoadBounds bounds = assignment::at_most(std::vector<int64_t>{30, 0, 30, 2}, 40);
   const Tensor scores = at::randn({40, 4});
   for (const SolverKind kind : {SolverKind::kExact, SolverKind::kAuction, SolverKind::kSinkhorn}) {
     Assigner assigner({.solver = kind, .bounds = bounds, .self_check = true});
@@ -110,9 +112,10 @@ TEST_F(Assign, KeepsToBounds) {
 TEST_F(Assign, TheStatusIsTheCertificate) {
   const Tensor scores = at::randn({50, 5});
   for (const SolverKind kind : kSolvers) {
-    const Certificate want = plainly(scores, kind).certificate;
-    const AssignmentStatus got = read_status(Assigner({.solver = kind}).assign(scores))[0];
-    EXPECT_EQ(got.code, AssignmentStatus::kOk);
+    const assignment::Certificate want = plainly(scores, kind).certificate;
+    const assignment::AssignmentStatus got =
+        read_status(Assigner({.solver = kind}).assign(scores))[0];
+    EXPECT_EQ(got.code, assignment::AssignmentStatus::kOk);
     EXPECT_EQ(got.valid != 0, want.valid);
     EXPECT_EQ(got.primal, want.primal);
     EXPECT_EQ(got.dual, want.dual);
@@ -144,7 +147,7 @@ TEST_F(Assign, IsAlsoAnOperator) {
                              at::IValue(),
                              at::empty({0}, at::kByte),
                              static_cast<int64_t>(SolverKind::kAuction),
-                             static_cast<int64_t>(NonFinite::kReject),
+                             static_cast<int64_t>(assignment::NonFinite::kReject),
                              0.0,
                              int64_t{0}};
   op.callBoxed(&stack);
@@ -156,12 +159,12 @@ TEST_F(Assign, IsAlsoAnOperator) {
 TEST_F(Assign, NamesTheScoreThatIsRefused) {
   Tensor scores = at::randn({2, 10, 4});
   scores[1][7][2] = std::numeric_limits<double>::quiet_NaN();
-  const std::string error = error_of([&] { Assigner({}).assign(scores); });
+  const std::string error = test::error_of([&] { Assigner({}).assign(scores); });
   EXPECT_THAT(error, HasSubstr("problem 1"));
   EXPECT_THAT(error, HasSubstr("token 7"));
   EXPECT_THAT(error, HasSubstr("expert 2"));
 
-  Assigner lowest({.non_finite = NonFinite::kLowest});
+  Assigner lowest({.non_finite = assignment::NonFinite::kLowest});
   EXPECT_EQ(read_status(lowest.assign(scores))[1].replaced, 1);
 }
 
@@ -169,9 +172,9 @@ TEST_F(Assign, SaysWhenForbiddenPairsLeaveNoAnswer) {
   const Tensor scores = at::full({8, 2}, -kInfinity);
   scores.select(1, 0).zero_();
   for (const SolverKind kind : {SolverKind::kExact, SolverKind::kAuction, SolverKind::kSinkhorn}) {
-    Assigner assigner({.solver = kind, .non_finite = NonFinite::kForbid});
-    EXPECT_THAT(error_of([&] { assigner.assign(scores); }), HasSubstr("forbidden"))
-        << solver_name(kind);
+    Assigner assigner({.solver = kind, .non_finite = assignment::NonFinite::kForbid});
+    EXPECT_THAT(test::error_of([&] { assigner.assign(scores); }), HasSubstr("forbidden"))
+        << assignment::solver_name(kind);
   }
 }
 
@@ -179,7 +182,7 @@ TEST_F(Assign, RefusesWhatDoesNotFit) {
   const Tensor scores = at::randn({10, 4});
   Assigner assigner({});
   const auto error = [&](const Tensor& tensor, const AssignInputs& inputs = {}) {
-    return error_of([&] { assigner.assign(tensor, inputs); });
+    return test::error_of([&] { assigner.assign(tensor, inputs); });
   };
   EXPECT_THAT(error(Tensor()), HasSubstr("undefined"));
   EXPECT_THAT(error(at::randn({10})), HasSubstr("[10]"));
@@ -193,8 +196,8 @@ TEST_F(Assign, RefusesWhatDoesNotFit) {
   EXPECT_THAT(error(scores, {.counted = at::ones({2, 10}, at::kBool)}), HasSubstr("[2, 10]"));
 
   Assigner tight({.bounds = {.lower = {0, 0, 0, 0}, .upper = {1, 1, 1, 1}}});
-  EXPECT_THAT(error_of([&] { tight.assign(scores); }), HasSubstr("0 to 4"));
-  EXPECT_THAT(error_of([] { Assigner({.solver = SolverKind::kGreedy, .self_check = true}); }),
+  EXPECT_THAT(test::error_of([&] { tight.assign(scores); }), HasSubstr("0 to 4"));
+  EXPECT_THAT(test::error_of([] { Assigner({.solver = SolverKind::kGreedy, .self_check = true}); }),
               HasSubstr("greedy"));
 }
 
@@ -202,12 +205,12 @@ TEST_F(Assign, TheSelfCheckStopsOnAnInvalidResult) {
   const Tensor scores = at::randn({16, 4});
   Assigner checking({.solver = SolverKind::kExact, .self_check = true});
   TensorAssignment result = checking.assign(scores);
-  AssignmentStatus status = read_status(result)[0];
+  assignment::AssignmentStatus status = read_status(result)[0];
   status.valid = 0;
   std::memcpy(result.status.data_ptr<uint8_t>(), &status, sizeof(status));
-  EXPECT_THAT(error_of([&] { checking.check(result); }), HasSubstr("load bounds"));
-  EXPECT_EQ(error_of([&] { Assigner({}).check(result); }), "no error");
+  EXPECT_THAT(test::error_of([&] { checking.check(result); }), HasSubstr("load bounds"));
+  EXPECT_EQ(test::error_of([&] { Assigner({}).check(result); }), "no error");
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

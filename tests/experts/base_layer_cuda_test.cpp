@@ -10,7 +10,7 @@
 #include "tests/support/lone_worker.h"
 #include "tests/support/stalled_gpu.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -46,22 +46,22 @@ std::string name_of(const LayerShape& shape) {
 TEST_F(BaseLayerCuda, ComputesInTrainingWhatTheCpuComputes) {
   for (const LayerShape& shape : shapes()) {
     SCOPED_TRACE(name_of(shape));
-    Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), on_gpu(at::kDouble));
-    ASSERT_TRUE(at::equal(home(gpu.table.working()), cpu.table.working()));
+    Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), test::on_gpu(at::kDouble));
+    ASSERT_TRUE(at::equal(test::home(gpu.table.working()), cpu.table.working()));
     const Tensor h = random_rows(shape.tokens, 1), dy = random_rows(shape.tokens, 2);
     MemoryTape tape;
-    const Outcome expected = compute(cpu, h, dy, cpu.routing(&tape));
+    const Outcome expected = test::compute(cpu, h, dy, cpu.routing(&tape));
     ASSERT_EQ(tape.replayed, 0);
-    expect_near(compute(gpu, h, dy, gpu.routing(&tape)), expected);
+    test::expect_near(test::compute(gpu, h, dy, gpu.routing(&tape)), expected);
     ASSERT_EQ(tape.replayed, 1);
     // Both find the optimum, and with random scores there is one only: no tape is needed.
-    expect_near(compute(gpu, h, dy, gpu.routing()), expected);
+    test::expect_near(test::compute(gpu, h, dy, gpu.routing()), expected);
   }
 }
 
 TEST_F(BaseLayerCuda, RoutesAtTestTimeAsTheCpuDoes) {
   for (const LayerShape& shape : {LayerShape{.tokens = 61}, {.experts = 8, .tokens = 1000}}) {
-    Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), on_gpu(at::kDouble));
+    Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), test::on_gpu(at::kDouble));
     const Tensor prices = at::linspace(-1, 1, shape.experts, at::kDouble);
     cpu.layer.router().prices()->set(prices);
     gpu.layer.router().prices()->set(prices);
@@ -70,11 +70,11 @@ TEST_F(BaseLayerCuda, RoutesAtTestTimeAsTheCpuDoes) {
     for (const auto mode : {RoutingMode::kGreedy, RoutingMode::kPriced, RoutingMode::kBalanced}) {
       SCOPED_TRACE(fmt::format("{}, {}", name_of(shape), routing_name(mode)));
       SeenRoute on_cpu, on_gpu;
-      const Outcome expected =
-          compute(cpu, h, dy, {.mode = mode, .seen = [&](const SeenRoute& s) { on_cpu = s; }});
-      const Outcome got =
-          compute(gpu, h, dy, {.mode = mode, .seen = [&](const SeenRoute& s) { on_gpu = s; }});
-      expect_near(got, expected);
+      const Outcome expected = test::compute(
+          cpu, h, dy, {.mode = mode, .seen = [&](const SeenRoute& s) { on_cpu = s; }});
+      const Outcome got = test::compute(
+          gpu, h, dy, {.mode = mode, .seen = [&](const SeenRoute& s) { on_gpu = s; }});
+      test::expect_near(got, expected);
       EXPECT_TRUE(on_gpu.scores.is_cuda());
       EXPECT_TRUE(at::equal(on_gpu.expert_of_token.cpu(), on_cpu.expert_of_token));
       choices.push_back(on_cpu.expert_of_token);
@@ -84,8 +84,8 @@ TEST_F(BaseLayerCuda, RoutesAtTestTimeAsTheCpuDoes) {
   }
 }
 
-TEST_F(BaseLayerCuda, IsPreciseInFp32) { test::expect_precise(shapes(), kFp32); }
-TEST_F(BaseLayerCuda, IsPreciseInBf16) { test::expect_precise(shapes(), kBf16); }
+TEST_F(BaseLayerCuda, IsPreciseInFp32) { test::expect_precise(shapes(), test::kFp32); }
+TEST_F(BaseLayerCuda, IsPreciseInBf16) { test::expect_precise(shapes(), test::kBf16); }
 
 // The tokens in the order in which they are assigned, group by group.
 Tensor mixed(const Layer& l, const Tensor& h) {
@@ -102,7 +102,7 @@ TEST_F(BaseLayerCuda, AssignsAsWellAsTheCpu) {
     shape.tokens *= 8;
     for (const double start : {0.0, 3.0}) {  // the size of prices to start with
       SCOPED_TRACE(fmt::format("{}, prices {}", name_of(shape), start));
-      Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), on_gpu(at::kDouble));
+      Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), test::on_gpu(at::kDouble));
       gpu.layer.router().prices()->set(start * at::linspace(-1, 1, shape.experts, at::kDouble));
       const Tensor h = random_rows(shape.tokens, 7);
       MemoryTape tape;
@@ -131,19 +131,19 @@ TEST_F(BaseLayerCuda, AssignsAsWellAsTheCpu) {
 TEST_F(BaseLayerCuda, TokensThatAreNotFiniteAreForTheLossToShow) {
   for (const at::ScalarType working : {at::kDouble, at::kBFloat16}) {
     for (const double value : {double{NAN}, double{INFINITY}}) {
-      Layer l({.groups = 2, .tokens = 40}, lone_worker(), on_gpu(working));
+      Layer l({.groups = 2, .tokens = 40}, lone_worker(), test::on_gpu(working));
       Tensor h = random_rows(40, 8);
       h[3].fill_(value);
       const Tensor others = at::arange(40).ne(3);
       for (int i = 0; i < 3; ++i) {  // each checks the assignment before
-        const Outcome got = compute(l, h, random_rows(40, 9), l.routing());
+        const Outcome got = test::compute(l, h, random_rows(40, 9), l.routing());
         EXPECT_TRUE(got.y[3].isnan().any().item<bool>());
         EXPECT_TRUE(got.y.index({others}).isfinite().all().item<bool>());
         EXPECT_TRUE(got.dh.index({others}).isfinite().all().item<bool>());
         EXPECT_FALSE(got.weights.isfinite().all().item<bool>());
       }
       for (int i = 0; i < 2; ++i) {
-        const Outcome got = compute(l, at::full_like(h, value), h, l.routing());
+        const Outcome got = test::compute(l, at::full_like(h, value), h, l.routing());
         EXPECT_TRUE(got.y.isnan().any(1).all().item<bool>());
       }
     }
@@ -153,7 +153,7 @@ TEST_F(BaseLayerCuda, TokensThatAreNotFiniteAreForTheLossToShow) {
 // With the auction, which goes as on the CPU and leaves a gap.
 TEST_F(BaseLayerCuda, TellsWhatItSaw) {
   const LayerShape shape{.experts = 8, .groups = 2, .tokens = 512, .solver = "auction"};
-  Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), on_gpu(at::kDouble));
+  Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), test::on_gpu(at::kDouble));
   const Tensor first = random_rows(shape.tokens, 10);
   const auto seen = [](Layer& l, const Tensor& h) {
     l.layer.forward(h.to(l.table.working().device()), l.routing());
@@ -164,7 +164,7 @@ TEST_F(BaseLayerCuda, TellsWhatItSaw) {
   EXPECT_EQ(got.groups, 2);
   EXPECT_EQ(got.greedy_matches.item<int64_t>(), expected.greedy_matches.item<int64_t>());
   EXPECT_LT(got.greedy_matches.item<int64_t>(), 512);
-  EXPECT_LE((home(got.price_sum) - expected.price_sum).abs().max().item<double>(), 1e-12);
+  EXPECT_LE((test::home(got.price_sum) - expected.price_sum).abs().max().item<double>(), 1e-12);
   EXPECT_GT(got.assigning.seconds(), 0);
   const double gap = cpu.layer.router().largest_gap(expected);
   EXPECT_GT(gap, 0);
@@ -186,7 +186,7 @@ TEST_F(BaseLayerCuda, AWaitForTheStalledGpuIsNoticed) {
 TEST_F(BaseLayerCuda, NeverWaitsForTheGpuInTraining) {
   for (const LayerShape& shape : shapes()) {
     SCOPED_TRACE(name_of(shape));
-    Layer l(shape, lone_worker(), on_gpu(at::kBFloat16));
+    Layer l(shape, lone_worker(), test::on_gpu(at::kBFloat16));
     const auto options = l.table.working().options();
     const Tensor x = random_rows(shape.tokens, 12).to(options).requires_grad_(),
                  dy = random_rows(shape.tokens, 13).to(options);
@@ -208,7 +208,7 @@ TEST_F(BaseLayerCuda, NeverWaitsForTheGpuInTraining) {
 // it took, which the host reads later (so take_stats() is not called here).
 TEST_F(BaseLayerCuda, WithAKnownAssignmentCanBeRecordedInAGraph) {
   const LayerShape shape{.experts = 5, .groups = 3, .tokens = 3 * 7, .shuffle = false};
-  Layer l(shape, lone_worker(), on_gpu(at::kBFloat16));
+  Layer l(shape, lone_worker(), test::on_gpu(at::kBFloat16));
   const auto options = l.table.working().options();
   const Tensor x = random_rows(shape.tokens, 14).to(options).requires_grad_(),
                dy = random_rows(shape.tokens, 15).to(options);
@@ -233,4 +233,4 @@ TEST_F(BaseLayerCuda, WithAKnownAssignmentCanBeRecordedInAGraph) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -10,7 +10,7 @@
 #include "tests/support/gradient_check.h"
 #include "tests/support/lone_worker.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -34,7 +34,7 @@ Tensor plain_layer(const Layer& l, const Tensor& h, const Tensor& expert_of_toke
     const auto e = expert_of_token[t].item<int64_t>();
     Tensor x = h[t];
     for (int64_t s = 0; s < 2; ++s) {
-      const Tensor normed = at::layer_norm(x, {kWidth}, segment(l, e, s, "norm.weight"),
+      const Tensor normed = at::layer_norm(x, {test::kWidth}, segment(l, e, s, "norm.weight"),
                                            segment(l, e, s, "norm.bias"), 1e-5);
       const Tensor active =
           at::relu(at::mv(segment(l, e, s, "up.weight"), normed) + segment(l, e, s, "up.bias"));
@@ -122,10 +122,10 @@ TEST(BaseLayer, GradientsOfEverythingMatchCentralDifferences) {
   };
   torch::autograd::backward({l.layer.forward(h, l.routing(&tape))}, {dy});
   EXPECT_EQ(tape.kept.size(), 2U);
-  expect_gradient(h, h.grad(), loss, "tokens");
-  for (const Segment& segment : l.table.segments()) {
-    expect_gradient(l.table.view(l.table.master(), segment),
-                    l.table.view(l.table.gradient(), segment), loss, segment.name);
+  test::expect_gradient(h, h.grad(), loss, "tokens");
+  for (const parameters::Segment& segment : l.table.segments()) {
+    test::expect_gradient(l.table.view(l.table.master(), segment),
+                          l.table.view(l.table.gradient(), segment), loss, segment.name);
   }
   EXPECT_GT(tape.replayed, 10);
 }
@@ -150,13 +150,13 @@ TEST(BaseLayer, OneExpertWithTheGateOpenIsTheDenseStack) {
   Tensor x = h2;
   for (int64_t s = 0; s < 2; ++s) {
     const auto part = [&](const char* name) {
-      const Segment& found =
+      const parameters::Segment& found =
           l.table.segment(fmt::format("layer.1.expert.0.sublayer.{}.{}", s, name));
-      return Parameter{l.table.view(l.table.master(), found), {}};
+      return kernels::Parameter{l.table.view(l.table.master(), found), {}};
     };
-    x = x +
-        feed_forward(layer_norm(x, part("norm.weight"), part("norm.bias")),
-                     {part("up.weight"), part("up.bias"), part("down.weight"), part("down.bias")});
+    x = x + kernels::feed_forward(
+                kernels::layer_norm(x, part("norm.weight"), part("norm.bias")),
+                {part("up.weight"), part("up.bias"), part("down.weight"), part("down.bias")});
   }
   EXPECT_LE((y - x).abs().max().item<double>(), 1e-12);
   const Tensor dy = random_rows(32, 8);
@@ -191,4 +191,4 @@ TEST(BaseLayer, ScoresThatAreNotFiniteAreForTheLossToShow) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -7,7 +7,7 @@
 #include "ballast/experts/assigner.h"
 #include "ballast/kernels/cuda_plugin.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -15,7 +15,7 @@ using at::Tensor;
 class BoundedWorkCuda : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(load_cuda_plugin().loaded);
+    ASSERT_TRUE(kernels::load_cuda_plugin().loaded);
     at::manual_seed(1);
   }
 };
@@ -36,7 +36,7 @@ double magnitude_of(const Tensor& scores) {
 
 // What the result says of itself, found again on the CPU in double.
 void expect_true_status(const Tensor& scores, const TensorAssignment& result) {
-  const AssignmentStatus status = read_status(result)[0];
+  const assignment::AssignmentStatus status = read_status(result)[0];
   const Tensor exact = scores.to(at::kDouble);
   const Tensor chosen = result.expert_of_token.cpu().to(at::kLong);
   const Tensor prices = result.prices.cpu();
@@ -65,7 +65,7 @@ TEST_F(BoundedWorkCuda, CollapsedScoresAreSolvedAsOnTheCpu) {
     const Tensor scores = collapsed(tokens, experts);
     Assigner assigner({});
     const auto got = assigner.assign(scores.cuda()), want = assigner.assign(scores);
-    EXPECT_EQ(read_status(got)[0].code, AssignmentStatus::kOk);
+    EXPECT_EQ(read_status(got)[0].code, assignment::AssignmentStatus::kOk);
     expect_true_status(scores, got);
     EXPECT_NEAR(read_status(got)[0].primal, read_status(want)[0].primal,
                 1e-9 * magnitude_of(scores));
@@ -84,13 +84,13 @@ TEST_F(BoundedWorkCuda, AnAssignmentThatIsNotOptimalIsValidAndKnowsItsGap) {
                    std::to_string(work));
       const auto got = Assigner({.max_work = work}).assign(scores.cuda());
       expect_true_status(scores, got);
-      const AssignmentStatus status = read_status(got)[0];
+      const assignment::AssignmentStatus status = read_status(got)[0];
       EXPECT_LE(status.primal, optimum + rounding);
       EXPECT_GE(status.dual, optimum - rounding);
-      if (status.code == AssignmentStatus::kOk) {
+      if (status.code == assignment::AssignmentStatus::kOk) {
         EXPECT_LE(status.gap, rounding);
       } else {
-        EXPECT_EQ(status.code, AssignmentStatus::kNotConverged);
+        EXPECT_EQ(status.code, assignment::AssignmentStatus::kNotConverged);
       }
     }
   }
@@ -98,14 +98,14 @@ TEST_F(BoundedWorkCuda, AnAssignmentThatIsNotOptimalIsValidAndKnowsItsGap) {
 
 TEST_F(BoundedWorkCuda, LittleWorkDoesNotReachTheOptimum) {
   const auto got = Assigner({.max_work = 1}).assign(collapsed(16384, 128).cuda());
-  EXPECT_EQ(read_status(got)[0].code, AssignmentStatus::kNotConverged);
+  EXPECT_EQ(read_status(got)[0].code, assignment::AssignmentStatus::kNotConverged);
   EXPECT_GT(read_status(got)[0].gap, 0);
 }
 
 TEST_F(BoundedWorkCuda, PaddingAndUnevenSharesAreKept) {
   const int64_t tokens = 3001, experts = 48;
   const Tensor scores = collapsed(tokens, experts), counted = at::rand({tokens}) < 0.8;
-  LoadBounds bounds;
+  assignment::LoadBounds bounds;
   for (int32_t e = 0; e < experts; ++e) {
     bounds.lower.push_back(e % 3 == 0 ? 60 : 10);
     bounds.upper.push_back(e % 3 == 0 ? 60 : 80);
@@ -115,7 +115,7 @@ TEST_F(BoundedWorkCuda, PaddingAndUnevenSharesAreKept) {
   for (const int64_t work : {1, 1 << 19}) {
     const auto got = Assigner({.bounds = bounds, .max_work = work})
                          .assign(scores.cuda(), {.counted = counted.cuda()});
-    const AssignmentStatus status = read_status(got)[0];
+    const assignment::AssignmentStatus status = read_status(got)[0];
     const double rounding = 1e-9 * magnitude_of(scores);
     EXPECT_EQ(status.valid, 1);
     EXPECT_LE(status.primal, optimum.primal + rounding);
@@ -130,7 +130,7 @@ TEST_F(BoundedWorkCuda, PaddingAndUnevenSharesAreKept) {
 
 TEST_F(BoundedWorkCuda, AUsualProblemNeverComesNearTheLimit) {
   const Tensor scores = at::randn({16384, 128}).cuda();
-  const auto bounded = Assigner({.max_work = kBoundedCudaWork}).assign(scores);
+  const auto bounded = Assigner({.max_work = assignment::kBoundedCudaWork}).assign(scores);
   const auto free = Assigner({}).assign(scores);
   EXPECT_TRUE(at::equal(bounded.expert_of_token, free.expert_of_token));
   EXPECT_TRUE(at::equal(bounded.status, free.status));
@@ -147,4 +147,4 @@ TEST_F(BoundedWorkCuda, GivesTheSameBitsOnEveryRun) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

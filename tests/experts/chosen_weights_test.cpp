@@ -7,10 +7,11 @@
 
 #include "ballast/kernels/cuda_plugin.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
+using config::Gate;
 
 struct Shape {
   int64_t tokens, experts, of_token;
@@ -84,10 +85,10 @@ TEST(ChosenWeights, RefuseWhatDoesNotFit) {
 
 // exp is the GPU's fast one, good to 2^-21 of its result.
 TEST(ChosenWeightsCuda, EqualTheirTwin) {
-  ASSERT_TRUE(load_cuda_plugin().loaded);
+  ASSERT_TRUE(kernels::load_cuda_plugin().loaded);
   expect_as_plain(at::TensorOptions(at::kCUDA).dtype(at::kDouble), 1e-14);
   expect_as_plain(at::TensorOptions(at::kCUDA).dtype(at::kFloat), 0x1p-19);
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

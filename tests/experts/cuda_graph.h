@@ -6,7 +6,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
-namespace ballast {
+namespace ballast::experts {
 
 // Work recorded as a CUDA graph. Test programs do not link CUDA: its functions are found in the
 // libraries that the plugin has brought, by their stable C names.
@@ -57,4 +57,4 @@ class CudaGraph {
   void* executable_ = nullptr;
 };
 
-}  // namespace ballast
+}  // namespace ballast::experts

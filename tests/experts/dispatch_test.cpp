@@ -6,7 +6,7 @@
 #include "tests/experts/layer_setting.h"
 #include "tests/support/lone_worker.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -56,4 +56,4 @@ TEST(Dispatch, BlocksTakeChoicesUpToTheirSize) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

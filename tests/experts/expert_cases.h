@@ -14,7 +14,7 @@
 #include "ballast/kernels/cuda_plugin.h"
 #include "ballast/kernels/parameter.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 struct ExpertCase {
   at::DeviceType device;
@@ -58,7 +58,7 @@ class ExpertKernels : public ::testing::TestWithParam<ExpertCase> {
  protected:
   void SetUp() override {
     if (GetParam().device == at::kCUDA) {
-      ASSERT_TRUE(load_cuda_plugin().loaded);
+      ASSERT_TRUE(kernels::load_cuda_plugin().loaded);
     }
     at::manual_seed(1);
     at::set_num_threads(3);
@@ -102,7 +102,7 @@ class SpacedParameter {
     }
   }
 
-  Parameter parameter;
+  kernels::Parameter parameter;
 
  private:
   static constexpr int64_t kGap = 8;
@@ -118,4 +118,4 @@ class SpacedParameter {
   at::Tensor values_, gradients_;
 };
 
-}  // namespace ballast
+}  // namespace ballast::experts

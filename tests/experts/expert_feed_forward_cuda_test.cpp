@@ -10,7 +10,7 @@
 #include "ballast/kernels/cuda_plugin.h"
 #include "tests/experts/cuda_graph.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -21,21 +21,23 @@ struct Results {
 
 class ExpertsCuda : public ::testing::TestWithParam<std::vector<int64_t>> {
  protected:
-  void SetUp() override { ASSERT_TRUE(load_cuda_plugin().loaded); }
+  void SetUp() override { ASSERT_TRUE(kernels::load_cuda_plugin().loaded); }
 };
 
 TEST_P(ExpertsCuda, NeverWaitForTheGpu) {
   at::manual_seed(1);
   const auto options = at::device(at::kCUDA).dtype(at::kBFloat16);
   const auto parameter = [&](at::IntArrayRef shape) {
-    return Parameter{at::randn(shape, options) * 0.1, at::zeros(shape, options)};
+    return kernels::Parameter{at::randn(shape, options) * 0.1, at::zeros(shape, options)};
   };
   const std::vector<int64_t>& loads = GetParam();
   const auto experts = static_cast<int64_t>(loads.size()), rows = int64_t{48}, width = int64_t{32};
-  const Parameter norm = parameter({experts, width}), norm_bias = parameter({experts, width}),
-                  up = parameter({experts, 64, width}), up_bias = parameter({experts, 64}),
-                  down = parameter({experts, width, 64}), down_bias = parameter({experts, width}),
-                  embeddings = parameter({experts, width});
+  const kernels::Parameter norm = parameter({experts, width}),
+                           norm_bias = parameter({experts, width}),
+                           up = parameter({experts, 64, width}), up_bias = parameter({experts, 64}),
+                           down = parameter({experts, width, 64}),
+                           down_bias = parameter({experts, width}),
+                           embeddings = parameter({experts, width});
   const Tensor order = at::randperm(rows, at::kLong), there = order.to(at::kCUDA),
                back = order.argsort().to(at::kCUDA);
   const Tensor x = at::randn({rows, width}, options).requires_grad_(),
@@ -61,13 +63,15 @@ TEST_P(ExpertsCuda, NeverWaitForTheGpuToTellTheirRows) {
   at::manual_seed(2);
   const auto options = at::device(at::kCUDA).dtype(at::kBFloat16);
   const auto parameter = [&](at::IntArrayRef shape) {
-    return Parameter{at::randn(shape, options) * 0.1, at::zeros(shape, options)};
+    return kernels::Parameter{at::randn(shape, options) * 0.1, at::zeros(shape, options)};
   };
   const auto experts = static_cast<int64_t>(GetParam().size()), rows = int64_t{48},
              width = int64_t{32};
-  const Parameter norm = parameter({experts, width}), norm_bias = parameter({experts, width}),
-                  up = parameter({experts, 64, width}), up_bias = parameter({experts, 64}),
-                  down = parameter({experts, width, 64}), down_bias = parameter({experts, width});
+  const kernels::Parameter norm = parameter({experts, width}),
+                           norm_bias = parameter({experts, width}),
+                           up = parameter({experts, 64, width}), up_bias = parameter({experts, 64}),
+                           down = parameter({experts, width, 64}),
+                           down_bias = parameter({experts, width});
   const ExpertRows loads(at::tensor(GetParam(), at::kLong).cumsum(0).to(at::kCUDA, at::kInt));
   const Tensor order = at::randperm(rows, at::kLong), source = order.div(2, "floor").to(at::kCUDA),
                places = order.argsort().view({rows / 2, 2}).to(at::kCUDA);
@@ -98,4 +102,4 @@ INSTANTIATE_TEST_SUITE_P(Loads, ExpertsCuda,
                                            std::vector<int64_t>{47, 0, 1}));
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -3,7 +3,7 @@
 #include "tests/experts/expert_stack_cases.h"
 #include "tests/support/gradient_check.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -23,7 +23,7 @@ struct ExpertFeedForward : StackOfExperts {
                          Known known = Known::kToHost) const {
     SCOPED_TRACE(::testing::PrintToString(loads));
     const auto spaced = spaced_weights(static_cast<int64_t>(loads.size()), width, inner, units);
-    std::vector<Parameter> weights;
+    std::vector<kernels::Parameter> weights;
     std::vector<Tensor> leaves, before;
     for (const SpacedParameter& w : spaced) {
       weights.push_back(w.parameter);
@@ -81,9 +81,10 @@ TEST_P(LargeExpertFeedForward, EqualsItsTwin) {
 
 TEST_P(ExpertFeedForward, LeavesOutGradientsThatAreNotWanted) {
   const Loads loads{5, 5};
-  std::vector<Parameter> weights;
+  std::vector<kernels::Parameter> weights;
   for (const auto& shape : weight_shapes(2, 8, 16)) weights.push_back({random(shape), {}});
-  const Parameter& wanted = weights[2] = {weights[2].value, at::zeros_like(weights[2].value)};
+  const kernels::Parameter& wanted =
+      weights[2] = {weights[2].value, at::zeros_like(weights[2].value)};
   Tensor x = random({10, 8}).requires_grad_();
   const Tensor y = expert_feed_forward(x, loads, expert_weights(weights));
   torch::autograd::backward({y}, {at::ones_like(y)});
@@ -94,7 +95,7 @@ TEST_P(ExpertFeedForward, LeavesOutGradientsThatAreNotWanted) {
 // Equal loads and unequal ones; an expert without rows has a gradient of zeros.
 TEST_P(ExpertFeedForward, WritesTheGradientsOfMatricesIfAsked) {
   for (const Loads& loads : {Loads{8, 8}, Loads{11, 0}}) {
-    std::vector<Parameter> added, written;
+    std::vector<kernels::Parameter> added, written;
     for (const auto& shape : weight_shapes(2, 8, 16)) {
       const Tensor value = random(shape);
       added.push_back({value, at::zeros_like(value)});
@@ -102,7 +103,8 @@ TEST_P(ExpertFeedForward, WritesTheGradientsOfMatricesIfAsked) {
           {value, shape.size() == 3 ? at::full_like(value, NAN) : at::zeros_like(value)});
     }
     const Tensor rows = random({total(loads), 8}), dy = random({total(loads), 8});
-    const auto run = [&](const std::vector<Parameter>& weights, MatrixGradients gradients) {
+    const auto run = [&](const std::vector<kernels::Parameter>& weights,
+                         MatrixGradients gradients) {
       const Tensor x = rows.clone().requires_grad_();
       torch::autograd::backward({expert_feed_forward(x, loads, expert_weights(weights), gradients)},
                                 {dy});
@@ -115,7 +117,7 @@ TEST_P(ExpertFeedForward, WritesTheGradientsOfMatricesIfAsked) {
 }
 
 TEST_P(ExpertFeedForward, RefusesRowsAndWeightsThatDoNotFit) {
-  std::vector<Parameter> weights;
+  std::vector<kernels::Parameter> weights;
   for (const auto& shape : weight_shapes(2, 8, 16)) weights.push_back({random(shape), {}});
   const Tensor x = random({5, 8});
   EXPECT_THROW(expert_feed_forward(x, {2, 2}, expert_weights(weights)), c10::Error);
@@ -134,7 +136,7 @@ TEST_P(ExpertFeedForward, RefusesRowsAndWeightsThatDoNotFit) {
 TEST(ExpertFeedForwardGradient, EqualsCentralDifferences) {
   at::manual_seed(3);
   const Loads loads{3, 0, 4};
-  std::vector<Parameter> weights;
+  std::vector<kernels::Parameter> weights;
   for (const auto& shape : weight_shapes(3, 5, 7)) {
     weights.push_back({at::randn(shape, at::kDouble), at::zeros(shape, at::kDouble)});
   }
@@ -145,12 +147,12 @@ TEST(ExpertFeedForwardGradient, EqualsCentralDifferences) {
   };
   loss().backward();
   const auto number = [&] { return loss().item<double>(); };
-  expect_gradient(x.detach(), x.grad(), number, "x");
+  test::expect_gradient(x.detach(), x.grad(), number, "x");
   for (size_t i = 0; i < weights.size(); ++i) {
-    expect_gradient(weights[i].value, weights[i].gradient, number, kExpertWeightNames[i]);
+    test::expect_gradient(weights[i].value, weights[i].gradient, number, kExpertWeightNames[i]);
   }
   std::vector<Tensor> once;
-  for (const Parameter& w : weights) once.push_back(w.gradient.clone());
+  for (const kernels::Parameter& w : weights) once.push_back(w.gradient.clone());
   loss().backward();
   for (size_t i = 0; i < weights.size(); ++i) {
     EXPECT_TRUE(at::allclose(weights[i].gradient, 2 * once[i], 1e-13)) << kExpertWeightNames[i];
@@ -162,4 +164,4 @@ INSTANTIATE_TEST_SUITE_P(Cuda, ExpertFeedForward, cuda_cases(), case_name);
 INSTANTIATE_TEST_SUITE_P(Cuda, LargeExpertFeedForward, cuda_cases(), case_name);
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -3,7 +3,7 @@
 #include "tests/experts/expert_cases.h"
 #include "tests/support/gradient_check.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -61,7 +61,7 @@ TEST_P(GatedResidual, SurvivesHugeScores) {
 
 TEST_P(GatedResidual, RefusesRowsThatDoNotFit) {
   const Tensor h = random({5, kWidth});
-  const Parameter w{random({2, kWidth}), {}};
+  const kernels::Parameter w{random({2, kWidth}), {}};
   EXPECT_THROW(gated_residual(h, h, {2, 2}, w), c10::Error);
   EXPECT_THROW(gated_residual(h, h, {6, -1}, w), c10::Error);
   EXPECT_THROW(gated_residual(h, h, {2, 2, 1}, w), c10::Error);
@@ -73,14 +73,14 @@ TEST(GatedResidualGradient, EqualsCentralDifferences) {
   const Loads loads{3, 0, 2};
   Tensor h = at::randn({5, 6}, at::kDouble).requires_grad_(),
          stack = at::randn({5, 6}, at::kDouble).requires_grad_();
-  const Parameter w{at::randn({3, 6}, at::kDouble), at::zeros({3, 6}, at::kDouble)};
+  const kernels::Parameter w{at::randn({3, 6}, at::kDouble), at::zeros({3, 6}, at::kDouble)};
   const Tensor weights = at::randn({5, 6}, at::kDouble);
   const auto loss = [&] { return (gated_residual(h, stack, loads, w) * weights).sum(); };
   loss().backward();
   const auto number = [&] { return loss().item<double>(); };
-  expect_gradient(h.detach(), h.grad(), number, "h");
-  expect_gradient(stack.detach(), stack.grad(), number, "stack");
-  expect_gradient(w.value, w.gradient, number, "embeddings");
+  test::expect_gradient(h.detach(), h.grad(), number, "h");
+  test::expect_gradient(stack.detach(), stack.grad(), number, "stack");
+  test::expect_gradient(w.value, w.gradient, number, "embeddings");
   const Tensor once = w.gradient.clone();
   loss().backward();
   EXPECT_TRUE(at::allclose(w.gradient, 2 * once, 1e-14));  // two backwards add up
@@ -90,4 +90,4 @@ INSTANTIATE_TEST_SUITE_P(Cpu, GatedResidual, cpu_cases(), case_name);
 INSTANTIATE_TEST_SUITE_P(Cuda, GatedResidual, cuda_cases(), case_name);
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

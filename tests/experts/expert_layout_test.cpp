@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 constexpr int64_t kMatrix = 1024 * 4096;
@@ -48,4 +48,4 @@ TEST(ExpertLayout, ABlockHoldsTheMostRowsOfAnExpert) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -6,7 +6,7 @@
 
 #include "ballast/kernels/cuda_plugin.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 void expect_counted(const at::Tensor& expert, int64_t experts) {
@@ -36,7 +36,7 @@ void expect_all_cases_counted(at::Device device) {
 TEST(ExpertRanks, CountThoseBefore) { expect_all_cases_counted(at::kCPU); }
 
 TEST(ExpertRanksCuda, CountThoseBefore) {
-  ASSERT_TRUE(load_cuda_plugin().loaded);
+  ASSERT_TRUE(kernels::load_cuda_plugin().loaded);
   expect_all_cases_counted(at::kCUDA);
 }
 
@@ -47,4 +47,4 @@ TEST(ExpertRanks, RefuseAnExpertThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -7,7 +7,7 @@
 #include "ballast/experts/expert_mlp.h"
 #include "tests/experts/expert_cases.h"
 
-namespace ballast {
+namespace ballast::experts {
 
 using Loads = std::vector<int64_t>;
 
@@ -20,7 +20,7 @@ inline std::vector<std::vector<int64_t>> weight_shapes(int64_t experts, int64_t 
           {experts, inner}, {experts, width, inner}, {experts, width}};
 }
 
-inline ExpertWeights expert_weights(const std::vector<Parameter>& p) {
+inline ExpertWeights expert_weights(const std::vector<kernels::Parameter>& p) {
   return {p[0], p[1], p[2], p[3], p[4], p[5]};
 }
 
@@ -60,4 +60,4 @@ struct StackOfExperts : ExpertKernels {
   }
 };
 
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -7,7 +7,7 @@
 #include "tests/support/lone_worker.h"
 #include "tests/support/stalled_gpu.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -46,10 +46,11 @@ std::string name_of(const LayerShape& shape) {
 TEST_F(GateLayerCuda, ComputesInTrainingWhatTheCpuComputes) {
   for (const LayerShape& shape : shapes()) {
     SCOPED_TRACE(name_of(shape));
-    Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), on_gpu(at::kDouble));
-    const Tensor h = random_rows(shape.tokens, 1), dy = random_rows(shape.tokens, 2);
-    const Outcome expected = compute(cpu, h, dy, cpu.routing());
-    test::expect_near(compute(gpu, h, dy, gpu.routing()), expected);
+    Layer cpu(shape, test::lone_worker()),
+        gpu(shape, test::lone_worker(), test::on_gpu(at::kDouble));
+    const Tensor h = test::random_rows(shape.tokens, 1), dy = test::random_rows(shape.tokens, 2);
+    const Outcome expected = test::compute(cpu, h, dy, cpu.routing());
+    test::expect_near(test::compute(gpu, h, dy, gpu.routing()), expected);
     const RoutingStats on_cpu = cpu.layer.router().take_stats(),
                        there = gpu.layer.router().take_stats();
     EXPECT_EQ(there.dropped.item<int64_t>(), on_cpu.dropped.item<int64_t>());
@@ -61,10 +62,11 @@ TEST_F(GateLayerCuda, ComputesInTrainingWhatTheCpuComputes) {
 TEST_F(GateLayerCuda, RoutesAtTestTimeAsTheCpuDoes) {
   for (const char* router : {"switch", "sparsely_gated"}) {
     const LayerShape shape{.experts = 8, .tokens = 1000, .router = router};
-    Layer cpu(shape, lone_worker()), gpu(shape, lone_worker(), on_gpu(at::kDouble));
-    const Tensor h = random_rows(shape.tokens, 3), dy = random_rows(shape.tokens, 4);
+    Layer cpu(shape, test::lone_worker()),
+        gpu(shape, test::lone_worker(), test::on_gpu(at::kDouble));
+    const Tensor h = test::random_rows(shape.tokens, 3), dy = test::random_rows(shape.tokens, 4);
     const Routing greedy{.mode = RoutingMode::kGreedy};
-    test::expect_near(compute(gpu, h, dy, greedy), compute(cpu, h, dy, greedy));
+    test::expect_near(test::compute(gpu, h, dy, greedy), test::compute(cpu, h, dy, greedy));
   }
 }
 
@@ -88,10 +90,10 @@ TEST_F(GateLayerCuda, IsPreciseInBf16) {
 TEST_F(GateLayerCuda, NeverWaitsForTheGpuInTraining) {
   for (const LayerShape& shape : shapes()) {
     SCOPED_TRACE(name_of(shape));
-    Layer l(shape, lone_worker(), on_gpu(at::kBFloat16));
+    Layer l(shape, test::lone_worker(), test::on_gpu(at::kBFloat16));
     const auto options = l.table.working().options();
-    const Tensor x = random_rows(shape.tokens, 12).to(options).requires_grad_(),
-                 dy = random_rows(shape.tokens, 13).to(options);
+    const Tensor x = test::random_rows(shape.tokens, 12).to(options).requires_grad_(),
+                 dy = test::random_rows(shape.tokens, 13).to(options);
     const auto forward = [&] { return l.layer.forward(x, l.routing()); };
     const auto backward = [&](const Tensor& y) { torch::autograd::grad({y}, {x}, {dy}); };
     for (int i = 0; i < 2; ++i) backward(forward());
@@ -104,4 +106,4 @@ TEST_F(GateLayerCuda, NeverWaitsForTheGpuInTraining) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

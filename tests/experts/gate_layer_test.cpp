@@ -13,7 +13,7 @@
 #include "tests/support/gradient_check.h"
 #include "tests/support/lone_worker.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -36,7 +36,8 @@ Tensor expert_output(const Layer& l, int64_t expert, const Tensor& h) {
     const auto part = [&](const char* name) {
       return weights(l, fmt::format("expert.{}.sublayer.{}.{}", expert, s, name));
     };
-    const Tensor normed = at::layer_norm(x, {kWidth}, part("norm.weight"), part("norm.bias"), 1e-5);
+    const Tensor normed =
+        at::layer_norm(x, {test::kWidth}, part("norm.weight"), part("norm.bias"), 1e-5);
     const Tensor active = at::relu(at::mv(part("up.weight"), normed) + part("up.bias"));
     x = x + at::mv(part("down.weight"), active) + part("down.bias");
   }
@@ -44,7 +45,7 @@ Tensor expert_output(const Layer& l, int64_t expert, const Tensor& h) {
 }
 
 std::vector<std::vector<double>> logits_of(const Layer& l, const Tensor& h) {
-  const Tensor normed = at::layer_norm(h, {kWidth}, weights(l, "gate.norm.weight"),
+  const Tensor normed = at::layer_norm(h, {test::kWidth}, weights(l, "gate.norm.weight"),
                                        weights(l, "gate.norm.bias"), 1e-5);
   const Tensor logits = at::mm(normed, weights(l, "gate.weight").t());
   std::vector<std::vector<double>> rows;
@@ -149,7 +150,7 @@ TEST(GateLayer, IsThePlainReferenceForEveryCapacityAndTie) {
       SCOPED_TRACE(fmt::format("{}, capacity {}, {} experts, {} groups, {} tokens, ties {}",
                                shape.router, shape.capacity, shape.experts, shape.groups,
                                shape.tokens, static_cast<int>(ties)));
-      Layer l(shape, lone_worker());
+      Layer l(shape, test::lone_worker());
       make_ties(l, ties);
       const Tensor h = random_rows(shape.tokens, 1);
       const PlainLayer expected = plain_layer(l, gate_of(shape, factor_of(shape)), shape.groups, h);
@@ -164,7 +165,7 @@ TEST(GateLayer, IsThePlainReferenceForEveryCapacityAndTie) {
 // 1.1 x 100 / 10 is 11, but a little more than that in floating point.
 TEST(GateLayer, TheCapacityIsNotRoundedUpByTheProductsRounding) {
   Layer l({.experts = 10, .groups = 1, .tokens = 100, .router = "switch", .capacity = 1.1},
-          lone_worker());
+          test::lone_worker());
   weights(l, "gate.weight").zero_();  // all choose the first expert
   l.layer.forward(random_rows(100, 2), l.routing());
   EXPECT_EQ(l.layer.router().take_stats().dropped.item<int64_t>(), 100 - 11);
@@ -173,7 +174,7 @@ TEST(GateLayer, TheCapacityIsNotRoundedUpByTheProductsRounding) {
 TEST(GateLayer, AtTestTimeNothingIsDropped) {
   for (const char* router : {"switch", "sparsely_gated"}) {
     const LayerShape shape{.groups = 1, .router = router, .capacity = 0.5};
-    Layer l(shape, lone_worker());
+    Layer l(shape, test::lone_worker());
     const Tensor h = random_rows(shape.tokens, 2);
     const Tensor y = l.layer.forward(h, {.mode = RoutingMode::kGreedy});
     const PlainLayer expected = plain_layer(l, gate_of(shape, 0), 1, h);
@@ -194,7 +195,7 @@ TEST(GateLayer, GradientsOfEverythingMatchCentralDifferences) {
                              .capacity = capacity,
                              .balance_weight = 0.7,
                              .sublayers = 1};
-      Layer l(shape, lone_worker());
+      Layer l(shape, test::lone_worker());
       MemoryTape tape;  // the choices stay as they are while weights and tokens are moved
       Tensor h = random_rows(shape.tokens, 4).requires_grad_();
       const Tensor dy = random_rows(shape.tokens, 5);
@@ -206,10 +207,10 @@ TEST(GateLayer, GradientsOfEverythingMatchCentralDifferences) {
         const double balance = l.layer.router().take_stats().balance_sum.item<double>();
         return output + 0.7 * balance / (2 * 2);
       };
-      expect_gradient(h, h.grad(), loss, "tokens");
-      for (const Segment& segment : l.table.segments()) {
-        expect_gradient(l.table.view(l.table.master(), segment),
-                        l.table.view(l.table.gradient(), segment), loss, segment.name);
+      test::expect_gradient(h, h.grad(), loss, "tokens");
+      for (const parameters::Segment& segment : l.table.segments()) {
+        test::expect_gradient(l.table.view(l.table.master(), segment),
+                              l.table.view(l.table.gradient(), segment), loss, segment.name);
       }
       EXPECT_GT(tape.replayed, 10);
       EXPECT_GT(l.gradient("layer.1.gate.weight").abs().max().item<double>(), 1e-3);
@@ -226,7 +227,7 @@ TEST(GateLayer, ASecondExpertAtRandomIsUsedByItsWeight) {
                            .router = "sparsely_gated",
                            .capacity = capacity,
                            .second_expert = "random"};
-    Layer l(shape, lone_worker());
+    Layer l(shape, test::lone_worker());
     const TrainingRoute route = *l.routing().training;
     const uint64_t key = random_bits(route.seed, "second expert", route.step, route.micro_step);
     std::vector<double> draws;
@@ -244,14 +245,14 @@ TEST(GateLayer, ASecondExpertAtRandomIsUsedByItsWeight) {
 }
 
 TEST(GateLayer, AFreshOneBetweenBlocksIsTheIdentity) {
-  Layer l({.router = "sparsely_gated"}, lone_worker());
+  Layer l({.router = "sparsely_gated"}, test::lone_worker());
   l.table.initialize(1);
   const Tensor h = random_rows(32, 6);
   EXPECT_TRUE(at::equal(l.layer.forward(h, l.routing()), h));
 }
 
 TEST(GateLayer, TellsBothExperts) {
-  Layer l({.router = "sparsely_gated"}, lone_worker());
+  Layer l({.router = "sparsely_gated"}, test::lone_worker());
   const Tensor h = random_rows(9, 7);
   SeenRoute seen;
   l.layer.forward(
@@ -265,17 +266,17 @@ TEST(GateLayer, TellsBothExperts) {
 }
 
 TEST(GateLayer, KnowsNeitherPricesNorBalancedTests) {
-  Layer l({.router = "switch"}, lone_worker());
+  Layer l({.router = "switch"}, test::lone_worker());
   const Tensor h = random_rows(8, 8);
   EXPECT_EQ(l.layer.router().prices(), nullptr);
   for (const RoutingMode mode : {RoutingMode::kPriced, RoutingMode::kBalanced})
-    EXPECT_THAT(error_of([&] { l.layer.forward(h, {.mode = mode}); }),
+    EXPECT_THAT(test::error_of([&] { l.layer.forward(h, {.mode = mode}); }),
                 testing::HasSubstr("is for BASE layers"));
 }
 
 TEST(GateLayer, TokensThatAreNotFiniteAreForTheLossToShow) {
   for (const char* router : {"switch", "sparsely_gated"}) {
-    Layer l({.groups = 1, .tokens = 8, .router = router, .capacity = 0}, lone_worker());
+    Layer l({.groups = 1, .tokens = 8, .router = router, .capacity = 0}, test::lone_worker());
     Tensor h = random_rows(8, 10);
     h[3].fill_(NAN);
     const Tensor y = l.layer.forward(h, l.routing());
@@ -286,4 +287,4 @@ TEST(GateLayer, TokensThatAreNotFiniteAreForTheLossToShow) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -4,7 +4,7 @@
 #include "tests/experts/expert_cases.h"
 #include "tests/support/gradient_check.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -12,21 +12,22 @@ using at::Tensor;
 TEST(GateLogits, AreAProductWithAGradient) {
   at::manual_seed(1);
   Tensor x = at::randn({7, 5}, at::kDouble).requires_grad_();
-  const Parameter weight{at::randn({3, 5}, at::kDouble), at::ones({3, 5}, at::kDouble)};
+  const kernels::Parameter weight{at::randn({3, 5}, at::kDouble), at::ones({3, 5}, at::kDouble)};
   const Tensor dy = at::randn({7, 3}, at::kDouble);
   const auto loss = [&] { return (at::mm(x, weight.value.t()) * dy).sum().item<double>(); };
   const Tensor y = gate_logits(x, weight);
   EXPECT_LE((y - at::mm(x, weight.value.t())).abs().max().item<double>(), 1e-14);
   torch::autograd::backward({y}, {dy});
-  expect_gradient(x, x.grad(), loss, "x");
-  expect_gradient(weight.value, weight.gradient - 1, loss, "weight: added to what was there");
+  test::expect_gradient(x, x.grad(), loss, "x");
+  test::expect_gradient(weight.value, weight.gradient - 1, loss, "weight: added to what was there");
 }
 
 void expect_fp32_of_half_precision(at::Device device, int64_t experts) {
   at::manual_seed(2);
   const auto options = at::device(device).dtype(at::kBFloat16);
   Tensor x = at::randn({9, 64}, options).requires_grad_();
-  const Parameter weight{at::randn({experts, 64}, options), at::zeros({experts, 64}, options)};
+  const kernels::Parameter weight{at::randn({experts, 64}, options),
+                                  at::zeros({experts, 64}, options)};
   const Tensor y = gate_logits(x, weight);
   ASSERT_EQ(y.scalar_type(), at::kFloat);
   const Tensor exact = at::mm(x.to(at::kDouble), weight.value.to(at::kDouble).t());
@@ -46,9 +47,9 @@ void expect_fp32_of_half_precision(at::Device device, int64_t experts) {
 TEST(GateLogits, OfHalfPrecisionAreInFp32) { expect_fp32_of_half_precision(at::kCPU, 4); }
 
 TEST(GateLogitsCuda, OfHalfPrecisionAreInFp32) {
-  ASSERT_TRUE(load_cuda_plugin().loaded);
+  ASSERT_TRUE(kernels::load_cuda_plugin().loaded);
   for (const int64_t experts : {4, 5, 128}) expect_fp32_of_half_precision(at::kCUDA, experts);
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

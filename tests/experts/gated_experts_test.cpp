@@ -2,7 +2,7 @@
 #include "ballast/experts/expert_mlp.h"
 #include "tests/experts/expert_stack_cases.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -40,7 +40,7 @@ struct GatedExperts : StackOfExperts {
   void compare_with_twin(const Shape& shape, const Places& places) const {
     const auto experts = static_cast<int64_t>(shape.loads.size());
     std::vector<std::vector<SpacedParameter>> spaced;
-    std::vector<std::vector<Parameter>> parameters;
+    std::vector<std::vector<kernels::Parameter>> parameters;
     std::vector<std::vector<Tensor>> leaves, before;
     for (size_t i = 0; i < shape.sublayers; ++i) {
       spaced.push_back(spaced_weights(experts, shape.width, shape.inner, units()));
@@ -128,10 +128,10 @@ TEST_P(GatedExperts, TakeManyRowsAndManyExperts) {
 }
 
 TEST_P(GatedExperts, RefuseWhatDoesNotFit) {
-  std::vector<Parameter> p;
+  std::vector<kernels::Parameter> p;
   for (const auto& shape : weight_shapes(2, 8, 16)) p.push_back({random(shape), {}});
   const std::vector<ExpertWeights> sublayers{expert_weights(p)};
-  const Parameter embeddings{random({2, 8}), {}};
+  const kernels::Parameter embeddings{random({2, 8}), {}};
   const Tensor h = random({6, 8}), places = longs({0, 1, 2, 3, 4, 5});
   EXPECT_NO_THROW(gated_experts({h, Loads{3, 3}, places, places}, sublayers, embeddings));
   EXPECT_THROW(gated_experts({h, Loads{3, 2}}, sublayers, embeddings), c10::Error);
@@ -150,19 +150,19 @@ INSTANTIATE_TEST_SUITE_P(Cuda, GatedExperts, cuda_cases(), case_name);
 // In bf16 at sizes of use, against the composition in double on the same GPU.
 struct GatedExpertsCuda : ::testing::Test {
   void SetUp() override {
-    ASSERT_TRUE(load_cuda_plugin().loaded);
+    ASSERT_TRUE(kernels::load_cuda_plugin().loaded);
     at::manual_seed(3);
   }
 
   struct Stack {
-    std::vector<Parameter> weights;
-    Parameter embeddings;
+    std::vector<kernels::Parameter> weights;
+    kernels::Parameter embeddings;
   };
   static Stack draw(int64_t experts, int64_t width, int64_t inner, double of_down) {
     const auto options = at::device(at::kCUDA).dtype(at::kBFloat16);
     const auto parameter = [&](at::IntArrayRef shape, double scale) {
-      return Parameter{(at::randn(shape, options) * scale).to(at::kBFloat16),
-                       at::zeros(shape, options)};
+      return kernels::Parameter{(at::randn(shape, options) * scale).to(at::kBFloat16),
+                                at::zeros(shape, options)};
     };
     Stack stack;
     for (const auto& shape : weight_shapes(experts, width, inner))
@@ -174,11 +174,11 @@ struct GatedExpertsCuda : ::testing::Test {
     return stack;
   }
   static Stack in_double(const Stack& stack) {
-    const auto copy = [](const Parameter& p) {
-      return Parameter{p.value.to(at::kDouble), p.gradient.to(at::kDouble)};
+    const auto copy = [](const kernels::Parameter& p) {
+      return kernels::Parameter{p.value.to(at::kDouble), p.gradient.to(at::kDouble)};
     };
     Stack result;
-    for (const Parameter& p : stack.weights) result.weights.push_back(copy(p));
+    for (const kernels::Parameter& p : stack.weights) result.weights.push_back(copy(p));
     result.embeddings = copy(stack.embeddings);
     return result;
   }
@@ -262,4 +262,4 @@ TEST_F(GatedExpertsCuda, GiveTheSameBitsEveryTime) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -11,10 +11,10 @@ namespace ballast::test {
 
 class OnGpu : public testing::Test {
  protected:
-  void SetUp() override { ASSERT_TRUE(load_cuda_plugin().loaded); }
+  void SetUp() override { ASSERT_TRUE(kernels::load_cuda_plugin().loaded); }
 };
 
-inline TableOptions on_gpu(at::ScalarType working) {
+inline parameters::TableOptions on_gpu(at::ScalarType working) {
   return {.device = at::Device(at::kCUDA, 0),
           .working = working,
           .master = working == at::kDouble ? at::kDouble : at::kFloat};
@@ -31,7 +31,7 @@ struct Outcome {
 
 // Forward and backward, where the layer is and in its type.
 inline Outcome compute(Layer& l, const at::Tensor& h, const at::Tensor& dy,
-                       const Routing& routing) {
+                       const experts::Routing& routing) {
   const auto options = l.table.working().options();
   at::Tensor x = h.to(options).detach().requires_grad_();
   l.table.gradient().zero_();

@@ -14,7 +14,7 @@
 namespace ballast::test {
 
 // Keeps assignments in memory, group by group.
-class MemoryTape : public RouteTape {
+class MemoryTape : public experts::RouteTape {
  public:
   at::Tensor replay(const Key& key, int64_t groups) override {
     std::vector<at::Tensor> parts;
@@ -43,35 +43,37 @@ struct LayerShape {
   double capacity = -1, balance_weight = 0.01;
   const char* second_expert = "always";
   int64_t sublayers = 2;
-  std::function<void(ExpertsConfig&)> frame = take_papers_frame;
+  std::function<void(config::ExpertsConfig&)> frame = config::take_papers_frame;
 };
 
 constexpr int64_t kWidth = 8;
 
-inline TableOptions double_on_cpu() { return {.working = at::kDouble, .master = at::kDouble}; }
+inline parameters::TableOptions double_on_cpu() {
+  return {.working = at::kDouble, .master = at::kDouble};
+}
 
 // A layer of experts, its zero projections randomised.
 struct Layer {
-  Layer(const LayerShape& shape, Communicator& workers,
-        const TableOptions& options = double_on_cpu())
+  Layer(const LayerShape& shape, comm::Communicator& workers,
+        const parameters::TableOptions& options = double_on_cpu())
       : shape(shape), layer(config_of(shape), 1, table, workers) {
     table.allocate(options);
     table.initialize(7);
     randomise();
   }
 
-  static Config config_of(const LayerShape& shape) {
-    Config config;
+  static config::Config config_of(const LayerShape& shape) {
+    config::Config config;
     config.model = {.vocabulary = 11, .width = kWidth, .layers = 2, .heads = 2, .hidden = 16};
     config.experts.layers = 1;
     config.experts.count = shape.experts;
     config.experts.sublayers = shape.sublayers;
     config.experts.groups = shape.groups;
-    config.experts.solver = choice_of<TrainingSolver>(shape.solver);
+    config.experts.solver = config::choice_of<config::TrainingSolver>(shape.solver);
     config.experts.router = shape.router;
     config.experts.capacity = shape.capacity;
     config.experts.balance_weight = shape.balance_weight;
-    config.experts.second_expert = choice_of<SecondExpert>(shape.second_expert);
+    config.experts.second_expert = config::choice_of<config::SecondExpert>(shape.second_expert);
     config.experts.self_check = true;
     shape.frame(config.experts);
     return config;
@@ -79,7 +81,7 @@ struct Layer {
 
   // Each parameter by its name: the same on any number of workers.
   void randomise() {
-    for (const Segment& segment : table.segments()) {
+    for (const parameters::Segment& segment : table.segments()) {
       at::manual_seed(std::hash<std::string>()(segment.name));
       const at::Tensor noise =
           at::randn(segment.shape, at::kDouble) * (segment.shape.size() > 1 ? 0.4 : 0.2);
@@ -88,14 +90,14 @@ struct Layer {
     table.copy_master_to_working();
   }
 
-  Routing routing(RouteTape* tape = nullptr) const {
-    return {.mode = RoutingMode::kBalanced,
-            .training = TrainingRoute{.groups = shape.groups,
-                                      .shuffle = shape.shuffle,
-                                      .seed = 3,
-                                      .step = 5,
-                                      .micro_step = 1,
-                                      .micro_steps = 2},
+  experts::Routing routing(experts::RouteTape* tape = nullptr) const {
+    return {.mode = experts::RoutingMode::kBalanced,
+            .training = experts::TrainingRoute{.groups = shape.groups,
+                                               .shuffle = shape.shuffle,
+                                               .seed = 3,
+                                               .step = 5,
+                                               .micro_step = 1,
+                                               .micro_steps = 2},
             .tape = tape};
   }
 
@@ -104,8 +106,8 @@ struct Layer {
   }
 
   LayerShape shape;
-  ParameterTable table;
-  ExpertLayer layer;
+  parameters::ParameterTable table;
+  experts::ExpertLayer layer;
 };
 
 // The tokens of all workers, and a direction to take the gradient in.

@@ -2,7 +2,7 @@
 #include "ballast/experts/spread_rows.h"
 #include "tests/experts/expert_cases.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -58,4 +58,4 @@ INSTANTIATE_TEST_SUITE_P(Cpu, PermuteRows, cpu_cases(), case_name);
 INSTANTIATE_TEST_SUITE_P(Cuda, PermuteRows, cuda_cases(), case_name);
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

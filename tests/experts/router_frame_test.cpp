@@ -9,7 +9,7 @@
 #include "tests/support/gradient_check.h"
 #include "tests/support/lone_worker.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -26,10 +26,10 @@ struct FrameCase {
   bool look_ahead;
   int64_t per_token = 0;
 
-  void operator()(ExpertsConfig& experts) const {
-    experts.features = choice_of<Features>(features);
-    experts.gate = choice_of<Gate>(gate);
-    experts.scores = choice_of<Scores>(scores);
+  void operator()(config::ExpertsConfig& experts) const {
+    experts.features = config::choice_of<config::Features>(features);
+    experts.gate = config::choice_of<config::Gate>(gate);
+    experts.scores = config::choice_of<config::Scores>(scores);
     experts.look_ahead = look_ahead;
     experts.per_token = per_token;
   }
@@ -72,7 +72,8 @@ Tensor through_expert(const Layer& l, int64_t expert, const Tensor& h) {
     const auto part = [&](const char* name) {
       return value_of(l, fmt::format("expert.{}.sublayer.{}.{}", expert, s, name));
     };
-    const Tensor normed = at::layer_norm(x, {kWidth}, part("norm.weight"), part("norm.bias"), 1e-5);
+    const Tensor normed =
+        at::layer_norm(x, {test::kWidth}, part("norm.weight"), part("norm.bias"), 1e-5);
     const Tensor active = at::relu(at::mv(part("up.weight"), normed) + part("up.bias"));
     x = x + at::mv(part("down.weight"), active) + part("down.bias");
   }
@@ -89,7 +90,7 @@ PlainFrame plain_frame(const FrameCase& frame, const Layer& l, const Tensor& rea
   const Tensor w = value_of(l, frame.is_base() ? "expert_embeddings" : "gate.weight");
   const Tensor features = std::string(frame.features) == "raw"
                               ? read
-                              : at::layer_norm(read, {kWidth}, value_of(l, norm + ".weight"),
+                              : at::layer_norm(read, {test::kWidth}, value_of(l, norm + ".weight"),
                                                value_of(l, norm + ".bias"), 1e-5);
   const Tensor affinities = at::mm(features, w.t());
   return {affinities,
@@ -119,7 +120,7 @@ Tensor plain_layer(const FrameCase& frame, const Layer& l, const Tensor& h,
 
 TEST_P(Frames, GreedyRoutingIsTheFormula) {
   const FrameCase& frame = GetParam();
-  Layer l(frame.shape(), lone_worker());
+  Layer l(frame.shape(), test::lone_worker());
   const Tensor h = random_rows(13, 1), earlier = random_rows(13, 2);
   const auto [affinities, scores] = plain_frame(frame, l, frame.look_ahead ? earlier : h);
   const Tensor expert =
@@ -132,7 +133,7 @@ TEST_P(Frames, GreedyRoutingIsTheFormula) {
 TEST_P(Frames, PricedRoutingSubtractsPricesFromWhatIsCompared) {
   const FrameCase& frame = GetParam();
   if (!frame.is_base()) return;  // gates have no prices
-  Layer l(frame.shape(), lone_worker());
+  Layer l(frame.shape(), test::lone_worker());
   const Tensor h = random_rows(40, 3), earlier = random_rows(40, 4),
                prices = at::tensor({1.0, -0.5, 0.25, -0.75}, at::kDouble);
   l.layer.router().prices()->set(prices);
@@ -153,7 +154,7 @@ TEST_P(Frames, BalancedRoutingIsTheFormulaWithTheOptimum) {
   if (!frame.is_base()) return;
   LayerShape shape = frame.shape();
   shape.groups = 1;
-  Layer l(shape, lone_worker());
+  Layer l(shape, test::lone_worker());
   const Tensor h = random_rows(24, 5), earlier = random_rows(24, 6);
   MemoryTape tape;
   const Tensor y = l.layer.forward(h, l.routing(&tape), earlier);
@@ -162,7 +163,7 @@ TEST_P(Frames, BalancedRoutingIsTheFormulaWithTheOptimum) {
   const Tensor expert = tape.kept.begin()->second.to(at::kLong).view({of_token, 24});
   const auto [affinities, scores] = plain_frame(frame, l, frame.look_ahead ? earlier : h);
   EXPECT_LE((y - plain_layer(frame, l, h, affinities, expert)).abs().max().item<double>(), 1e-12);
-  Assigner reference({.non_finite = NonFinite::kForbid});
+  Assigner reference({.non_finite = assignment::NonFinite::kForbid});
   Tensor left = scores.to(at::kFloat);
   for (int64_t k = 0; k < of_token; ++k) {
     const Tensor found = reference.assign(left).expert_of_token.to(at::kLong);
@@ -180,7 +181,7 @@ TEST_P(Frames, GradientsOfTokensAndRoutersMatchCentralDifferences) {
   shape.sublayers = 1;
   shape.capacity = 0;
   shape.balance_weight = 0;  // added on the way back alone: the result does not have it
-  Layer l(shape, lone_worker());
+  Layer l(shape, test::lone_worker());
   MemoryTape tape;  // the choice stays as it is while weights and tokens are moved
   Tensor h = random_rows(14, 7).requires_grad_(), earlier = random_rows(14, 8).requires_grad_();
   const Tensor dy = random_rows(14, 9);
@@ -189,13 +190,13 @@ TEST_P(Frames, GradientsOfTokensAndRoutersMatchCentralDifferences) {
     return (l.layer.forward(h, l.routing(&tape), earlier) * dy).sum().item<double>();
   };
   torch::autograd::backward({l.layer.forward(h, l.routing(&tape), earlier)}, {dy});
-  expect_gradient(h, h.grad(), loss, "tokens");
+  test::expect_gradient(h, h.grad(), loss, "tokens");
   ASSERT_EQ(earlier.grad().defined(), frame.look_ahead);
-  if (frame.look_ahead) expect_gradient(earlier, earlier.grad(), loss, "earlier tokens");
-  for (const Segment& segment : l.table.segments()) {
-    if (segment.owner != Owner::kRouter) continue;
-    expect_gradient(l.table.view(l.table.master(), segment),
-                    l.table.view(l.table.gradient(), segment), loss, segment.name);
+  if (frame.look_ahead) test::expect_gradient(earlier, earlier.grad(), loss, "earlier tokens");
+  for (const parameters::Segment& segment : l.table.segments()) {
+    if (segment.owner != parameters::Owner::kRouter) continue;
+    test::expect_gradient(l.table.view(l.table.master(), segment),
+                          l.table.view(l.table.gradient(), segment), loss, segment.name);
   }
 }
 
@@ -203,7 +204,7 @@ TEST_P(Frames, TellTheMeanGate) {
   const FrameCase& frame = GetParam();
   LayerShape shape = frame.shape();
   shape.groups = 1;
-  Layer l(shape, lone_worker());
+  Layer l(shape, test::lone_worker());
   const Tensor h = random_rows(24, 10), earlier = random_rows(24, 11);
   MemoryTape tape;
   l.layer.forward(h, l.routing(&tape), earlier);
@@ -220,21 +221,23 @@ TEST_P(Frames, TellTheMeanGate) {
 
 // Routers' parameters learn at a rate of their own, all others at 1.
 TEST(RouterRate, IsThatOfRoutersAlone) {
-  Layer l({.frame = [](ExpertsConfig& experts) { experts.router_rate = 0.125; }}, lone_worker());
+  Layer l({.frame = [](config::ExpertsConfig& experts) { experts.router_rate = 0.125; }},
+          test::lone_worker());
   int64_t slow = 0;
-  for (const Segment& segment : l.table.segments()) {
+  for (const parameters::Segment& segment : l.table.segments()) {
     const bool is_router = segment.name.find("expert_embeddings") != std::string::npos ||
                            segment.name.find("router_norm") != std::string::npos;
     EXPECT_EQ(segment.rate, is_router ? 0.125 : 1.0) << segment.name;
     slow += is_router ? 1 : 0;
   }
   EXPECT_EQ(slow, 3);
-  for (const ParameterTable::Group& group : l.table.groups())
-    EXPECT_EQ(group.rate, group.owner == Owner::kRouter ? 0.125 : 1.0);
+  for (const parameters::ParameterTable::Group& group : l.table.groups())
+    EXPECT_EQ(group.rate, group.owner == parameters::Owner::kRouter ? 0.125 : 1.0);
 }
 
 TEST(EmbeddingGain, IsTheLengthOfAFreshEmbedding) {
-  Layer l({.frame = [](ExpertsConfig& experts) { experts.embedding_gain = 0.7; }}, lone_worker());
+  Layer l({.frame = [](config::ExpertsConfig& experts) { experts.embedding_gain = 0.7; }},
+          test::lone_worker());
   l.table.initialize(1);
   const Tensor w = value_of(l, "expert_embeddings");
   EXPECT_LE((at::mm(w, w.t()) - 0.49 * at::eye(4, at::kDouble)).abs().max().item<double>(), 1e-12);
@@ -246,8 +249,8 @@ TEST(SeveralExperts, AreDifferentAndBalanced) {
     Layer l({.experts = 4,
              .groups = 3,
              .tokens = 3 * 16,
-             .frame = [&](ExpertsConfig& experts) { experts.per_token = per_token; }},
-            lone_worker());
+             .frame = [&](config::ExpertsConfig& experts) { experts.per_token = per_token; }},
+            test::lone_worker());
     MemoryTape tape;
     const Tensor h = random_rows(48, 12);
     l.layer.forward(h, l.routing(&tape), h);
@@ -263,4 +266,4 @@ TEST(SeveralExperts, AreDifferentAndBalanced) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

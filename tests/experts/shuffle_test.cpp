@@ -6,7 +6,7 @@
 
 #include <set>
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using Rows = std::vector<int64_t>;
@@ -104,4 +104,4 @@ TEST(Shuffle, IsAnotherOneForEveryStepMicroStepLayerAndSeed) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -8,7 +8,7 @@
 #include "tests/experts/expert_cases.h"
 #include "tests/support/gradient_check.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -169,13 +169,13 @@ TEST(MixRowsGradient, EqualsCentralDifferences) {
   };
   loss().backward();
   const auto number = [&] { return loss().item<double>(); };
-  expect_gradient(x.detach(), x.grad(), number, "x");
-  expect_gradient(h.detach(), h.grad(), number, "h");
-  expect_gradient(weights.detach(), weights.grad(), number, "weights");
+  test::expect_gradient(x.detach(), x.grad(), number, "x");
+  test::expect_gradient(h.detach(), h.grad(), number, "h");
+  test::expect_gradient(weights.detach(), weights.grad(), number, "weights");
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, SpreadRows, cpu_cases(), case_name);
 INSTANTIATE_TEST_SUITE_P(Cuda, SpreadRows, cuda_cases(), case_name);
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

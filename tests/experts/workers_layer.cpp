@@ -8,7 +8,7 @@
 #include "tests/experts/layer_setting.h"
 #include "tests/support/lone_worker.h"
 
-namespace ballast {
+namespace ballast::experts {
 namespace {
 
 using at::Tensor;
@@ -27,8 +27,8 @@ void expect_near(const Tensor& got, const Tensor& expected, const std::string& w
 }
 
 // With look-ahead: the router's tokens take part in the shuffle, too.
-void todays_frame(ExpertsConfig&) {}
-void two_experts(ExpertsConfig& experts) { experts.per_token = 2; }
+void todays_frame(config::ExpertsConfig&) {}
+void two_experts(config::ExpertsConfig& experts) { experts.per_token = 2; }
 
 std::vector<test::LayerShape> shapes() {
   return {{.experts = 8, .groups = 8, .tokens = 8 * 16},
@@ -59,8 +59,8 @@ TEST(LayerOfWorkers, GivesWhatOneWorkerGives) {
   for (const test::LayerShape& shape : shapes()) {
     SCOPED_TRACE(fmt::format("{} experts, {} tokens", shape.experts, shape.tokens));
     Layer whole(shape, test::lone_worker()), part(shape, everyone());
-    const Tensor all = random_rows(shape.tokens, 1), dy = random_rows(shape.tokens, 2),
-                 before = random_rows(shape.tokens, 3);
+    const Tensor all = test::random_rows(shape.tokens, 1), dy = test::random_rows(shape.tokens, 2),
+                 before = test::random_rows(shape.tokens, 3);
     Tensor h = all.clone().requires_grad_(), own = own_part(all).clone().requires_grad_();
     Tensor earlier = before.clone().requires_grad_(),
            own_earlier = own_part(before).clone().requires_grad_();
@@ -73,10 +73,11 @@ TEST(LayerOfWorkers, GivesWhatOneWorkerGives) {
     ASSERT_EQ(earlier.grad().defined(), part.layer.looks_ahead());
     if (part.layer.looks_ahead())
       expect_near(own_earlier.grad(), own_part(earlier.grad()), "gradient of the earlier tokens");
-    for (const Segment& segment : part.table.segments()) {
+    for (const parameters::Segment& segment : part.table.segments()) {
       const Tensor gradient = part.gradient(segment.name);
-      if (segment.owner == Owner::kShared || segment.owner == Owner::kRouter)
-        everyone().all_reduce(gradient, Reduction::kSum, {"shared"});
+      if (segment.owner == parameters::Owner::kShared ||
+          segment.owner == parameters::Owner::kRouter)
+        everyone().all_reduce(gradient, comm::Reduction::kSum, {"shared"});
       expect_near(gradient, whole.gradient(segment.name), segment.name);
     }
   }
@@ -89,7 +90,7 @@ TEST(LayerOfWorkers, RoutesUnevenTokensAsOneWorkerDoes) {
   whole.layer.router().prices()->set(prices);
   part.layer.router().prices()->set(prices);
   for (const RoutingMode mode : {RoutingMode::kGreedy, RoutingMode::kPriced}) {
-    const Tensor own = random_rows(5 * (everyone().rank() % 3), 10 + everyone().rank());
+    const Tensor own = test::random_rows(5 * (everyone().rank() % 3), 10 + everyone().rank());
     const Tensor got = part.layer.forward(own, {.mode = mode});
     ASSERT_EQ(got.sizes(), own.sizes());
     if (own.size(0) > 0) expect_near(got, whole.layer.forward(own, {.mode = mode}), "output");
@@ -117,7 +118,7 @@ TEST(DispatchOfWorkers, GivesEveryExpertItsShareAndEveryTokenOnce) {
   const Tensor arrived = exchange(everyone(), x, dispatch.way, {"test", 1});
   const Tensor returned = exchange_back(everyone(), arrived, dispatch.way, {"test", 1});
   EXPECT_TRUE(at::equal(returned, x)) << "dispatch then combine";
-  const Tensor dy = random_rows(groups * tokens, 20 + everyone().rank()).narrow(1, 0, 3);
+  const Tensor dy = test::random_rows(groups * tokens, 20 + everyone().rank()).narrow(1, 0, 3);
   torch::autograd::backward({returned}, {dy});
   EXPECT_TRUE(at::equal(x.grad(), dy)) << "its gradient";
 
@@ -154,4 +155,4 @@ TEST(DispatchOfWorkers, ByCountsBringsEveryRowBack) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::experts

@@ -13,7 +13,7 @@
 #include "ballast/studio/figures/palette.h"
 #include "ballast/studio/figures/svg.h"
 
-namespace ballast {
+namespace ballast::figures {
 namespace {
 
 using testing::HasSubstr;
@@ -256,4 +256,4 @@ TEST(SideBySide, IsAsLargeAsItsRows) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::figures

@@ -12,7 +12,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::figures {
 namespace {
 
 // Width and height as the header of a PNG file tells them.
@@ -44,7 +44,7 @@ TEST(Png, HasTwiceThePixelsOfTheDrawing) {
 TEST(Png, AFileThatIsNoDrawingIsAnErrorThatNamesIt) {
   const test::TemporaryFolder folder;
   write_text_atomically(folder.path() / "a.svg", "<svg");
-  EXPECT_THAT(error_of([&] { write_png(folder.path() / "a.svg", folder.path() / "a.png"); }),
+  EXPECT_THAT(test::error_of([&] { write_png(folder.path() / "a.svg", folder.path() / "a.png"); }),
               testing::HasSubstr("a.svg"));
 }
 
@@ -62,4 +62,4 @@ TEST(Png, WithoutTheProgramThereIsNone) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::figures

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-namespace ballast {
+namespace ballast::figures {
 namespace {
 
 using testing::ElementsAre;
@@ -112,4 +112,4 @@ TEST(NumberText, IsShortAndTellsTheDistanceThatMatters) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::figures

@@ -7,7 +7,7 @@
 #include "tests/loading/sparse_model.h"
 #include "tests/support/error_of.h"
 
-namespace ballast {
+namespace ballast::inference {
 namespace {
 
 using test::SparseModel;
@@ -17,14 +17,15 @@ AuditReport audit(const SparseModel& m, const AuditOptions& options, int64_t tok
                   int64_t stride = 0) {
   const auto source = test::random_tokens(tokens, m.config.model.vocabulary);
   const int64_t context = m.config.model.context;
-  const EvalWindows windows(source, context, stride > 0 ? stride : context);
+  const batches::EvalWindows windows(source, context, stride > 0 ? stride : context);
   return audit_causality(m.model, m.place, windows, options);
 }
 
 TEST(Audit, ChoiceByScoreOrPriceDoesNotLookAhead) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     const SparseModel m(test::sparse_config(), dtype);
-    for (const RoutingMode mode : {RoutingMode::kGreedy, RoutingMode::kPriced}) {
+    for (const experts::RoutingMode mode :
+         {experts::RoutingMode::kGreedy, experts::RoutingMode::kPriced}) {
       const AuditReport report = audit(m, {.routing = mode});
       EXPECT_TRUE(report.passed()) << report.first_leak;
       EXPECT_EQ(report.windows, 25);
@@ -39,7 +40,7 @@ TEST(Audit, ChoiceByScoreOrPriceDoesNotLookAhead) {
 
 TEST(Audit, BalancedRoutingIsCaught) {
   const SparseModel m(test::sparse_config(), at::kFloat);
-  const AuditReport report = audit(m, {.routing = RoutingMode::kBalanced});
+  const AuditReport report = audit(m, {.routing = experts::RoutingMode::kBalanced});
   EXPECT_FALSE(report.passed());
   EXPECT_GT(report.counts.changed_routes, 0);
   EXPECT_GT(report.counts.changed_logits, 0);
@@ -49,18 +50,18 @@ TEST(Audit, BalancedRoutingIsCaught) {
 TEST(Audit, ASubtleLeakIsCaught) {
   // A window at a time, of four tokens for four experts: routes depend on three others at most.
   const SparseModel m(test::sparse_config(4), at::kFloat);
-  const AuditReport report = audit(m, {.routing = RoutingMode::kBalanced, .batch = 1}, 40);
+  const AuditReport report = audit(m, {.routing = experts::RoutingMode::kBalanced, .batch = 1}, 40);
   EXPECT_FALSE(report.passed());
 }
 
 TEST(Audit, TokensCannotCompeteForOneExpert) {
-  Config config = test::sparse_config();
+  config::Config config = test::sparse_config();
   config.experts.count = 1;
-  EXPECT_TRUE(audit(SparseModel(config), {.routing = RoutingMode::kBalanced}).passed());
+  EXPECT_TRUE(audit(SparseModel(config), {.routing = experts::RoutingMode::kBalanced}).passed());
 }
 
 TEST(Audit, ADenseModelHasNoRoutesToCompare) {
-  Config config = test::sparse_config();
+  config::Config config = test::sparse_config();
   config.experts.layers = 0;
   const AuditReport report = audit(SparseModel(config, at::kFloat), {});
   EXPECT_TRUE(report.passed());
@@ -70,7 +71,7 @@ TEST(Audit, ADenseModelHasNoRoutesToCompare) {
 
 TEST(Audit, IsTheSameWheneverItIsDone) {
   const SparseModel m(test::sparse_config(), at::kFloat);
-  const AuditOptions options{.routing = RoutingMode::kBalanced};
+  const AuditOptions options{.routing = experts::RoutingMode::kBalanced};
   const AuditReport first = audit(m, options), again = audit(m, options);
   EXPECT_EQ(first.first_leak, again.first_leak);
   EXPECT_EQ(first.counts.changed_routes, again.counts.changed_routes);
@@ -90,16 +91,16 @@ TEST(Audit, TakesAsManyWindowsAndCutsAsThereAre) {
 
 TEST(Audit, StopsWhenAsked) {
   const SparseModel m(test::sparse_config(), at::kFloat);
-  const EvalWindows windows(test::random_tokens(400, 13), 16, 16);
+  const batches::EvalWindows windows(test::random_tokens(400, 13), 16, 16);
   const AuditReport report =
       audit_causality(m.model, m.place, windows, {.batch = 5}, [](uint64_t) { return false; });
   EXPECT_EQ(report.windows, 5);
 }
 
 TEST(Audit, NeedsSomethingToChange) {
-  EXPECT_THAT(error_of([] { audit(SparseModel(test::sparse_config(1)), {}); }),
+  EXPECT_THAT(test::error_of([] { audit(SparseModel(test::sparse_config(1)), {}); }),
               HasSubstr("context of one token"));
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::inference

@@ -14,8 +14,10 @@
 #include "tests/support/config_of.h"
 #include "tests/support/lone_worker.h"
 
-namespace ballast {
+namespace ballast::inference {
 namespace {
+
+using batches::EvalWindows;
 
 constexpr int64_t kContext = 8, kVocabulary = 11;
 
@@ -26,11 +28,12 @@ struct SmallModel {
     table.master().mul_(10);
     RandomStream random(1, "evaluate test");
     for (int i = 0; i < 30; ++i) ids.push_back(static_cast<int64_t>(random.below(kVocabulary)));
-    source = tokens_in_memory(ids, {.name = "test", .format = "memory", .source_bytes = 60});
+    source =
+        tokens::tokens_in_memory(ids, {.name = "test", .format = "memory", .source_bytes = 60});
   }
 
-  static Config config() {
-    Config config;
+  static config::Config config() {
+    config::Config config;
     config.model = {
         .vocabulary = kVocabulary, .width = 8, .layers = 1, .heads = 2, .context = kContext};
     return config;
@@ -45,11 +48,11 @@ struct SmallModel {
     return -at::log_softmax(logits, 0)[ids[static_cast<size_t>(i)]].item<double>();
   }
 
-  ParameterTable table;
-  LanguageModel model;
-  ComputePlace place{.working = at::kDouble, .master = at::kDouble};
+  parameters::ParameterTable table;
+  model::LanguageModel model;
+  model::ComputePlace place{.working = at::kDouble, .master = at::kDouble};
   std::vector<int64_t> ids;
-  std::shared_ptr<TokenSource> source;
+  std::shared_ptr<tokens::TokenSource> source;
 };
 
 // The sum over all tokens but the first, each with the context its window gives it.
@@ -82,18 +85,18 @@ TEST(Evaluate, EqualsOneTokenAtATimeForAnyStrideAndBatch) {
 // What fills up the last window takes no part: 29 tokens for 4 experts, in one batch.
 TEST(Evaluate, BalancedRoutingBalancesTheTokensOfTheTextAlone) {
   const SmallModel dense;
-  Config config = test::config_of(dense.model.config());
+  config::Config config = test::config_of(dense.model.config());
   config.experts.layers = 1;
   config.experts.count = 4;
   config.experts.sublayers = 1;
-  ParameterTable table;
-  const LanguageModel model(config, table, test::lone_worker());
+  parameters::ParameterTable table;
+  const model::LanguageModel model(config, table, test::lone_worker());
   table.allocate({.working = at::kDouble, .master = at::kDouble});
   table.initialize(5);
   for (const int64_t stride : {8, 5}) {
     const EvalWindows windows(dense.source, kContext, stride);
-    const Evaluation result =
-        evaluate(model, dense.place, windows, {.batch = 100, .routing = RoutingMode::kBalanced});
+    const Evaluation result = evaluate(model, dense.place, windows,
+                                       {.batch = 100, .routing = experts::RoutingMode::kBalanced});
     ASSERT_EQ(result.experts.size(), 1U);
     EXPECT_EQ(result.experts[0].total(), 29);
     if (stride == 8) {
@@ -116,8 +119,8 @@ TEST(Evaluate, APartReachesTheEndWhateverTheNumbers) {
       [&](int64_t last) {  // a token that only the last of 100 windows holds
         std::vector<int64_t> ids(100 * kContext + 1, 3);
         ids.back() = last;
-        const std::shared_ptr<TokenSource> tokens =
-            tokens_in_memory(ids, {.name = "test", .format = "memory"});
+        const std::shared_ptr<tokens::TokenSource> tokens =
+            tokens::tokens_in_memory(ids, {.name = "test", .format = "memory"});
         return evaluate(s.model, s.place, EvalWindows(tokens, kContext, kContext), {8, 64}).loss;
       };
   EXPECT_NE(loss_with_last(3), loss_with_last(4));
@@ -125,7 +128,7 @@ TEST(Evaluate, APartReachesTheEndWhateverTheNumbers) {
 
 // A BASE model's loss over windows side by side, one token at a time.
 double loss_token_by_token(const test::SparseModel& m, const std::vector<int64_t>& ids,
-                           RoutingMode mode) {
+                           experts::RoutingMode mode) {
   const at::NoGradGuard no_grad;
   double sum = 0;
   const int64_t context = m.config.model.context;
@@ -140,7 +143,7 @@ double loss_token_by_token(const test::SparseModel& m, const std::vector<int64_t
   return sum / static_cast<double>(ids.size() - 1);
 }
 
-std::vector<int64_t> all_of(const TokenSource& source) {
+std::vector<int64_t> all_of(const tokens::TokenSource& source) {
   std::vector<int64_t> ids(source.size());
   source.read(0, ids);
   return ids;
@@ -151,12 +154,14 @@ TEST(Evaluate, RoutesAsItIsTold) {
   const auto source = test::random_tokens(60, 13);
   const EvalWindows windows(source, 8, 8);
   std::vector<double> losses;
-  for (const RoutingMode mode : {RoutingMode::kGreedy, RoutingMode::kPriced}) {
+  for (const experts::RoutingMode mode :
+       {experts::RoutingMode::kGreedy, experts::RoutingMode::kPriced}) {
     const double expected = loss_token_by_token(m, all_of(*source), mode);
     for (const int64_t batch : {1, 3, 100}) {
       const Evaluation result =
           evaluate(m.model, m.place, windows, {.batch = batch, .routing = mode});
-      EXPECT_NEAR(result.loss, expected, 1e-12) << routing_name(mode) << ", batches of " << batch;
+      EXPECT_NEAR(result.loss, expected, 1e-12)
+          << experts::routing_name(mode) << ", batches of " << batch;
     }
     losses.push_back(expected);
   }
@@ -167,13 +172,14 @@ TEST(Evaluate, CountsWhatEveryLayerDidWithThePredictedTokensInputs) {
   const test::SparseModel m(test::sparse_config(8));
   const auto source = test::random_tokens(65, 13);
   const std::vector<int64_t> equal(4, 16);
-  for (const RoutingMode mode : {RoutingMode::kGreedy, RoutingMode::kBalanced}) {
+  for (const experts::RoutingMode mode :
+       {experts::RoutingMode::kGreedy, experts::RoutingMode::kBalanced}) {
     const EvaluationOptions options{.batch = 4, .routing = mode};
     const Evaluation result = evaluate(m.model, m.place, EvalWindows(source, 8, 8), options);
     ASSERT_EQ(result.experts.size(), 2U);
     for (const ExpertUse& use : result.experts) {
       EXPECT_EQ(use.total(), 64);
-      EXPECT_EQ(use.loads() == equal, mode == RoutingMode::kBalanced);
+      EXPECT_EQ(use.loads() == equal, mode == experts::RoutingMode::kBalanced);
     }
     const Evaluation overlapping = evaluate(m.model, m.place, EvalWindows(source, 8, 5), options);
     EXPECT_EQ(overlapping.experts.front().total(), 64) << "inputs that were read again count once";
@@ -225,8 +231,8 @@ TEST(Evaluate, CountsTheTokensBeforeThoseOfAnExpert) {
     const EvalWindows windows(source, 8, stride);
     std::vector<ExpertUse> expected(2, ExpertUse(4, 13, {}));
     for (uint64_t window = 0; window < windows.size(); ++window) {
-      const Batch batch = windows.at(window, 1);
-      const auto count = [&](const SeenRoute& route) {
+      const batches::Batch batch = windows.at(window, 1);
+      const auto count = [&](const experts::SeenRoute& route) {
         const size_t layer = route.layer == m.model.expert_layers()[0]->place() ? 0 : 1;
         for (size_t i = 1; i < 8; ++i) {
           const int32_t expert = route.expert_of_token[static_cast<int64_t>(i)].item<int32_t>();
@@ -264,4 +270,4 @@ TEST(Evaluate, StopsWhenAskedAndTellsOfWhatItRead) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::inference

@@ -12,7 +12,7 @@
 
 #include "ballast/system/random.h"
 
-namespace ballast {
+namespace ballast::inference {
 namespace {
 
 using testing::ElementsAre;
@@ -318,4 +318,4 @@ TEST(ExpertUse, CountsOfALongRunAreNoProblem) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::inference

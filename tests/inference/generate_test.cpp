@@ -14,8 +14,10 @@
 #include "tests/loading/sparse_model.h"
 #include "tests/support/lone_worker.h"
 
-namespace ballast {
+namespace ballast::inference {
 namespace {
+
+using tokenizer::TokenId;
 
 constexpr TokenId kEnd = 10;
 
@@ -25,19 +27,19 @@ struct DoubleModel {
     table.initialize(5);
     table.master().mul_(20);  // opinions strong enough to tell tokens apart
   }
-  static Config config(int64_t context) {
-    Config config;
+  static config::Config config(int64_t context) {
+    config::Config config;
     config.model = {.vocabulary = 11, .width = 8, .layers = 2, .heads = 2, .context = context};
     return config;
   }
-  ParameterTable table;
-  LanguageModel model;
-  ComputePlace place{.working = at::kDouble, .master = at::kDouble};
+  parameters::ParameterTable table;
+  model::LanguageModel model;
+  model::ComputePlace place{.working = at::kDouble, .master = at::kDouble};
 };
 
 // Without a cache: the whole text through the model for every token.
-std::vector<TokenId> generate_slowly(const LanguageModel& model, std::vector<TokenId> prompt,
-                                     int64_t count, const Routing& routing = {}) {
+std::vector<TokenId> generate_slowly(const model::LanguageModel& model, std::vector<TokenId> prompt,
+                                     int64_t count, const experts::Routing& routing = {}) {
   const at::NoGradGuard no_grad;
   std::vector<int64_t> text = {kEnd};
   text.insert(text.end(), prompt.begin(), prompt.end());
@@ -82,7 +84,8 @@ TEST(Generate, CachedTextOfABaseModelEqualsTheSlowOne) {
   GenerationOptions options = kGreedy;
   options.max_tokens = 30;
   std::vector<std::vector<std::vector<TokenId>>> texts;
-  for (const RoutingMode mode : {RoutingMode::kGreedy, RoutingMode::kPriced}) {
+  for (const experts::RoutingMode mode :
+       {experts::RoutingMode::kGreedy, experts::RoutingMode::kPriced}) {
     options.routing = mode;
     texts.push_back(generate(m.model, m.place, kEnd, prompts, options));
     for (size_t p = 0; p < prompts.size(); ++p)
@@ -142,4 +145,4 @@ TEST(SampleToken, KeepsTheLikeliest) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::inference

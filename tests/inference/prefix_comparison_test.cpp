@@ -9,7 +9,7 @@
 
 #include "tests/loading/sparse_model.h"
 
-namespace ballast {
+namespace ballast::inference {
 namespace {
 
 using at::Tensor;
@@ -32,14 +32,14 @@ Tensor with_other_futures(const Tensor& scores, int64_t cut) {
   return changed;
 }
 
-SeenRoute greedy(const Tensor& scores) { return {1, scores.argmax(1), scores}; }
+experts::SeenRoute greedy(const Tensor& scores) { return {1, scores.argmax(1), scores}; }
 
 // Each token's choice is swayed a little by the next one.
-SeenRoute looking_ahead(const Tensor& scores, double sway) {
+experts::SeenRoute looking_ahead(const Tensor& scores, double sway) {
   return {1, (scores + scores.roll(-1, 0) * sway).argmax(1), scores};
 }
 
-SeenRoute route(const Tensor& scores, std::vector<int64_t> experts) {
+experts::SeenRoute route(const Tensor& scores, std::vector<int64_t> experts) {
   return {1, at::tensor(experts, at::kLong), scores};
 }
 
@@ -158,7 +158,7 @@ TEST(RoundingBound, GrowsWithWhatIsRounded) {
 
 TEST(RoundingBound, HoldsForWindowsComputedAloneAndTogether) {
   const at::NoGradGuard no_grad;
-  Config config = test::sparse_config(32);
+  config::Config config = test::sparse_config(32);
   config.model.width = 32;
   config.model.layers = 4;
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
@@ -179,4 +179,4 @@ TEST(RoundingBound, HoldsForWindowsComputedAloneAndTogether) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::inference

@@ -12,12 +12,12 @@
 namespace ballast::test {
 
 // Tokens whose domains are known, or -1.
-class TokensOfDomains : public TokenSource {
+class TokensOfDomains : public tokens::TokenSource {
  public:
   TokensOfDomains(std::vector<int64_t> ids, std::vector<int32_t> domain_of_token,
                   std::vector<std::string> domains,
-                  TokenSourceInfo info = {.name = "test", .format = "memory"})
-      : TokenSource(std::move(info)),
+                  tokens::TokenSourceInfo info = {.name = "test", .format = "memory"})
+      : tokens::TokenSource(std::move(info)),
         ids_(std::move(ids)),
         domain_of_token_(std::move(domain_of_token)),
         domains_(std::move(domains)) {}
@@ -40,7 +40,7 @@ class TokensOfDomains : public TokenSource {
 };
 
 // The tokens of another source, in stretches of 11 of each of three domains in turn.
-inline std::shared_ptr<TokenSource> in_three_domains(const TokenSource& source) {
+inline std::shared_ptr<tokens::TokenSource> in_three_domains(const tokens::TokenSource& source) {
   std::vector<int64_t> ids(source.size());
   source.read(0, ids);
   std::vector<int32_t> domains;

@@ -14,9 +14,10 @@
 #include "tests/loading/sparse_model.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::inference {
 namespace {
 
+using experts::RoutingMode;
 using nlohmann::json;
 using test::SparseModel;
 
@@ -34,7 +35,7 @@ struct Written {
           evaluate(model.model, model.place, windows,
                    {.routing = mode, .previous_tokens = mode != RoutingMode::kBalanced}));
     }
-    const auto tokenizer = load_tokenizer("bytes");
+    const auto tokenizer = tokenizer::load_tokenizer("bytes");
     EvaluatedModel record{.config = model.config,
                           .step = 7,
                           .windows = windows,
@@ -43,30 +44,31 @@ struct Written {
     for (size_t i = 0; i < modes.size(); ++i) record.routings.push_back({modes[i], results[i]});
     const test::TemporaryFolder folder;
     write_text_atomically(folder / "validation.json", "what was there before");
-    write_validation(folder / "validation.json", last_validation(record));
+    record::write_validation(folder / "validation.json", last_validation(record));
     read = json::parse(read_text(folder / "validation.json"));
   }
 
-  static Config config_of(const std::string& router) {
-    Config config = test::sparse_config();
+  static config::Config config_of(const std::string& router) {
+    config::Config config = test::sparse_config();
     config.experts.router = router;
     if (router == "dense") config.experts = {};
     return config;
   }
 
   SparseModel model;
-  std::shared_ptr<TokenSource> source;
-  EvalWindows windows;
+  std::shared_ptr<tokens::TokenSource> source;
+  batches::EvalWindows windows;
   std::vector<Evaluation> results;
   json read;
 };
 
 void expect_tokens(const json& list, const std::vector<ExpertUse::TopToken>& expected) {
   ASSERT_EQ(list.size(), expected.size());
-  const auto tokenizer = load_tokenizer("bytes");
+  const auto tokenizer = tokenizer::load_tokenizer("bytes");
   for (size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(list[i].at("id"), expected[i].token);
-    EXPECT_EQ(list[i].at("text"), token_text(tokenizer.get(), expected[i].token).value());
+    EXPECT_EQ(list[i].at("text"),
+              tokenizer::token_text(tokenizer.get(), expected[i].token).value());
     EXPECT_EQ(list[i].at("count"), expected[i].count);
     EXPECT_EQ(list[i].at("lift"), expected[i].lift);
   }
@@ -79,19 +81,19 @@ TEST(ValidationRecord, HoldsWhatEachWayOfRoutingGave) {
   EXPECT_EQ(w.read.at("step"), 7);
   EXPECT_EQ(w.read.at("tokens"), 399);
   EXPECT_EQ(w.read.at("whole_split"), true);
-  EXPECT_EQ(w.read.at("system"), system_in_words(w.model.config));
+  EXPECT_EQ(w.read.at("system"), config::system_in_words(w.model.config));
   EXPECT_TRUE(w.read.at("floor_per_token").is_null());
   ASSERT_EQ(w.read.at("routings").size(), 3U);
   for (size_t r = 0; r < 3; ++r) {
     const json& routing = w.read["routings"][r];
-    EXPECT_EQ(routing.at("routing"), routing_name(kAll[r]));
+    EXPECT_EQ(routing.at("routing"), experts::routing_name(kAll[r]));
     EXPECT_EQ(routing.at("loss"), w.results[r].loss);
     EXPECT_EQ(routing.at("perplexity"), w.results[r].perplexity);
     ASSERT_EQ(routing.at("layers").size(), 2U);
     for (size_t i = 0; i < 2; ++i) {
       const json& layer = routing["layers"][i];
       EXPECT_EQ(layer.at("layer"), w.model.model.expert_layers()[i]->place());
-      EXPECT_EQ(layer.at("name"), layers_in_words(w.model.config)[i]);
+      EXPECT_EQ(layer.at("name"), config::layers_in_words(w.model.config)[i]);
       EXPECT_EQ(layer.at("loads"), w.results[r].experts[i].loads());
     }
   }
@@ -170,11 +172,11 @@ TEST(ValidationRecord, OfSparselyGatedLayersHasSecondLoads) {
 
 TEST(ValidationRecord, WithoutATokenizerTokensAreNumbers) {
   const SparseModel m;
-  const EvalWindows windows(test::random_tokens(100, 13), 16, 16);
+  const batches::EvalWindows windows(test::random_tokens(100, 13), 16, 16);
   const Evaluation result =
       evaluate(m.model, m.place, windows, {.max_windows = 2, .previous_tokens = true});
   const test::TemporaryFolder folder;
-  write_validation(
+  record::write_validation(
       folder / "out.json",
       last_validation(
           {.config = m.config, .windows = windows, .routings = {{RoutingMode::kGreedy, result}}}));
@@ -187,4 +189,4 @@ TEST(ValidationRecord, WithoutATokenizerTokensAreNumbers) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::inference

@@ -8,12 +8,12 @@
 
 #include "tests/loading/sparse_model.h"
 
-namespace ballast {
+namespace ballast::inference {
 namespace {
 
 // The batches, by their first window, with their sizes.
-std::map<uint64_t, uint64_t> batches_of(const EvalWindows& windows, const WindowChoice& choice,
-                                        int workers) {
+std::map<uint64_t, uint64_t> batches_of(const batches::EvalWindows& windows,
+                                        const WindowChoice& choice, int workers) {
   std::map<uint64_t, uint64_t> batches;
   uint64_t told = 0;
   for (int rank = 0; rank < workers; ++rank) {
@@ -35,7 +35,7 @@ std::map<uint64_t, uint64_t> batches_of(const EvalWindows& windows, const Window
 }
 
 TEST(WindowRounds, AnyNumberOfWorkersTakesTheSameBatchesOnce) {
-  const EvalWindows windows(test::random_tokens(70, 9), 4, 4);  // 18
+  const batches::EvalWindows windows(test::random_tokens(70, 9), 4, 4);  // 18
   for (const int64_t batch : {1, 4, 5, 30}) {
     for (const uint64_t most : {0, 7, 18, 40}) {
       const WindowChoice choice{batch, most};
@@ -53,7 +53,7 @@ TEST(WindowRounds, AnyNumberOfWorkersTakesTheSameBatchesOnce) {
 
 // Which windows are taken depends on what lies together alone, not on how it is cut into batches.
 TEST(WindowRounds, SmallerBatchesOfWhatLiesTogetherTakeTheSameWindows) {
-  const EvalWindows windows(test::random_tokens(400, 9), 4, 4);  // 100
+  const batches::EvalWindows windows(test::random_tokens(400, 9), 4, 4);  // 100
   const auto taken = [&](int64_t batch, int workers) {
     std::set<uint64_t> all;
     const WindowChoice choice{.batch = batch, .max_windows = 20, .together = 8};
@@ -69,4 +69,4 @@ TEST(WindowRounds, SmallerBatchesOfWhatLiesTogetherTakeTheSameWindows) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::inference

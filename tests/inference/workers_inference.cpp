@@ -18,15 +18,15 @@
 #include "tests/inference/tokens_of_domains.h"
 #include "tests/loading/sparse_model.h"
 
-namespace ballast {
+namespace ballast::inference {
 namespace {
 
 using at::Tensor;
 using test::SparseModel;
 
 // Experts for up to eight workers, heads for up to four.
-Config config_of(const std::string& router) {
-  Config config = test::sparse_config();
+config::Config config_of(const std::string& router) {
+  config::Config config = test::sparse_config();
   config.model.heads = 4;
   config.experts.count = 8;
   config.experts.router = router;
@@ -38,30 +38,30 @@ constexpr const char* kRouters[] = {"dense", "base", "switch", "sparsely_gated"}
 
 // This worker's part of a whole model.
 struct PartOfModel {
-  PartOfModel(const SparseModel& whole, const WorkerGrid& grid)
+  PartOfModel(const SparseModel& whole, const comm::WorkerGrid& grid)
       : model(whole.config, table, grid), place(whole.place) {
     const at::NoGradGuard no_grad;
     table.allocate({.working = at::kDouble, .master = at::kDouble, .trainable = false});
-    for (const Segment& segment : table.segments()) {
+    for (const parameters::Segment& segment : table.segments()) {
       const Tensor all = whole.table.view(whole.table.master(), whole.table.segment(segment.name));
       table.view(table.working(), segment).copy_(segment.slice ? segment.slice->take(all) : all);
     }
     for (size_t i = 0; i < model.expert_layers().size(); ++i) {
-      const PriceAverage* const prices = whole.model.expert_layers()[i]->router().prices();
+      const experts::PriceAverage* const prices = whole.model.expert_layers()[i]->router().prices();
       if (prices != nullptr) model.expert_layers()[i]->router().prices()->set(prices->value());
     }
   }
 
-  ParameterTable table;
-  LanguageModel model;
-  ComputePlace place;
+  parameters::ParameterTable table;
+  model::LanguageModel model;
+  model::ComputePlace place;
 };
 
 template <typename Check>
 void for_each_division(Check check) {
   for (const char* router : kRouters) {
     const SparseModel whole(config_of(router));
-    for (const WorkerGrid& grid : test::divisions()) {
+    for (const comm::WorkerGrid& grid : test::divisions()) {
       SCOPED_TRACE(std::string(router) + ", " + test::name_of(grid));
       const PartOfModel part(whole, grid);
       check(whole, part);
@@ -84,7 +84,7 @@ TEST(DividedModel, HasTheLogitsOfTheWholeOne) {
 }
 
 TEST(DividedModel, EvaluatesAsTheWholeOneAndCountsItsExpertsOnce) {
-  const EvalWindows windows(test::in_three_domains(*test::random_tokens(700, 13)), 16, 11);
+  const batches::EvalWindows windows(test::in_three_domains(*test::random_tokens(700, 13)), 16, 11);
   for_each_division([&](const SparseModel& whole, const PartOfModel& part) {
     const EvaluationOptions options{.batch = 3, .previous_tokens = true};
     const Evaluation expected = evaluate(whole.model, whole.place, windows, options);
@@ -111,12 +111,12 @@ TEST(DividedModel, EvaluatesAsTheWholeOneAndCountsItsExpertsOnce) {
 
 // Each shard balances its own tokens: what that gives is not compared, but nothing is lost.
 TEST(DividedModel, CountsEachTokenOnceWhereItBalancesThem) {
-  const EvalWindows windows(test::random_tokens(700, 13), 16, 16);
+  const batches::EvalWindows windows(test::random_tokens(700, 13), 16, 16);
   const SparseModel whole(config_of("base"));
-  for (const WorkerGrid& grid : test::divisions()) {
+  for (const comm::WorkerGrid& grid : test::divisions()) {
     const PartOfModel part(whole, grid);
-    const Evaluation got =
-        evaluate(part.model, part.place, windows, {.batch = 3, .routing = RoutingMode::kBalanced});
+    const Evaluation got = evaluate(part.model, part.place, windows,
+                                    {.batch = 3, .routing = experts::RoutingMode::kBalanced});
     EXPECT_EQ(got.tokens, windows.predictions());
     for (const ExpertUse& use : got.experts)
       EXPECT_EQ(use.total(), static_cast<int64_t>(windows.predictions()));
@@ -124,7 +124,7 @@ TEST(DividedModel, CountsEachTokenOnceWhereItBalancesThem) {
 }
 
 TEST(DividedModel, WritesWhatTheWholeOneWrites) {
-  const std::vector<std::vector<TokenId>> prompts = {{1, 2, 3}, {}, {4}};
+  const std::vector<std::vector<tokenizer::TokenId>> prompts = {{1, 2, 3}, {}, {4}};
   for_each_division([&](const SparseModel& whole, const PartOfModel& part) {
     const GenerationOptions options{.max_tokens = 30};  // beyond the context
     EXPECT_EQ(generate(part.model, part.place, 0, prompts, options),
@@ -135,7 +135,7 @@ TEST(DividedModel, WritesWhatTheWholeOneWrites) {
 }
 
 TEST(DividedModel, IsAuditedAsTheWholeOne) {
-  const EvalWindows windows(test::random_tokens(300, 13), 16, 16);
+  const batches::EvalWindows windows(test::random_tokens(300, 13), 16, 16);
   for_each_division([&](const SparseModel& whole, const PartOfModel& part) {
     const AuditOptions options{.batch = 3, .max_windows = 10};
     const AuditReport expected = audit_causality(whole.model, whole.place, windows, options);
@@ -149,13 +149,13 @@ TEST(DividedModel, IsAuditedAsTheWholeOne) {
 }
 
 TEST(DividedModel, IsCaughtLookingAhead) {
-  const EvalWindows windows(test::random_tokens(300, 13), 16, 16);
+  const batches::EvalWindows windows(test::random_tokens(300, 13), 16, 16);
   const SparseModel whole(config_of("base"));
-  for (const WorkerGrid& grid : test::divisions()) {
+  for (const comm::WorkerGrid& grid : test::divisions()) {
     const PartOfModel part(whole, grid);
-    const AuditReport got =
-        audit_causality(part.model, part.place, windows,
-                        {.routing = RoutingMode::kBalanced, .batch = 3, .max_windows = 10});
+    const AuditReport got = audit_causality(
+        part.model, part.place, windows,
+        {.routing = experts::RoutingMode::kBalanced, .batch = 3, .max_windows = 10});
     EXPECT_GT(got.counts.changed_routes, 0);
     EXPECT_NE(got.first_leak, "");
   }
@@ -164,15 +164,17 @@ TEST(DividedModel, IsCaughtLookingAhead) {
 // Tensors of more elements than MPI can count.
 TEST(WholeTensors, AreExchangedInRowsThatMpiCanCount) {
   constexpr int64_t kMostRows = std::numeric_limits<int>::max();
-  for (const WorkerGrid& grid : test::divisions()) {
-    const Communicator& shards = grid.shards();
-    for (Slice slice : {Slice{.full_shape = {262'144, 8192}}, Slice{.full_shape = {262'143, 8192}},
-                        Slice{.full_shape = {3 * 16'384, 65'536}, .blocks = 3},
-                        Slice{.full_shape = {65'536, 65'536}, .dim = 1}}) {
+  for (const comm::WorkerGrid& grid : test::divisions()) {
+    const comm::Communicator& shards = grid.shards();
+    for (parameters::Slice slice :
+         {parameters::Slice{.full_shape = {262'144, 8192}},
+          parameters::Slice{.full_shape = {262'143, 8192}},
+          parameters::Slice{.full_shape = {3 * 16'384, 65'536}, .blocks = 3},
+          parameters::Slice{.full_shape = {65'536, 65'536}, .dim = 1}}) {
       slice.shard = shards.rank();
       slice.shards = shards.size();
-      const auto way = WholeTensors::way_to(0, shards, slice);
-      const auto elements = [&](const RowsOfWorker& rows) {
+      const auto way = loading::WholeTensors::way_to(0, shards, slice);
+      const auto elements = [&](const comm::RowsOfWorker& rows) {
         const int64_t all = std::accumulate(rows.begin(), rows.end(), int64_t{0});
         EXPECT_LE(all, kMostRows);
         return all * way.row;
@@ -187,4 +189,4 @@ TEST(WholeTensors, AreExchangedInRowsThatMpiCanCount) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::inference

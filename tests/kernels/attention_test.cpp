@@ -9,7 +9,7 @@
 
 #include "ballast/kernels/cuda_plugin.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -176,4 +176,4 @@ INSTANTIATE_TEST_SUITE_P(Cuda, CausalAttentionOfATraining,
                          ::testing::Values(Case{at::kCUDA, at::kBFloat16, 2e-2}), case_name);
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::kernels

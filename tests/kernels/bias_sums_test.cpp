@@ -8,7 +8,7 @@
 #include "ballast/kernels/cuda_plugin.h"
 #include "tests/kernels/sum_bounds.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -53,12 +53,12 @@ class BiasSums : public ::testing::TestWithParam<Case> {
   // pass, the sum before it too.
   static void expect_added(const Tensor& got, const Tensor& before, const Tensor& terms) {
     const at::ScalarType dtype = GetParam().dtype;
-    const Tensor columns = exact(terms).sum(-2), want = exact(before) + columns;
+    const Tensor columns = test::exact(terms).sum(-2), want = test::exact(before) + columns;
     const double sum_rounded = is_one_pass(terms) ? 0 : 1;
     const Tensor allowed = (sum_rounded * columns.abs() + want.abs()) * test::unit_of(dtype) +
-                           test::summing(exact(terms).abs().sum(-2), GetParam().rows, dtype) +
+                           test::summing(test::exact(terms).abs().sum(-2), GetParam().rows, dtype) +
                            1e-30;
-    EXPECT_LE(((exact(got) - want).abs() / allowed).max().item<double>(), 1.0);
+    EXPECT_LE(((test::exact(got) - want).abs() / allowed).max().item<double>(), 1.0);
   }
 
   Tensor y, sum;
@@ -144,4 +144,4 @@ INSTANTIATE_TEST_SUITE_P(LargeCuda, BiasSums,
                                                     {3, 4099, 776}})));
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -9,7 +9,7 @@
 
 #include "ballast/kernels/cuda_plugin.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -158,4 +158,4 @@ INSTANTIATE_TEST_SUITE_P(OfTypes, CrossEntropyCuda,
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -10,7 +10,7 @@
 
 #include "ballast/kernels/cuda_driver.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 namespace fs = std::filesystem;
@@ -78,4 +78,4 @@ TEST(PluginCuda, LoadsWhereThereIsAGpu) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::kernels

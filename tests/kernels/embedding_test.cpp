@@ -9,7 +9,7 @@
 
 #include "ballast/kernels/cuda_plugin.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -128,4 +128,4 @@ INSTANTIATE_TEST_SUITE_P(Cuda, Embedding,
                          dtype_name);
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -8,7 +8,7 @@
 #include "ballast/kernels/gemm_paths.h"
 #include "tests/experts/cuda_graph.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -97,7 +97,7 @@ TEST_F(ProductsCuda, AreRecordedInAGraph) {
   for (const Tensor& sum : sums) expected.push_back(sum.clone());
 
   at::zeros({1}, x.options()).item();  // all is done before the graph, which is on another stream
-  CudaGraph graph(compute);
+  experts::CudaGraph graph(compute);
   reset();
   y.zero_();
   dx.zero_();
@@ -112,4 +112,4 @@ TEST_F(ProductsCuda, AreRecordedInAGraph) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::kernels

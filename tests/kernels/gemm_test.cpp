@@ -10,7 +10,7 @@
 #include "ballast/kernels/cuda_plugin.h"
 #include "tests/kernels/sum_bounds.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -230,4 +230,4 @@ INSTANTIATE_TEST_SUITE_P(LargeCuda, Products,
                                                     {128, 128, 1024, 4096}})));
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -10,7 +10,7 @@
 
 #include "ballast/kernels/cuda_plugin.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -81,4 +81,4 @@ TEST(GradientScaleCuda, DecidesAsTheCpuDoes) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::kernels

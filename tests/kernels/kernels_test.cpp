@@ -13,7 +13,7 @@
 #include "ballast/kernels/layer_norm.h"
 #include "ballast/kernels/linear.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -280,4 +280,4 @@ INSTANTIATE_TEST_SUITE_P(Cuda, Kernels,
                          dtype_name);
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -7,7 +7,7 @@
 
 #include "ballast/kernels/cuda_plugin.h"
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
@@ -216,4 +216,4 @@ INSTANTIATE_TEST_SUITE_P(Cuda, LayerNorms, kCudaCases, case_name);
 INSTANTIATE_TEST_SUITE_P(Cuda, LayerNormsOfATraining, kCudaCases, case_name);
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 TEST(ParallelRanges, VisitEachIndexOnceOnSeveralThreads) {
@@ -33,4 +33,4 @@ TEST(ParallelRanges, OfNothingCallNothing) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::kernels

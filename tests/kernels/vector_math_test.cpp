@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-namespace ballast {
+namespace ballast::kernels {
 namespace {
 
 TEST(VectorMath, ExponentialIsAccurateOverItsWholeRange) {
@@ -59,4 +59,4 @@ TEST(VectorMath, TransposesAndMultipliesRowsThatLieApart) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::kernels

@@ -25,8 +25,8 @@ inline at::Tensor normal_values(at::IntArrayRef shape, const std::string& name) 
   return values;
 }
 
-inline Config sparse_config(int64_t context = 16) {
-  Config config;
+inline config::Config sparse_config(int64_t context = 16) {
+  config::Config config;
   config.model = {.vocabulary = 13, .width = 16, .layers = 2, .heads = 2, .context = context};
   config.experts.layers = 2;
   config.experts.count = 4;
@@ -37,12 +37,13 @@ inline Config sparse_config(int64_t context = 16) {
 
 // A model with BASE layers that do something: no projection is zero, and experts have prices.
 struct SparseModel {
-  explicit SparseModel(const Config& wanted = sparse_config(), at::ScalarType dtype = at::kDouble)
+  explicit SparseModel(const config::Config& wanted = sparse_config(),
+                       at::ScalarType dtype = at::kDouble)
       : config(wanted), model(config, table, lone_worker()), place{at::kCPU, dtype, dtype} {
     const at::NoGradGuard no_grad;
     at::set_num_threads(1);  // on a busy machine two that wait for each other take far longer
     table.allocate({.working = dtype, .master = dtype});
-    for (const Segment& segment : table.segments()) {
+    for (const parameters::Segment& segment : table.segments()) {
       const double size = segment.shape.size() == 1 ? 0.1 : 0.4;  // opinions that differ
       at::Tensor values = normal_values(segment.shape, segment.name).mul_(size);
       if (segment.name.find("norm.weight") != std::string::npos) values.add_(1);
@@ -54,18 +55,18 @@ struct SparseModel {
     }
   }
 
-  Config config;
-  ParameterTable table;
-  LanguageModel model;
-  ComputePlace place;
+  config::Config config;
+  parameters::ParameterTable table;
+  model::LanguageModel model;
+  model::ComputePlace place;
 };
 
-inline std::shared_ptr<TokenSource> random_tokens(int64_t count, int64_t vocabulary) {
+inline std::shared_ptr<tokens::TokenSource> random_tokens(int64_t count, int64_t vocabulary) {
   std::vector<int64_t> ids;
   RandomStream random(1, "tokens");
   for (int64_t i = 0; i < count; ++i)
     ids.push_back(static_cast<int64_t>(random.below(static_cast<uint64_t>(vocabulary))));
-  return tokens_in_memory(ids, {.name = "test", .format = "memory"});
+  return tokens::tokens_in_memory(ids, {.name = "test", .format = "memory"});
 }
 
 }  // namespace ballast::test

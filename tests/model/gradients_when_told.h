@@ -12,11 +12,11 @@
 namespace ballast::test {
 
 // Keeps, for each block it is told of, the gradients of the blocks from there on.
-struct GradientsWhenTold : BackwardProgress {
-  explicit GradientsWhenTold(const ParameterTable& of) : table(of) {}
+struct GradientsWhenTold : model::BackwardProgress {
+  explicit GradientsWhenTold(const parameters::ParameterTable& of) : table(of) {}
   std::vector<at::Tensor> from(int64_t block) const {
     std::vector<at::Tensor> gradients;
-    for (const Segment& segment : table.segments()) {
+    for (const parameters::Segment& segment : table.segments()) {
       if (segment.block && *segment.block >= block)
         gradients.push_back(table.view(table.gradient(), segment).clone());
     }
@@ -24,7 +24,7 @@ struct GradientsWhenTold : BackwardProgress {
   }
   void reached(int64_t block) override { told.emplace_back(block, from(block)); }
 
-  const ParameterTable& table;
+  const parameters::ParameterTable& table;
   std::vector<std::pair<int64_t, std::vector<at::Tensor>>> told;
 };
 

@@ -13,13 +13,13 @@
 #include "tests/support/gradient_check.h"
 #include "tests/support/lone_worker.h"
 
-namespace ballast {
+namespace ballast::model {
 namespace {
 
 using at::Tensor;
 
-ModelConfig small() {
-  ModelConfig config;
+config::ModelConfig small() {
+  config::ModelConfig config;
   config.vocabulary = 11;
   config.width = 8;
   config.layers = 2;
@@ -30,12 +30,12 @@ ModelConfig small() {
 }
 
 struct DoubleModel {
-  explicit DoubleModel(const ModelConfig& config)
+  explicit DoubleModel(const config::ModelConfig& config)
       : model(test::config_of(config), table, test::lone_worker()) {
     table.allocate({.working = at::kDouble, .master = at::kDouble});
     table.initialize(1);
   }
-  ParameterTable table;
+  parameters::ParameterTable table;
   LanguageModel model;
 };
 
@@ -50,23 +50,23 @@ TEST(LanguageModel, GradientsOfEveryParameterMatchCentralDifferences) {
 
   const Tensor hidden = m.model.forward(tokens, {});
   const auto result =
-      next_token_losses_and_gradient(hidden, m.model.token_embedding(), targets, scale);
+      kernels::next_token_losses_and_gradient(hidden, m.model.token_embedding(), targets, scale);
   torch::autograd::backward({hidden}, {result.gradient});
 
   const auto loss = [&] {
-    return scale *
-           next_token_losses(m.model.forward(tokens, {}), m.model.token_embedding().value, targets)
-               .sum()
-               .item<double>();
+    return scale * kernels::next_token_losses(m.model.forward(tokens, {}),
+                                              m.model.token_embedding().value, targets)
+                       .sum()
+                       .item<double>();
   };
-  for (const Segment& segment : m.table.segments()) {
-    expect_gradient(m.table.view(m.table.master(), segment),
-                    m.table.view(m.table.gradient(), segment), loss, segment.name);
+  for (const parameters::Segment& segment : m.table.segments()) {
+    test::expect_gradient(m.table.view(m.table.master(), segment),
+                          m.table.view(m.table.gradient(), segment), loss, segment.name);
   }
 }
 
 TEST(LanguageModel, TellsOfBlocksWhoseGradientsAreDone) {
-  ModelConfig config = small();
+  config::ModelConfig config = small();
   config.layers = 3;
   DoubleModel m(config);
   test::GradientsWhenTold progress(m.table);
@@ -85,8 +85,8 @@ TEST(LanguageModel, TellsOfBlocksWhoseGradientsAreDone) {
   }
 }
 
-struct PartsInTurn : StepWatch {
-  void switched(StepPart part) override { parts.emplace_back(part_name(part)); }
+struct PartsInTurn : step::StepWatch {
+  void switched(step::StepPart part) override { parts.emplace_back(step::part_name(part)); }
   std::vector<std::string> parts;
 };
 
@@ -146,9 +146,9 @@ TEST(LanguageModel, CacheRowsMayDifferInLength) {
 
 TEST(LanguageModel, SizeCountsWhatTheTableHolds) {
   for (int64_t hidden : {0, 12}) {
-    Config config = test::config_of(small());
+    config::Config config = test::config_of(small());
     config.model.hidden = hidden;
-    ParameterTable table;
+    parameters::ParameterTable table;
     const LanguageModel model(config, table, test::lone_worker());
     EXPECT_EQ(model_size(config).shared, table.num_parameters());
     EXPECT_EQ(model_size(config).total, table.num_parameters());
@@ -158,10 +158,10 @@ TEST(LanguageModel, SizeCountsWhatTheTableHolds) {
 TEST(LanguageModel, FreshModelPredictsNearlyUniformly) {
   DoubleModel m(small());
   const Tensor tokens = at::randint(0, 11, {2, 6}, at::kLong);
-  const Tensor losses = next_token_losses(m.model.forward(tokens, {}),
-                                          m.model.token_embedding().value, tokens.view({-1}));
+  const Tensor losses = kernels::next_token_losses(
+      m.model.forward(tokens, {}), m.model.token_embedding().value, tokens.view({-1}));
   EXPECT_NEAR(losses.mean().item<double>(), std::log(11.0), 0.1);
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::model

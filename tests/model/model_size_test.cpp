@@ -6,13 +6,15 @@
 #include "ballast/model/language_model.h"
 #include "tests/support/lone_worker.h"
 
-namespace ballast {
+namespace ballast::model {
 namespace {
+
+using config::Config;
 
 Config paper_config(const std::string& name) {
   Config config;
-  read_config_file(config, BALLAST_SOURCE_DIR "/configs/paper_" + name + ".toml");
-  check_config(config);
+  config::read_config_file(config, BALLAST_SOURCE_DIR "/configs/paper_" + name + ".toml");
+  config::check_config(config);
   return config;
 }
 
@@ -99,7 +101,7 @@ TEST(ModelSize, ThePapersGatesAreSetAsThePaperSetsThem) {
                                                {"moe_44b", "sparsely_gated", 2.0},
                                                {"switch_52b", "switch", 1.0},
                                                {"switch_44b", "switch", 1.0}}) {
-    const ExpertsConfig experts = paper_config(name).experts;
+    const config::ExpertsConfig experts = paper_config(name).experts;
     EXPECT_EQ(experts.router, router) << name;
     EXPECT_EQ(experts.training_capacity(), capacity) << name;
     EXPECT_EQ(experts.balance_weight, 0.01) << name;
@@ -112,11 +114,11 @@ struct Declared {
 };
 
 Declared declared_by(const Config& config) {
-  ParameterTable table;  // declared, never allocated
+  parameters::ParameterTable table;  // declared, never allocated
   const LanguageModel model(config, table, test::lone_worker());
   Declared sums;
-  for (const Segment& segment : table.segments())
-    (segment.owner == Owner::kExpert ? sums.experts : sums.shared) += segment.size;
+  for (const parameters::Segment& segment : table.segments())
+    (segment.owner == parameters::Owner::kExpert ? sums.experts : sums.shared) += segment.size;
   return sums;
 }
 
@@ -156,7 +158,7 @@ TEST(ModelSize, CountsWhatAModelOfEveryRouterAndPlaceDeclares) {
         if (placement == std::string("top") && layers > 1) continue;
         Config config = small_config();
         config.experts.router = router;
-        config.experts.placement = choice_of<Placement>(placement);
+        config.experts.placement = config::choice_of<config::Placement>(placement);
         config.experts.layers = layers;
         expect_counts_what_is_declared(config);
       }
@@ -168,7 +170,7 @@ TEST(ModelSize, CountsSharedAndFineGrainedExperts) {
   for (const char* placement : {"spread", "replace"}) {
     for (const double shared : {0.0, 0.5, 2.0}) {
       Config config = small_config();
-      config.experts.placement = choice_of<Placement>(placement);
+      config.experts.placement = config::choice_of<config::Placement>(placement);
       config.experts.layers = 2;
       config.experts.hidden = 24;
       config.experts.per_token = 2;
@@ -199,7 +201,7 @@ TEST(ModelSize, OperationsOfASmallModel) {
   EXPECT_EQ(model_size(config).flops_per_token, dense + 2 * sublayers + affinities);
   config.experts.shared = 0;
   config.experts.hidden = 0;
-  take_papers_frame(config.experts);  // where affinities have no gradient
+  config::take_papers_frame(config.experts);  // where affinities have no gradient
   EXPECT_EQ(model_size(config).flops_per_token, dense + sublayers + affinities / 3);
 }
 
@@ -209,12 +211,12 @@ TEST(ModelSize, OperationsOfASmallModelWithGates) {
   const double dense = model_size(config).flops_per_token;
   const double feed_forward = 6 * (2 * 8 * 12), gate = 6 * 8 * 3;  // a gate has a gradient
   config.experts.layers = 2;
-  config.experts.placement = Placement::kReplace;
+  config.experts.placement = config::Placement::kReplace;
   config.experts.router = "switch";
   EXPECT_EQ(model_size(config).flops_per_token, dense + 2 * gate);
   config.experts.router = "sparsely_gated";  // two experts instead of the feed-forward
   EXPECT_EQ(model_size(config).flops_per_token, dense + 2 * (feed_forward + gate));
-  config.experts.placement = Placement::kSpread;
+  config.experts.placement = config::Placement::kSpread;
   config.experts.sublayers = 1;
   EXPECT_EQ(model_size(config).flops_per_token, dense + 2 * (2 * feed_forward + gate));
 }
@@ -255,4 +257,4 @@ TEST(ModelSize, AParameterTakesSixteenBytesInTrainingWhateverThePrecisionButDoub
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::model

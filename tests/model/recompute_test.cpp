@@ -14,30 +14,30 @@
 #include "tests/model/gradients_when_told.h"
 #include "tests/support/lone_worker.h"
 
-namespace ballast {
+namespace ballast::model {
 namespace {
 
 using at::Tensor;
 
-Config dense(const std::string& recompute) {
-  Config config;
+config::Config dense(const std::string& recompute) {
+  config::Config config;
   config.model = {.vocabulary = 11, .width = 8, .layers = 4, .heads = 2, .context = 6};
-  config.training.recompute = choice_of<Recompute>(recompute);
+  config.training.recompute = config::choice_of<config::Recompute>(recompute);
   return config;
 }
 
-Config sparse(const std::string& recompute, const std::string& router, const std::string& placement,
-              int64_t layers) {
-  Config config = dense(recompute);
+config::Config sparse(const std::string& recompute, const std::string& router,
+                      const std::string& placement, int64_t layers) {
+  config::Config config = dense(recompute);
   config.experts.router = router;
-  config.experts.placement = choice_of<Placement>(placement);
+  config.experts.placement = config::choice_of<config::Placement>(placement);
   config.experts.layers = layers;
   config.experts.count = 4;
   config.experts.sublayers = 1;
   return config;
 }
 
-std::vector<Config> models(const std::string& recompute) {
+std::vector<config::Config> models(const std::string& recompute) {
   return {dense(recompute),
           sparse(recompute, "base", "spread", 2),
           sparse(recompute, "base", "replace", 2),
@@ -48,17 +48,19 @@ std::vector<Config> models(const std::string& recompute) {
 
 // Forward and backward passes as training makes them.
 struct Pass {
-  Pass(const Config& config, at::ScalarType type) : model(config, table, test::lone_worker()) {
+  Pass(const config::Config& config, at::ScalarType type)
+      : model(config, table, test::lone_worker()) {
     table.allocate({.working = type, .master = type});
     table.initialize(1);
-    const ModelConfig& sizes = config.model;
+    const config::ModelConfig& sizes = config.model;
     tokens = (at::arange(4 * sizes.context) * 7).remainder(sizes.vocabulary).view({4, -1});
   }
-  Tensor forward(StepWatch* watch = nullptr, BackwardProgress* progress = nullptr) const {
-    return model.forward(
-        tokens,
-        {.mode = RoutingMode::kBalanced, .training = TrainingRoute{.groups = 2}, .watch = watch},
-        progress);
+  Tensor forward(step::StepWatch* watch = nullptr, BackwardProgress* progress = nullptr) const {
+    return model.forward(tokens,
+                         {.mode = experts::RoutingMode::kBalanced,
+                          .training = experts::TrainingRoute{.groups = 2},
+                          .watch = watch},
+                         progress);
   }
   void backward(const Tensor& hidden) const {
     const Tensor targets = (tokens.view({-1}) * 3).remainder(model.config().vocabulary);
@@ -66,14 +68,14 @@ struct Pass {
                               {model.losses_and_gradient(hidden, targets, 1.0 / 24).gradient});
   }
 
-  ParameterTable table;
+  parameters::ParameterTable table;
   LanguageModel model;
   Tensor tokens;
 };
 
 TEST(Recompute, ChangesNoBitOfValuesAndGradients) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
-    const std::vector<Config> plain = models("none"), again = models("blocks");
+    const std::vector<config::Config> plain = models("none"), again = models("blocks");
     for (size_t i = 0; i < plain.size(); ++i) {
       SCOPED_TRACE(i);
       const Pass expected(plain[i], type), got(again[i], type);
@@ -90,13 +92,13 @@ TEST(Recompute, ChangesNoBitOfValuesAndGradients) {
 }
 
 // V A F X S for vocabulary, attention, feed-forward, experts, assignment.
-struct Notes : StepWatch {
+struct Notes : step::StepWatch {
   std::string letters;
-  void switched(StepPart part) override { letters += "-AFXSCVO"[static_cast<int>(part)]; }
+  void switched(step::StepPart part) override { letters += "-AFXSCVO"[static_cast<int>(part)]; }
 };
 
 TEST(Recompute, CountsToThePartThatIsComputedAgain) {
-  const auto order = [](Config config) {
+  const auto order = [](config::Config config) {
     config.model.layers = 2;
     const Pass pass(config, at::kDouble);
     Notes notes;
@@ -142,7 +144,7 @@ struct Bytes {
   int64_t kept, peak;
 };
 Bytes bytes_of(const std::string& recompute) {
-  Config config = dense(recompute);
+  config::Config config = dense(recompute);
   config.model = {.vocabulary = 16, .width = 64, .layers = 8, .heads = 2, .context = 64};
   const Pass pass(config, at::kDouble);
   const auto live = std::make_shared<LiveBytes>();
@@ -173,4 +175,4 @@ TEST(Recompute, KeepsNothingWithoutAGraph) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::model

@@ -13,16 +13,17 @@
 #include "ballast/model/language_model.h"
 #include "tests/support/lone_worker.h"
 
-namespace ballast {
+namespace ballast::model {
 namespace {
 
 using at::Tensor;
+using step::StepPart;
 using testing::ElementsAre;
 using testing::Pair;
 
 // Writes down what it is told: V A F X S C for vocabulary, attention, feed-forward, experts,
 // assignment, communication.
-class Notes : public StepWatch {
+class Notes : public step::StepWatch {
  public:
   std::string letters;
 
@@ -30,16 +31,16 @@ class Notes : public StepWatch {
   void switched(StepPart part) override { letters += "-AFXSCVO"[static_cast<int>(part)]; }
 };
 
-Config dense() {
-  Config config;
+config::Config dense() {
+  config::Config config;
   config.model = {.vocabulary = 11, .width = 8, .layers = 2, .heads = 2, .context = 6};
   return config;
 }
 
-Config sparse(const std::string& router, const std::string& placement, int64_t layers) {
-  Config config = dense();
+config::Config sparse(const std::string& router, const std::string& placement, int64_t layers) {
+  config::Config config = dense();
   config.experts.router = router;
-  config.experts.placement = choice_of<Placement>(placement);
+  config.experts.placement = config::choice_of<config::Placement>(placement);
   config.experts.layers = layers;
   config.experts.count = 4;
   config.experts.sublayers = 1;
@@ -48,15 +49,15 @@ Config sparse(const std::string& router, const std::string& placement, int64_t l
 
 // A forward and a backward pass as training makes them.
 struct Pass {
-  explicit Pass(const Config& config) : model(config, table, test::lone_worker()) {
+  explicit Pass(const config::Config& config) : model(config, table, test::lone_worker()) {
     table.allocate({.working = at::kDouble, .master = at::kDouble});
     table.initialize(1);
   }
-  Tensor forward(StepWatch* watch) const {
+  Tensor forward(step::StepWatch* watch) const {
     const Tensor tokens = (at::arange(24) * 7).remainder(11).view({4, 6});
-    return model.forward(
-        tokens,
-        {.mode = RoutingMode::kBalanced, .training = TrainingRoute{.groups = 2}, .watch = watch});
+    return model.forward(tokens, {.mode = experts::RoutingMode::kBalanced,
+                                  .training = experts::TrainingRoute{.groups = 2},
+                                  .watch = watch});
   }
   void backward(const Tensor& hidden) const {
     const Tensor targets = (at::arange(24) * 5).remainder(11);
@@ -64,14 +65,14 @@ struct Pass {
                               {model.losses_and_gradient(hidden, targets, 1.0 / 24).gradient});
   }
 
-  ParameterTable table;
+  parameters::ParameterTable table;
   LanguageModel model;
 };
 
 struct Order {
   std::string forward, backward;
 };
-Order order_of(const Config& config) {
+Order order_of(const config::Config& config) {
   const Pass pass(config);
   Notes notes;
   const Tensor hidden = pass.forward(&notes);
@@ -81,7 +82,7 @@ Order order_of(const Config& config) {
 }
 
 // Backward is the reverse, from the loss, where forward ended.
-void expect_order(const Config& config, const std::string& forward) {
+void expect_order(const config::Config& config, const std::string& forward) {
   const Order order = order_of(config);
   EXPECT_EQ(order.forward, forward);
   EXPECT_EQ(order.backward, std::string(forward.rbegin() + 1, forward.rend()));
@@ -105,16 +106,17 @@ TEST(StepWatch, IsToldOfLayersInPlaceOfFeedForwards) {
 
 TEST(StepWatch, IsNotInTheGraphWhereThereIsNone) {
   const Tensor x = at::ones({2, 2}).requires_grad_();
-  EXPECT_TRUE(pass_into(StepPart::kAttention, x, nullptr).is_same(x));
+  EXPECT_TRUE(step::pass_into(StepPart::kAttention, x, nullptr).is_same(x));
   Notes notes;
   notes.switch_to(StepPart::kAttention);
-  EXPECT_TRUE(pass_into(StepPart::kAttention, x, &notes).is_same(x));
+  EXPECT_TRUE(step::pass_into(StepPart::kAttention, x, &notes).is_same(x));
   EXPECT_EQ(notes.letters, "A");
 }
 
 TEST(StepWatch, ChangesNoBitOfTheGradients) {
-  for (const Config& config : {dense(), sparse("base", "spread", 2), sparse("switch", "replace", 1),
-                               sparse("sparsely_gated", "replace", 2)}) {
+  for (const config::Config& config :
+       {dense(), sparse("base", "spread", 2), sparse("switch", "replace", 1),
+        sparse("sparsely_gated", "replace", 2)}) {
     const Pass with(config), without(config);
     Notes notes;
     const Tensor watched = with.forward(&notes), plain = without.forward(nullptr);
@@ -128,21 +130,22 @@ TEST(StepWatch, ChangesNoBitOfTheGradients) {
 
 TEST(StepWatch, KnowsEachPartByAnotherName) {
   std::set<std::string_view> names;
-  for (int part = 0; part < kStepParts; ++part)
-    names.insert(part_name(static_cast<StepPart>(part)));
-  EXPECT_EQ(std::ssize(names), kStepParts);
-  EXPECT_EQ(part_name(StepPart::kFeedForward), "feed_forward");
+  for (int part = 0; part < step::kStepParts; ++part)
+    names.insert(step::part_name(static_cast<StepPart>(part)));
+  EXPECT_EQ(std::ssize(names), step::kStepParts);
+  EXPECT_EQ(step::part_name(StepPart::kFeedForward), "feed_forward");
 }
 
-std::map<std::string, double> by_name(const std::vector<PartSeconds>& parts) {
+std::map<std::string, double> by_name(const std::vector<step::PartSeconds>& parts) {
   std::map<std::string, double> map;
-  for (const PartSeconds& part : parts) map[std::string(part_name(part.part))] = part.seconds;
+  for (const step::PartSeconds& part : parts)
+    map[std::string(step::part_name(part.part))] = part.seconds;
   return map;
 }
 
 TEST(StepClock, TakesTheTimeOfEachPart) {
   double now = 100;
-  StepClock clock([&] { return now; });
+  step::StepClock clock([&] { return now; });
   const auto spend = [&](StepPart part, double seconds) {
     clock.switch_to(part);
     now += seconds;
@@ -168,7 +171,7 @@ TEST(StepClock, TakesTheTimeOfEachPart) {
 // A clock that ticks once each time it is read: a part takes as many ticks as it was gone through.
 TEST(StepClock, CountsEveryPartOfAPassOnTheWayThereAndBack) {
   double ticks = 0;
-  StepClock clock([&] { return ticks++; });
+  step::StepClock clock([&] { return ticks++; });
   const Pass pass(sparse("switch", "replace", 1));
   clock.start();
   pass.backward(pass.forward(&clock));
@@ -183,4 +186,4 @@ TEST(StepClock, CountsEveryPartOfAPassOnTheWayThereAndBack) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::model

@@ -9,7 +9,7 @@
 #include "ballast/model/vocabulary.h"
 #include "tests/comm/divisions.h"
 
-namespace ballast {
+namespace ballast::model {
 namespace {
 
 using at::Tensor;
@@ -21,7 +21,7 @@ struct LossCase {
 
 // Against the kernels of a whole vocabulary, in several chunks of rows.
 TEST(DividedVocabulary, HasTheLossAndTheGradientsOfTheWholeOne) {
-  ModelConfig config{.vocabulary = 20'003, .width = 5};
+  config::ModelConfig config{.vocabulary = 20'003, .width = 5};
   const int64_t rows = 150;
   at::manual_seed(3);
   Tensor targets = at::randint(0, config.vocabulary, {rows}, at::kLong);
@@ -32,14 +32,14 @@ TEST(DividedVocabulary, HasTheLossAndTheGradientsOfTheWholeOne) {
   const Tensor states = at::randn({rows, config.width}, at::kDouble) * 4;
   for (const auto& [dtype, bound] : {LossCase{at::kDouble, 1e-13}, LossCase{at::kFloat, 1e-5}}) {
     const Tensor hidden = states.to(dtype);
-    const Parameter whole{values.to(dtype), at::ones_like(values, dtype)};
-    const auto expected = next_token_losses_and_gradient(hidden, whole, targets, 0.25);
-    for (const WorkerGrid& grid : test::divisions()) {
+    const kernels::Parameter whole{values.to(dtype), at::ones_like(values, dtype)};
+    const auto expected = kernels::next_token_losses_and_gradient(hidden, whole, targets, 0.25);
+    for (const comm::WorkerGrid& grid : test::divisions()) {
       SCOPED_TRACE(test::name_of(grid));
-      ParameterTable table;
+      parameters::ParameterTable table;
       const Vocabulary vocabulary(config, table, grid.shards());
       table.allocate({.working = dtype, .master = dtype});
-      const Segment& segment = table.segment("token_embedding");
+      const parameters::Segment& segment = table.segment("token_embedding");
       const auto part = [&](const Tensor& of) {
         return segment.slice ? segment.slice->take(of) : of;
       };
@@ -68,11 +68,11 @@ TEST(DividedVocabulary, HasTheLossAndTheGradientsOfTheWholeOne) {
 TEST(DividedVocabulary, SurvivesHugeLogits) {
   const Tensor all = at::zeros({8, 2}, at::kDouble);
   all.select(1, 0).copy_(at::tensor({1e4, -1e4, 0.0, 0.0, 0.0, 0.0, 0.0, 1e4}, at::kDouble));
-  for (const WorkerGrid& grid : test::divisions()) {
-    ParameterTable table;
+  for (const comm::WorkerGrid& grid : test::divisions()) {
+    parameters::ParameterTable table;
     const Vocabulary vocabulary({.vocabulary = 8, .width = 2}, table, grid.shards());
     table.allocate({.working = at::kDouble, .master = at::kDouble});
-    const Segment& segment = table.segment("token_embedding");
+    const parameters::Segment& segment = table.segment("token_embedding");
     table.view(table.master(), segment).copy_(segment.slice ? segment.slice->take(all) : all);
     const auto got = vocabulary.losses_and_gradient(at::ones({2, 2}, at::kDouble),
                                                     at::tensor({0, 2}, at::kLong), 1.0);
@@ -84,9 +84,9 @@ TEST(DividedVocabulary, SurvivesHugeLogits) {
 TEST(DividedVocabulary, AnIgnoredTargetHasNoGradientWhateverItsLogits) {
   const Tensor hidden = at::ones({3, 2}, at::kDouble), targets = at::tensor({1, -1, 6}, at::kLong);
   hidden[1] = 1e300;  // finite, and the logits of 1e10 times that are not
-  for (const WorkerGrid& grid : test::divisions()) {
+  for (const comm::WorkerGrid& grid : test::divisions()) {
     SCOPED_TRACE(test::name_of(grid));
-    ParameterTable table;
+    parameters::ParameterTable table;
     const Vocabulary vocabulary({.vocabulary = 8, .width = 2}, table, grid.shards());
     table.allocate({.working = at::kDouble, .master = at::kDouble});
     table.master().fill_(1e10);
@@ -99,8 +99,8 @@ TEST(DividedVocabulary, AnIgnoredTargetHasNoGradientWhateverItsLogits) {
 }
 
 TEST(DividedVocabulary, RefusesTargetsOutsideOfIt) {
-  for (const WorkerGrid& grid : test::divisions()) {
-    ParameterTable table;
+  for (const comm::WorkerGrid& grid : test::divisions()) {
+    parameters::ParameterTable table;
     const Vocabulary vocabulary({.vocabulary = 11, .width = 2}, table, grid.shards());
     table.allocate({.working = at::kDouble, .master = at::kDouble});
     EXPECT_THROW(vocabulary.losses(at::zeros({1, 2}, at::kDouble), at::tensor({11}, at::kLong)),
@@ -109,4 +109,4 @@ TEST(DividedVocabulary, RefusesTargetsOutsideOfIt) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::model

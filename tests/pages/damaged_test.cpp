@@ -10,7 +10,7 @@
 #include "tests/pages/run_folder.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
 
 using nlohmann::json;
@@ -71,8 +71,9 @@ void write(const TemporaryFolder& folder, const Files& files) {
 void expect_page_or_refusal(const TemporaryFolder& folder, const std::string& what) {
   for (const fs::path& path : {folder / "run", folder.path()}) {
     try {
-      const std::string page =
-          make_page(read_comparison({path}, [](const Config&) { return ModelCounts(); })).finish();
+      const std::string page = make_page(read_comparison({path}, [](const config::Config&) {
+                                 return ModelCounts();
+                               })).finish();
       EXPECT_NE(page.find("</html>"), std::string::npos);
       EXPECT_EQ(page.find("=\"nan"), std::string::npos) << what;
     } catch (const UserError&) {
@@ -113,7 +114,8 @@ TEST(DamagedFiles, OfARunAreAPageOrARefusal) { attack(&Files::run); }
 TEST(DamagedFiles, OfAnExperimentAreAPageOrARefusal) { attack(&Files::experiment); }
 
 std::string page_of(const std::vector<fs::path>& paths) {
-  return make_page(read_comparison(paths, [](const Config&) { return ModelCounts(); })).finish();
+  return make_page(read_comparison(paths, [](const config::Config&) { return ModelCounts(); }))
+      .finish();
 }
 
 TEST(DamagedFiles, RunsWithoutAnyStepAreAPage) {
@@ -141,7 +143,7 @@ TEST(DamagedFiles, AReferenceWithoutAValidationIsNotComparedWith) {
 TEST(DamagedFiles, ThatAreWholeHaveAllSections) {
   const TemporaryFolder folder;
   write(folder, {});
-  const std::string page = make_page(read_comparison({folder.path()}, [](const Config&) {
+  const std::string page = make_page(read_comparison({folder.path()}, [](const config::Config&) {
                              return ModelCounts();
                            })).finish();
   for (const char* id : {"summary", "perplexity-time", "balance", "specialisation", "domains",
@@ -150,4 +152,4 @@ TEST(DamagedFiles, ThatAreWholeHaveAllSections) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::pages

@@ -9,7 +9,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
 
 using test::step_line;
@@ -20,33 +20,34 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
 
-ModelCounts no_counts(const Config&) { return {}; }
+ModelCounts no_counts(const config::Config&) { return {}; }
 
 std::string page_of(const TemporaryFolder& folder, const std::vector<fs::path>& paths) {
   return read_text(write_report(read_comparison(paths, no_counts), folder / "report").page);
 }
 
 void write_short_run(const fs::path& folder, double loss) {
-  write_run(folder, "[model]\nvocabulary = 300\n[training]\nsteps = 4\n");
+  test::write_run(folder, "[model]\nvocabulary = 300\n[training]\nsteps = 4\n");
   std::string lines;
   for (int step = 1; step <= 4; ++step)
-    lines += step_line(step, loss + 1.0 / step) + validation_line(step, loss + 1.0 / step);
+    lines +=
+        test::step_line(step, loss + 1.0 / step) + test::validation_line(step, loss + 1.0 / step);
   write_text_atomically(folder / "metrics.jsonl", lines);
 }
 
 TEST(Report, WhatIsNeitherRunNorExperimentIsRefused) {
   const TemporaryFolder folder;
-  EXPECT_THAT(error_of([&] { read_comparison({folder / "none"}, no_counts); }),
+  EXPECT_THAT(test::error_of([&] { read_comparison({folder / "none"}, no_counts); }),
               testing::AllOf(HasSubstr("none is neither a run nor an experiment"),
                              HasSubstr("run.json or experiment.json")));
   write_text_atomically(folder / "experiment.json", "{");
-  EXPECT_THAT(error_of([&] { read_comparison({folder.path()}, no_counts); }),
+  EXPECT_THAT(test::error_of([&] { read_comparison({folder.path()}, no_counts); }),
               HasSubstr("experiment.json is damaged"));
 }
 
 TEST(Report, ARunWithoutAnyStepSaysWhatIsMissingInPlaceOfFigures) {
   const TemporaryFolder folder;
-  write_run(folder / "run", "[training]\nsteps = 4\n");
+  test::write_run(folder / "run", "[training]\nsteps = 4\n");
   const std::string page = page_of(folder, {folder / "run"});
   EXPECT_THAT(page, HasSubstr("There was no validation yet"));
   EXPECT_THAT(page, HasSubstr("Too few steps were done"));
@@ -108,30 +109,30 @@ TEST(Report, ThePageNamesNoAddressOfANetwork) {
 }
 
 // A system with one run, trained; BASE ones have 8 experts.
-SystemRecord system_record(const std::string& id, const std::string& title,
-                           const std::string& run) {
-  SystemRecord system;
+record::SystemRecord system_record(const std::string& id, const std::string& title,
+                                   const std::string& run) {
+  record::SystemRecord system;
   system.id = system.kind = id;
   system.title = system.words = title;
   if (id == "base") system.experts = 8;
   system.runs = {{1, run}};
-  system.status = Progression::kTrained;
+  system.status = record::Progression::kTrained;
   return system;
 }
 
 TEST(Report, AnExperimentThatGoesOnShowsWhatIsThere) {
   const TemporaryFolder folder;
   write_short_run(folder / "runs/dense-s1", 2);
-  SystemRecord dense = system_record("dense", "dense", "runs/dense-s1");
+  record::SystemRecord dense = system_record("dense", "dense", "runs/dense-s1");
   dense.learning_rate = 0.002;
   dense.sweep = {{0.001, 5, 3.5}, {0.002, 5, 3.25}, {0.004, 5, std::nullopt}};
-  SystemRecord base = system_record("base", "BASE x1", "runs/base-s1");
-  base.status = Progression::kMeasured;
-  Experiment experiment;
+  record::SystemRecord base = system_record("base", "BASE x1", "runs/base-s1");
+  base.status = record::Progression::kMeasured;
+  record::Experiment experiment;
   experiment.title = "Dense and BASE";
   experiment.panels = {{"8 experts", {"dense", "base"}}};
   experiment.systems = {dense, base};
-  save_experiment(folder / kExperimentFile, experiment);
+  record::save_experiment(folder / record::kExperimentFile, experiment);
   const Comparison comparison = read_comparison({folder.path()}, no_counts);
   EXPECT_EQ(comparison.title, "Dense and BASE");
   ASSERT_EQ(comparison.panels.size(), 1);
@@ -148,14 +149,14 @@ TEST(Report, SystemsTrainedSideBySideHaveTheTimesMeasuredAlone) {
   const TemporaryFolder folder;
   write_short_run(folder / "runs/dense-s1", 2);
   const auto read = [&](int at_once) {
-    SystemRecord dense = system_record("dense", "dense", "runs/dense-s1");
+    record::SystemRecord dense = system_record("dense", "dense", "runs/dense-s1");
     dense.step_seconds = 0.25;
     dense.step_parts = {{"attention", 0.125}};
-    Experiment experiment;
+    record::Experiment experiment;
     experiment.at_once = at_once;
     experiment.panels = {{"", {"dense"}}};
     experiment.systems = {dense};
-    save_experiment(folder / kExperimentFile, experiment);
+    record::save_experiment(folder / record::kExperimentFile, experiment);
     return read_comparison({folder.path()}, no_counts);
   };
   const Comparison alone = read(1), shared = read(3);
@@ -172,8 +173,8 @@ TEST(Report, SystemsTrainedSideBySideHaveTheTimesMeasuredAlone) {
 // An experiment of two systems, trained side by side; one came to step 4 of 9.
 void write_shared_experiment(const fs::path& folder, const std::map<std::string, double>& parts) {
   write_short_run(folder / "runs/dense", 2);
-  write_run(folder / "runs/base",
-            "[model]\nvocabulary = 300\n[training]\nsteps = 9\n[experts]\nlayers = 1\n");
+  test::write_run(folder / "runs/base",
+                  "[model]\nvocabulary = 300\n[training]\nsteps = 9\n[experts]\nlayers = 1\n");
   std::string lines;
   for (int step = 1; step <= 4; ++step)
     lines += fmt::format(
@@ -181,20 +182,21 @@ void write_shared_experiment(const fs::path& folder, const std::map<std::string,
         R"("parts": {{"assignment": 0.5}}, "layers": [{{"layer": 1, "assign_seconds": 0.5}}]}})"
         "\n",
         step);
-  write_text_atomically(folder / "runs/base/metrics.jsonl", lines + validation_line(4, 1));
-  Experiment experiment;
+  write_text_atomically(folder / "runs/base/metrics.jsonl", lines + test::validation_line(4, 1));
+  record::Experiment experiment;
   experiment.at_once = 2;
-  experiment.panels = {{"8 experts",
-                        {"dense", "base"},
-                        ClusterEstimate{8, "v100", "n", {{"dense", 51}, {"base", 62}}}},
-                       {"others", {"dense"}, ClusterEstimate{128, "v100", "n", {{"dense", 73}}}}};
+  experiment.panels = {
+      {"8 experts",
+       {"dense", "base"},
+       record::ClusterEstimate{8, "v100", "n", {{"dense", 51}, {"base", 62}}}},
+      {"others", {"dense"}, record::ClusterEstimate{128, "v100", "n", {{"dense", 73}}}}};
   experiment.systems = {system_record("dense", "Dense", "runs/dense"),
                         system_record("base", "BASE x1", "runs/base")};
-  for (SystemRecord& system : experiment.systems) {
+  for (record::SystemRecord& system : experiment.systems) {
     system.step_seconds = 0.25;
     system.step_parts = parts;
   }
-  save_experiment(folder / kExperimentFile, experiment);
+  record::save_experiment(folder / record::kExperimentFile, experiment);
 }
 
 TEST(Report, WhatWasNotMeasuredAloneIsLeftOut) {
@@ -242,10 +244,11 @@ TEST(Report, PlansOfAPanelAreOfOneClusterWhichIsNamed) {
 
 // A finished BASE run whose last validation was better with priced routing.
 void write_priced_run(const fs::path& folder) {
-  write_run(folder, "[model]\nvocabulary = 300\n[training]\nsteps = 4\n[experts]\nlayers = 1\n");
+  test::write_run(folder,
+                  "[model]\nvocabulary = 300\n[training]\nsteps = 4\n[experts]\nlayers = 1\n");
   std::string lines;
-  for (int step = 1; step <= 4; ++step) lines += step_line(step, 3);
-  lines += validation_line(2, 3);
+  for (int step = 1; step <= 4; ++step) lines += test::step_line(step, 3);
+  lines += test::validation_line(2, 3);
   lines +=
       R"({"step": 4, "valid_loss": 2.5, "experts": [{"layer": 2, "loads": [4, 5]}], "other_routing": )"
       R"({"routing": "priced", "loss": 2.0, "experts": [{"layer": 2, "loads": [4, 5]}]}})"
@@ -274,9 +277,10 @@ TEST(Report, OfGreedyAndPricedRoutingTheBetterIsShownAndNamed) {
 // A BASE run of four steps by this solver, whose layers tell `number`.
 void write_solved_run(const fs::path& folder, const std::string& solver,
                       const std::string& number) {
-  write_run(folder, fmt::format("[model]\nvocabulary = 300\n[training]\nsteps = 4\n[experts]\n"
-                                "layers = 1\ngroups = 1\nsolver = \"{}\"\n",
-                                solver));
+  test::write_run(folder,
+                  fmt::format("[model]\nvocabulary = 300\n[training]\nsteps = 4\n[experts]\n"
+                              "layers = 1\ngroups = 1\nsolver = \"{}\"\n",
+                              solver));
   std::string lines;
   for (int step = 1; step <= 4; ++step)
     lines += fmt::format(
@@ -284,7 +288,7 @@ void write_solved_run(const fs::path& folder, const std::string& solver,
         R"("layers": [{{"layer": 1, "greedy_share": 0.5, {1}}}]}})"
         "\n",
         step, number);
-  write_text_atomically(folder / "metrics.jsonl", lines + validation_line(4, 1));
+  write_text_atomically(folder / "metrics.jsonl", lines + test::validation_line(4, 1));
 }
 
 TEST(Report, OnlyACertificateIsCalledAGap) {
@@ -320,8 +324,9 @@ TEST(Report, AtEqualTokensThereAreNoDifferencesInPercent) {
 
 TEST(Report, LayersAreCountedOneByOneAndMapsOfLaterOnesAreFiles) {
   const TemporaryFolder folder;
-  write_run(folder / "run", "[experts]\nlayers = 2\ncount = 2\n[training]\nsteps = 1\n");
-  write_text_atomically(folder / "run/metrics.jsonl", step_line(1, 3) + validation_line(1, 3));
+  test::write_run(folder / "run", "[experts]\nlayers = 2\ncount = 2\n[training]\nsteps = 1\n");
+  write_text_atomically(folder / "run/metrics.jsonl",
+                        test::step_line(1, 3) + test::validation_line(1, 3));
   write_text_atomically(folder / "run/validation.json",
                         R"({"format": "ballast-validation", "version": 1, "step": 1, "routings": [
       {"routing": "greedy", "loss": 2, "domains": [{"name": "law", "tokens": 9, "loss": 2}], "layers": [
@@ -340,8 +345,9 @@ TEST(Report, LayersAreCountedOneByOneAndMapsOfLaterOnesAreFiles) {
 
 TEST(Report, OneValidationIsNoCourse) {
   const TemporaryFolder folder;
-  write_run(folder / "run", "[model]\nvocabulary = 300\n[training]\nsteps = 1\n");
-  write_text_atomically(folder / "run/metrics.jsonl", step_line(1, 3) + validation_line(1, 3));
+  test::write_run(folder / "run", "[model]\nvocabulary = 300\n[training]\nsteps = 1\n");
+  write_text_atomically(folder / "run/metrics.jsonl",
+                        test::step_line(1, 3) + test::validation_line(1, 3));
   EXPECT_THAT(page_of(folder, {folder / "run"}),
               HasSubstr("Validation perplexity is 20.09 after 100 tokens."));
 }
@@ -361,7 +367,7 @@ TEST(Report, OnlyAReportIsReplaced) {
   const TemporaryFolder folder;
   write_short_run(folder / "run", 2);
   const auto report_to = [&](const fs::path& out) {
-    return error_of([&] { write_report(read_comparison({folder / "run"}, no_counts), out); });
+    return test::error_of([&] { write_report(read_comparison({folder / "run"}, no_counts), out); });
   };
   EXPECT_EQ(report_to(folder / "out"), "no error");
   EXPECT_EQ(report_to(folder / "out"), "no error");
@@ -379,4 +385,4 @@ TEST(Report, OnlyAReportIsReplaced) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::pages

@@ -10,16 +10,16 @@
 #include "ballast/studio/pages/specialisation.h"
 #include "ballast/studio/pages/words.h"
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
 
 using testing::DoubleEq;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-RunRecord run_with(const std::vector<ValidationPoint>& points) {
+RunRecord run_with(const std::vector<record::ValidationPoint>& points) {
   RunRecord run;
-  for (const ValidationPoint& point : points) {
+  for (const record::ValidationPoint& point : points) {
     run.validations.push_back(point);
     run.steps.push_back({.step = point.step, .tokens = point.tokens, .seconds = point.seconds});
   }
@@ -48,7 +48,7 @@ TEST(EqualTokens, AreTheMostThatAllSystemsOfAPanelReached) {
 }
 
 TEST(Seeds, AreAveragedWithTheDeviationOfASample) {
-  const Spread spread = spread_of({1, 2, kUnknown, 3});
+  const Spread spread = spread_of({1, 2, record::kUnknown, 3});
   EXPECT_EQ(spread.count, 3);
   EXPECT_DOUBLE_EQ(spread.mean, 2);
   EXPECT_DOUBLE_EQ(spread.deviation, 1);
@@ -60,7 +60,7 @@ TEST(Seeds, HaveOneLineWithABandWhereAllWereValidated) {
   const System system =
       system_of("a", {run_with({{1, 100, 1, std::log(10)}, {2, 200, 2, std::log(4)}}),
                       run_with({{1, 100, 3, std::log(20)}})});
-  const Series series = perplexity_series(system, Against::kSeconds, 2);
+  const figures::Series series = perplexity_series(system, Against::kSeconds, 2);
   ASSERT_EQ(series.points.size(), 1);
   EXPECT_DOUBLE_EQ(series.points[0].x, 1);
   EXPECT_DOUBLE_EQ(series.points[0].y, 15);
@@ -73,12 +73,12 @@ TEST(Speed, LeavesOutTheFirstStepOfEachStart) {
   run.starts = {{.step = 0}, {.step = 2}};
   for (int64_t step = 1; step <= 5; ++step) run.steps.push_back({.step = step});
   std::vector<int64_t> settled;
-  for (const StepRecord* step : settled_steps(run)) settled.push_back(step->step);
+  for (const record::StepRecord* step : settled_steps(run)) settled.push_back(step->step);
   EXPECT_THAT(settled, ElementsAre(2, 4, 5));
 }
 
 TEST(Median, IsTheMiddleOfWhatIsKnown) {
-  EXPECT_EQ(median_of({3, 1, kUnknown, 2}), 2);
+  EXPECT_EQ(median_of({3, 1, record::kUnknown, 2}), 2);
   EXPECT_EQ(median_of({4, 1}), 2.5);
   EXPECT_TRUE(std::isnan(median_of({})));
 }
@@ -112,7 +112,7 @@ RunRecord validated_run(double perplexity, int64_t steps, int64_t planned) {
 RunRecord routed_run(double greedy, double priced) {
   RunRecord run = validated_run(greedy, 10, 10);
   run.validation->routings.front().routing = "greedy";
-  RoutingUse& second = run.validation->routings.emplace_back();
+  record::RoutingUse& second = run.validation->routings.emplace_back();
   second.routing = "priced";
   second.loss = std::log(priced);
   return run;
@@ -134,7 +134,7 @@ TEST(BestRouting, IsNamedOnlyWhereThereIsAChoice) {
   EXPECT_EQ(routing_on_the_way(dense), "");
   System base = system_of("base", {routed_run(20, 18)});
   EXPECT_EQ(routing_on_the_way(base), "greedy");
-  base.runs.front().config->experts.test_routing = TestRouting::kPriced;
+  base.runs.front().config->experts.test_routing = config::TestRouting::kPriced;
   EXPECT_EQ(routing_on_the_way(base), "priced");
 }
 
@@ -169,7 +169,7 @@ TEST(Balance, SharesAreInFairSharesAndFalling) {
 }
 
 TEST(Balance, LayersAreSortedBeforeTheyAreAveraged) {
-  RoutingUse routing;
+  record::RoutingUse routing;
   routing.layers.resize(2);
   routing.layers[0].loads = {1, 3};
   routing.layers[1].loads = {4, 0};
@@ -192,34 +192,36 @@ TEST(Balance, ThePapersCurvesAreOf128ExpertsAndFall) {
 }
 
 TEST(Specialisation, IsTheMeanLiftInBitsOfTheMoreTellingList) {
-  const ExpertTokens expert = {0, {{"a", 3, 4}, {"b", 1, 1}}, {{"c", 1, 2}}};
+  const record::ExpertTokens expert = {0, {{"a", 3, 4}, {"b", 1, 1}}, {{"c", 1, 2}}};
   EXPECT_DOUBLE_EQ(specialisation(expert), 1.5);
   EXPECT_EQ(specialisation({}), 0);
-  EXPECT_EQ(specialisation({0, {{"a", 0, kUnknown}}, {}}), 0);
+  EXPECT_EQ(specialisation({0, {{"a", 0, record::kUnknown}}, {}}), 0);
 }
 
 TEST(Specialisation, OrdersExperts) {
-  LayerUse layer;
+  record::LayerUse layer;
   layer.experts = {{0, {{"a", 1, 1}}, {}}, {1, {{"b", 1, 8}}, {}}, {2, {}, {{"c", 1, 2}}}};
   std::vector<int64_t> order;
-  for (const ExpertTokens* expert : by_specialisation(layer)) order.push_back(expert->expert);
+  for (const record::ExpertTokens* expert : by_specialisation(layer))
+    order.push_back(expert->expert);
   EXPECT_THAT(order, ElementsAre(1, 2, 0));
 }
 
 TEST(Specialisation, OfExpertsThatAreHardlyUsedComesLast) {
-  LayerUse layer;
+  record::LayerUse layer;
   layer.loads = {500, 16, 484, 17};  // a tenth of the fair share is 25.4
   layer.experts = {{0, {{"a", 1, 2}}, {}},
                    {1, {{"b", 1, 90}}, {}},
                    {2, {{"c", 1, 4}}, {}},
                    {3, {{"d", 1, 99}}, {}}};
   std::vector<int64_t> order;
-  for (const ExpertTokens* expert : by_specialisation(layer)) order.push_back(expert->expert);
+  for (const record::ExpertTokens* expert : by_specialisation(layer))
+    order.push_back(expert->expert);
   EXPECT_THAT(order, ElementsAre(2, 0, 3, 1));
 }
 
 TEST(Balance, ATenthOfTheFairShareIsUse) {
-  LayerUse layer;
+  record::LayerUse layer;
   EXPECT_TRUE(is_used(layer, 3));
   layer.loads = {19, 1, 0, 20};
   EXPECT_TRUE(is_used(layer, 1));
@@ -237,10 +239,10 @@ TEST(Balance, BitsOfLoadsAreTheirEntropy) {
 TEST(Words, ShowNumbersAndWhereThereAreNone) {
   EXPECT_EQ(perplexity_text(23.456), "23.46");
   EXPECT_EQ(perplexity_text(142.34), "142.3");
-  EXPECT_EQ(perplexity_text(kUnknown), "-");
+  EXPECT_EQ(perplexity_text(record::kUnknown), "-");
   EXPECT_EQ(spread_text({23.4, 0.07, 3}), "23.40 ± 0.07");
   EXPECT_EQ(change_text(19, 20), "-5.0 %");
-  EXPECT_EQ(change_text(19, kUnknown), "-");
+  EXPECT_EQ(change_text(19, record::kUnknown), "-");
   EXPECT_EQ(percent_text(0.034), "3.4 %");
   EXPECT_EQ(in_words({"a", "b", "c"}), "a, b and c");
   EXPECT_EQ(plural(1, "layer"), "1 layer");
@@ -248,4 +250,4 @@ TEST(Words, ShowNumbersAndWhereThereAreNone) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::pages

@@ -11,7 +11,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
 
 using test::step_line;
@@ -27,15 +27,16 @@ constexpr const char* kDense = "[training]\nsteps = 3\n";
 
 TEST(RunRecord, AFolderThatIsNoRunIsRefused) {
   const TemporaryFolder folder;
-  EXPECT_THAT(error_of([&] { read_run(folder.path()); }), HasSubstr("is not the folder of a run"));
+  EXPECT_THAT(test::error_of([&] { read_run(folder.path()); }),
+              HasSubstr("is not the folder of a run"));
 }
 
 TEST(RunRecord, StepsAndValidationsAreReadInOrder) {
   const TemporaryFolder folder;
   write_run(folder.path(), kDense);
-  write_text_atomically(folder / "metrics.jsonl", step_line(1, 5) + step_line(2, 4) +
-                                                      validation_line(2, 4.5) + step_line(3, 3) +
-                                                      validation_line(3, 3.5));
+  write_text_atomically(folder / "metrics.jsonl",
+                        step_line(1, 5) + step_line(2, 4) + test::validation_line(2, 4.5) +
+                            step_line(3, 3) + test::validation_line(3, 3.5));
   const RunRecord run = read_run(folder.path());
   ASSERT_EQ(run.steps.size(), 3);
   EXPECT_EQ(run.steps_done(), 3);
@@ -112,7 +113,7 @@ TEST(RunRecord, AnUnfinishedRunIsTold) {
 TEST(RunRecord, AFinishedRunHasNothingToTell) {
   const TemporaryFolder folder;
   write_run(folder.path(), kDense);
-  write_text_atomically(folder / "metrics.jsonl", step_line(3, 3) + validation_line(3, 3));
+  write_text_atomically(folder / "metrics.jsonl", step_line(3, 3) + test::validation_line(3, 3));
   write_text_atomically(folder / "validation.json",
                         R"({"format": "ballast-validation", "version": 1, "step": 3, "routings": [
                             {"routing": null, "loss": 2.0, "layers": []}]})");
@@ -125,7 +126,7 @@ TEST(RunRecord, AFinishedRunHasNothingToTell) {
 TEST(RunRecord, ADamagedValidationFileLeavesWhatMetricsTell) {
   const TemporaryFolder folder;
   write_run(folder.path(), kDense);
-  write_text_atomically(folder / "metrics.jsonl", step_line(3, 3) + validation_line(3, 2.5));
+  write_text_atomically(folder / "metrics.jsonl", step_line(3, 3) + test::validation_line(3, 2.5));
   for (const char* text : {"", "{\"format\": \"ballast-val", "[]", R"({"format": "another"})",
                            R"({"format": "ballast-validation", "version": 9})"}) {
     write_text_atomically(folder / "validation.json", text);
@@ -138,8 +139,9 @@ TEST(RunRecord, ADamagedValidationFileLeavesWhatMetricsTell) {
 TEST(RunRecord, AValidationFileOfAnotherStepIsLeftAside) {
   const TemporaryFolder folder;
   write_run(folder.path(), kDense);
-  write_text_atomically(folder / "metrics.jsonl", step_line(2, 3) + validation_line(2, 4.5) +
-                                                      step_line(3, 3) + validation_line(3, 2.5));
+  write_text_atomically(folder / "metrics.jsonl", step_line(2, 3) + test::validation_line(2, 4.5) +
+                                                      step_line(3, 3) +
+                                                      test::validation_line(3, 2.5));
   write_text_atomically(folder / "validation.json",
                         R"({"format": "ballast-validation", "version": 1, "step": 2, "routings": [
                             {"routing": null, "loss": 4.5, "layers": []}]})");
@@ -180,4 +182,4 @@ TEST(RunRecord, OfSeveralSamplesTheLastIsShownWithoutItsIndent) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::pages

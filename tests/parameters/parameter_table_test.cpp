@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-namespace ballast {
+namespace ballast::parameters {
 namespace {
 
 ParameterTable three_segments() {
@@ -40,7 +40,7 @@ TEST(ParameterTable, SegmentsAreAlignedDisjointAndGroupedByDecay) {
 
 TEST(ParameterTable, ModulesSeeTheFlatBuffers) {
   ParameterTable table;
-  const Parameter& weight = table.declare({.name = "w", .shape = {2, 3}});
+  const kernels::Parameter& weight = table.declare({.name = "w", .shape = {2, 3}});
   table.declare({.name = "other", .shape = {100}});
   table.allocate({});
   table.master().fill_(7);
@@ -51,7 +51,7 @@ TEST(ParameterTable, ModulesSeeTheFlatBuffers) {
 
 TEST(ParameterTable, FrozenSegmentsHaveNoGradient) {
   ParameterTable table;
-  const Parameter& weight = table.declare({.name = "w", .shape = {2}, .frozen = true});
+  const kernels::Parameter& weight = table.declare({.name = "w", .shape = {2}, .frozen = true});
   table.allocate({});
   EXPECT_TRUE(weight.value.defined());
   EXPECT_FALSE(weight.gradient.defined());
@@ -173,4 +173,4 @@ TEST(ParameterTable, RefusesARepeatedName) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::parameters

@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-namespace ballast {
+namespace ballast::parameters {
 namespace {
 
 TEST(Slice, RowsAreDividedByTheCeilingAndTheLastMayBeSmaller) {
@@ -52,4 +52,4 @@ TEST(Slice, PartsPutTogetherAreTheWholeAndTheirIndicesAreTrue) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::parameters

@@ -10,7 +10,7 @@
 #include "ballast/studio/plan/measured_bandwidth.h"
 #include "tests/plan/measured_steps.h"
 
-namespace ballast {
+namespace ballast::plan {
 namespace {
 
 // Of the same machine, as `ballast plan --device cpu` measures it when others rest.
@@ -22,11 +22,11 @@ Device quiet_cores() {
 }
 
 std::vector<MeasuredStep> quiet_runs() {
-  const ModelConfig small = {256, 128, 4, 4, 0, 128}, large = {4096, 256, 6, 4, 0, 256};
-  ModelConfig small_wide = small, large_wide = large;
+  const config::ModelConfig small = {256, 128, 4, 4, 0, 128}, large = {4096, 256, 6, 4, 0, 256};
+  config::ModelConfig small_wide = small, large_wide = large;
   small_wide.hidden = 768;
   large_wide.hidden = 1360;
-  const Config first = dense(small, 16), second = dense(large, 8);
+  const config::Config first = dense(small, 16), second = dense(large, 8);
   return {{"dense, width 128", first, 2048 / 24.1e3},
           {"dense, wider", dense(small_wide, 16), 103.6e-3},
           {"BASE x1, 3 sublayers", base(first, 1, 8, 3), 2048 / 16.9e3},
@@ -58,4 +58,4 @@ TEST(MeasuredBandwidth, IsARate) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::plan

@@ -10,14 +10,14 @@
 
 #include "tests/plan/measured_steps.h"
 
-namespace ballast {
+namespace ballast::plan {
 namespace {
 
-const ModelConfig kSmall = {8192, 128, 8, 4, 0, 256};
+const config::ModelConfig kSmall = {8192, 128, 8, 4, 0, 256};
 
 std::vector<MeasuredStep> dense_runs() {
-  const ModelConfig gpt2 = {50304, 768, 12, 12, 0, 1024};
-  ModelConfig ten_blocks = kSmall;
+  const config::ModelConfig gpt2 = {50304, 768, 12, 12, 0, 1024};
+  config::ModelConfig ten_blocks = kSmall;
   ten_blocks.layers = 10;
   return {{"GPT-2 124M, batch 16", dense(gpt2, 16), 29.19e-3},
           {"GPT-2 124M, batch 32", dense(gpt2, 32), 56.8e-3},
@@ -27,7 +27,7 @@ std::vector<MeasuredStep> dense_runs() {
           {"dense, 10 blocks", dense(ten_blocks, 128), 6.07e-3}};
 }
 
-Config in_place(Config config, int64_t experts) {
+config::Config in_place(config::Config config, int64_t experts) {
   config = gated(config, "switch", experts);
   config.experts.router = "base";
   return config;
@@ -35,7 +35,7 @@ Config in_place(Config config, int64_t experts) {
 
 // BASE models of 128 experts were measured while their scores were collapsed: they are left out.
 std::vector<MeasuredStep> sparse_runs() {
-  const Config small = dense(kSmall, 128);
+  const config::Config small = dense(kSmall, 128);
   return {{"BASE x1, 8 experts", base(small, 1, 8, 3), 6.62e-3},
           {"BASE x1, 32 experts", base(small, 1, 32, 3), 6.96e-3},
           {"BASE x3, 8 experts", base(small, 3, 8, 3), 8.13e-3},
@@ -85,4 +85,4 @@ TEST(H200Steps, TheTimeToStartAnOperationSuitsDenseModelsBest) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::plan

@@ -6,18 +6,18 @@
 
 #include "ballast/studio/plan/plan.h"
 
-namespace ballast {
+namespace ballast::plan {
 
 // A step that was measured on one worker.
 struct MeasuredStep {
   std::string name;
-  Config config;
+  config::Config config;
   double seconds;
 };
 
 // As `ballast bench step --size V,D,L,H,S,B` makes it.
-inline Config dense(const ModelConfig& model, int64_t batch) {
-  Config config;
+inline config::Config dense(const config::ModelConfig& model, int64_t batch) {
+  config::Config config;
   config.model = model;
   config.training.batch = batch;
   config.experts.groups = 1;
@@ -25,18 +25,19 @@ inline Config dense(const ModelConfig& model, int64_t batch) {
 }
 
 // As `--systems` makes them of it: `experts`, and `sublayers` of all BASE layers together.
-inline Config base(Config config, int64_t layers, int64_t experts, int64_t sublayers) {
+inline config::Config base(config::Config config, int64_t layers, int64_t experts,
+                           int64_t sublayers) {
   config.experts.layers = layers;
   config.experts.count = experts;
   config.experts.sublayers = sublayers / layers;
   return config;
 }
 
-inline Config gated(Config config, const std::string& router, int64_t experts) {
+inline config::Config gated(config::Config config, const std::string& router, int64_t experts) {
   config.experts.router = router;
   config.experts.layers = config.model.layers / 2;
   config.experts.count = experts;
-  config.experts.placement = Placement::kReplace;
+  config.experts.placement = config::Placement::kReplace;
   return config;
 }
 
@@ -47,4 +48,4 @@ inline double error_of(const MeasuredStep& step, const Device& device) {
   return plan.own().step.total() / step.seconds - 1;
 }
 
-}  // namespace ballast
+}  // namespace ballast::plan

@@ -6,7 +6,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::plan {
 namespace {
 
 // 100 bytes a second between machines of 4, 1000 within one; a second and a tenth a message.
@@ -84,4 +84,4 @@ TEST(Network, AWrongNameIsToldTheRightOnes) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::plan

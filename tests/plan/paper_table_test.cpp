@@ -10,13 +10,13 @@
 
 #include "ballast/studio/plan/plan.h"
 
-namespace ballast {
+namespace ballast::plan {
 namespace {
 
 struct Published {
   std::string preset;
   double tokens_per_second;
-  Config config;
+  config::Config config;
 };
 
 const std::vector<Published>& paper_table() {
@@ -25,7 +25,8 @@ const std::vector<Published>& paper_table() {
                                    {"moe_52b", 292e3, {}},    {"switch_52b", 469e3, {}},
                                    {"base_44b", 545e3, {}},   {"base_x2", 475e3, {}}};
     for (Published& row : rows)
-      read_config_file(row.config, BALLAST_SOURCE_DIR "/configs/paper_" + row.preset + ".toml");
+      config::read_config_file(row.config,
+                               BALLAST_SOURCE_DIR "/configs/paper_" + row.preset + ".toml");
     return rows;
   }();
   return table;
@@ -147,7 +148,7 @@ TEST(PaperTable, WhatThePaperTrainedFitsItsMemoryAndTheNextSizeDoesNot) {
   for (const Published& row : paper_table())
     EXPECT_TRUE(make_plan(row.config, paper_cluster()).own().fits) << row.preset;
   // "roughly 1.5B parameters" is the most that data parallel can hold.
-  Config whole = paper_table()[1].config;
+  config::Config whole = paper_table()[1].config;
   whole.training.model_parallel = 1;
   const Plan plan = make_plan(whole, paper_cluster());
   EXPECT_FALSE(plan.own().fits);
@@ -156,4 +157,4 @@ TEST(PaperTable, WhatThePaperTrainedFitsItsMemoryAndTheNextSizeDoesNot) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::plan

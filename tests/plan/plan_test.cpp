@@ -11,14 +11,15 @@
 #include "ballast/system/error.h"
 #include "ballast/system/progress.h"
 
-namespace ballast {
+namespace ballast::plan {
 namespace {
 
+using config::Config;
 using testing::HasSubstr;
 
 Config read_preset(const std::string& name) {
   Config config;
-  read_config_file(config, BALLAST_SOURCE_DIR "/configs/paper_" + name + ".toml");
+  config::read_config_file(config, BALLAST_SOURCE_DIR "/configs/paper_" + name + ".toml");
   return config;
 }
 
@@ -37,7 +38,7 @@ TEST(Plan, WeightsGradientsAndMomentsAreThoseOfTheWorkersParameters) {
   for (const std::string& name : presets()) {
     const Config config = read_preset(name);
     const MemoryParts memory = make_plan(config, cluster_of(128)).own().memory;
-    const auto held = static_cast<double>(parameters_of_worker(config, 128));
+    const auto held = static_cast<double>(model::parameters_of_worker(config, 128));
     EXPECT_EQ(memory.weights, 6 * held) << name;
     EXPECT_EQ(memory.gradients, 2 * held) << name;
     EXPECT_EQ(memory.optimizer, 8 * held) << name;
@@ -62,7 +63,7 @@ TEST(Plan, ActivationsAreWhatTheBackwardPassNeeds) {
   EXPECT_EQ(activations(), 4 * 64 * (2 * (attention + feed_forward) + end));
   config.training.micro_steps = 2;
   EXPECT_EQ(activations(), 4 * 32 * (2 * (attention + feed_forward) + end));
-  config.training.recompute = Recompute::kBlocks;
+  config.training.recompute = config::Recompute::kBlocks;
   const double entering = 2 * 8;
   EXPECT_EQ(activations(), 4 * 32 * (2 * entering + attention + feed_forward + end));
 }
@@ -77,7 +78,7 @@ TEST(Plan, BlocksThatAreComputedAgainTakeAThirdMoreTime) {
         .step;
   };
   const StepParts kept = seconds();
-  config.training.recompute = Recompute::kBlocks;
+  config.training.recompute = config::Recompute::kBlocks;
   const StepParts again = seconds();
   EXPECT_DOUBLE_EQ(again.attention, kept.attention * 4 / 3);
   EXPECT_DOUBLE_EQ(again.feed_forward, kept.feed_forward * 4 / 3);
@@ -198,7 +199,7 @@ std::string follow(const std::string& advice, Config& config, Cluster& cluster) 
   } else if (option == "--training.micro_steps") {
     config.training.micro_steps = std::stoll(value);
   } else if (option == "--training.recompute") {
-    config.training.recompute = choice_of<Recompute>(value);
+    config.training.recompute = config::choice_of<config::Recompute>(value);
   } else {
     ADD_FAILURE() << "not an option: " << advice;
   }
@@ -272,7 +273,7 @@ TEST(Plan, WorkersThatDoNotSuitTheModelAreRefused) {
   refused(read_preset("dense_3b"), cluster_of(3), "model_parallel");
   refused(read_preset("dense_1.5b"), cluster_of(1, "cpu"), "--flops");
   Config wide = read_preset("dense_1.5b");
-  wide.training.precision = Precision::kFp32;
+  wide.training.precision = config::Precision::kFp32;
   refused(wide, cluster_of(128), "v100 is planned in half precision");
   Cluster no_way_out = cluster_of(128);
   no_way_out.network.bandwidth = 0;
@@ -289,4 +290,4 @@ TEST(Device, AWrongNameIsToldTheRightOnes) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::plan

@@ -8,7 +8,7 @@
 #include "ballast/system/file.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 // /proc and /sys as a kernel shows them.
@@ -54,4 +54,4 @@ TEST_F(CgroupMemory, NothingIsKnownWhereThereIsNothing) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::record

@@ -12,7 +12,7 @@
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  std::optional<ballast::TensorboardWriter> writer;
+  std::optional<ballast::record::TensorboardWriter> writer;
   for (std::string text; std::getline(std::cin, text);) {
     const auto line = nlohmann::json::parse(text);
     if (line.contains("first_step")) {
@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
       continue;
     }
     const auto step = line.at("step").get<uint64_t>();
-    std::vector<ballast::Scalar> scalars;
+    std::vector<ballast::record::Scalar> scalars;
     for (const auto& [tag, value] : line.at("scalars").items()) scalars.push_back({tag, value});
     writer.value().scalars(step, scalars);
     for (const auto& [tag, value] : line.at("texts").items()) {

@@ -9,7 +9,7 @@
 #include "ballast/system/file.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 using nlohmann::ordered_json;
@@ -220,4 +220,4 @@ TEST_F(ExperimentFile, MoreSeedsAndAnotherNumberAtOnceCanGoOn) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::record

@@ -8,7 +8,7 @@
 
 #include "ballast/system/parallel.h"
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 using testing::ElementsAre;
@@ -50,4 +50,4 @@ TEST(Hardware, DescribesThisMachine) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::record

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 TEST(LossAt, LossIsLinearInTheLogarithmOfTokens) {
@@ -31,4 +31,4 @@ TEST(LossAt, ValidationsWithoutALossOrAPlaceArePassedOver) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::record

@@ -13,7 +13,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 using nlohmann::json;
@@ -24,11 +24,11 @@ const RunStart kStart{0, "0.1.0", {"ballast", "train", "--run", "caf\xe9"}, R"({
 constexpr std::string_view kConfig = "[model]\nwidth = 64\n";
 
 std::string create_error(const fs::path& path) {
-  return error_of([&] { RunDirectory::create(path, kConfig, kStart); });
+  return test::error_of([&] { RunDirectory::create(path, kConfig, kStart); });
 }
 
 std::string open_error(const fs::path& path) {
-  return error_of([&] { RunDirectory::open(path); });
+  return test::error_of([&] { RunDirectory::open(path); });
 }
 
 TEST(RunDirectory, CreatesEverything) {
@@ -151,4 +151,4 @@ TEST(RunDirectory, UnwritablePlacesAreNamed) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::record

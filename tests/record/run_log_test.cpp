@@ -13,7 +13,7 @@
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 using nlohmann::json;
@@ -140,4 +140,4 @@ TEST(SampleLog, IndentsSoThatATextCannotLookLikeAHeading) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::record

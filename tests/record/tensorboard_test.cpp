@@ -13,7 +13,7 @@
 #include "ballast/system/error.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 using testing::HasSubstr;
@@ -86,4 +86,4 @@ TEST(Tensorboard, UnwritableFoldersAreNamed) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::record

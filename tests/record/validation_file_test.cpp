@@ -10,7 +10,7 @@
 #include "ballast/system/file.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::record {
 namespace {
 
 using test::TemporaryFolder;
@@ -81,4 +81,4 @@ TEST(LastValidation, WrittenAndReadItIsTheSame) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::record

@@ -10,7 +10,7 @@
 #include "ballast/studio/scores/score_kinds.h"
 #include "ballast/system/random.h"
 
-namespace ballast {
+namespace ballast::scores {
 namespace {
 
 struct Shape {
@@ -37,10 +37,10 @@ void expect_exact_from_all_starts(const ScoreRequest& request, const std::vector
   ScoreRequest other = request;
   other.batch = 1;
   const std::vector<float> like = generate_scores(other);
-  const auto solver = make_solver(SolverKind::kExact);
-  AssignmentProblem problem;
-  Assignment result;
-  problem.scores = score_matrix(like.data(), request.tokens, request.experts);
+  const auto solver = assignment::make_solver(assignment::SolverKind::kExact);
+  assignment::AssignmentProblem problem;
+  assignment::Assignment result;
+  problem.scores = assignment::score_matrix(like.data(), request.tokens, request.experts);
   solver->solve(problem, {}, result);
   const std::vector<double> warm = result.prices;
   std::vector<double> noisy = warm, random = warm;
@@ -48,7 +48,7 @@ void expect_exact_from_all_starts(const ScoreRequest& request, const std::vector
   for (double& price : noisy) price *= 1 + 0.1 * numbers.normal();
   for (double& price : random) price = 3 * numbers.normal();
 
-  problem.scores = score_matrix(scores.data(), request.tokens, request.experts);
+  problem.scores = assignment::score_matrix(scores.data(), request.tokens, request.experts);
   const double magnitude = magnitude_of(scores, request.experts);
   for (const std::vector<double>& start : {std::vector<double>(), warm, noisy, random}) {
     solver->solve(problem, start, result);
@@ -85,4 +85,4 @@ TEST(ExactOnKinds, AlsoRoundedToBrainFloats) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::scores

@@ -8,7 +8,7 @@
 #include "ballast/assignment/exact_solver.h"
 #include "ballast/studio/scores/score_kinds.h"
 
-namespace ballast {
+namespace ballast::scores {
 namespace {
 
 struct Shape {
@@ -19,12 +19,12 @@ struct Shape {
 constexpr Shape kShapes[] = {{128, 16},  {512, 64},   {768, 32},   {1024, 128}, {1536, 64},
                              {4096, 32}, {2048, 128}, {3072, 128}, {4096, 256}};
 
-ExactWork work_on(const ScoreRequest& request) {
+assignment::ExactWork work_on(const ScoreRequest& request) {
   const std::vector<float> scores = generate_scores(request);
-  AssignmentProblem problem;
-  problem.scores = score_matrix(scores.data(), request.tokens, request.experts);
-  ExactSolver solver;
-  Assignment result;
+  assignment::AssignmentProblem problem;
+  problem.scores = assignment::score_matrix(scores.data(), request.tokens, request.experts);
+  assignment::ExactSolver solver;
+  assignment::Assignment result;
   solver.solve(problem, {}, result);
   EXPECT_TRUE(result.certificate.valid);
   return solver.work();
@@ -42,7 +42,7 @@ TEST(ExactWork, HealthyScoresTakeFewPassesAndNoAnnealing) {
       for (uint64_t seed = 0; seed < 4; ++seed) {
         const ScoreRequest request{
             .kind = kind, .tokens = shape.tokens, .experts = shape.experts, .seed = seed};
-        const ExactWork work = work_on(request);
+        const assignment::ExactWork work = work_on(request);
         EXPECT_EQ(work.whole_passes, 0) << name_of(request);
         EXPECT_LE(work.rows_read, 10 * shape.tokens) << name_of(request);
         EXPECT_LE(work.newton_steps, 28) << name_of(request);
@@ -58,7 +58,7 @@ TEST(ExactWork, HealthyScoresTakeFewPassesAndNoAnnealing) {
 TEST(ExactWork, AnExpertThatFarTooManyWantIsPricedAtOnce) {
   const ScoreRequest request{
       .kind = ScoreKind::kCluster, .tokens = 16384, .experts = 128, .seed = 13};
-  const ExactWork work = work_on(request);
+  const assignment::ExactWork work = work_on(request);
   EXPECT_EQ(work.whole_passes, 0);
   EXPECT_LE(work.rows_read, 4 * request.tokens);
   EXPECT_LE(work.phases, 20);
@@ -74,7 +74,7 @@ TEST(ExactWork, ScoresAsOfEarlyTrainingTakeFewPasses) {
                                  .tokens = shape.tokens,
                                  .experts = shape.experts,
                                  .seed = seed};
-      const ExactWork work = work_on(request);
+      const assignment::ExactWork work = work_on(request);
       annealed += work.whole_passes > 0 ? 1 : 0;
       EXPECT_LE(work.rows_read, 10 * shape.tokens) << name_of(request);
       EXPECT_LE(work.newton_steps, 28) << name_of(request);
@@ -91,7 +91,7 @@ TEST(ExactWork, CollapsedScoresAnnealAndLeaveFewExchanges) {
                                  .tokens = shape.tokens,
                                  .experts = shape.experts,
                                  .seed = seed};
-      const ExactWork work = work_on(request);
+      const assignment::ExactWork work = work_on(request);
       EXPECT_GT(work.whole_passes, 0) << name_of(request);
       EXPECT_LE(work.whole_passes, 60) << name_of(request);
       EXPECT_LE(work.rows_read, 8 * shape.tokens) << name_of(request);
@@ -102,4 +102,4 @@ TEST(ExactWork, CollapsedScoresAnnealAndLeaveFewExchanges) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::scores

@@ -12,9 +12,10 @@
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::scores {
 namespace {
 
+using test::error_of;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -36,14 +37,14 @@ class ScoreFiles : public ::testing::Test {
 };
 
 std::vector<float> values_of(const StoredScores& stored) {
-  const ScoreMatrix& matrix = stored.matrix;
+  const assignment::ScoreMatrix& matrix = stored.matrix;
   std::vector<float> values;
   for (int64_t t = 0; t < matrix.tokens; ++t) {
     for (int64_t e = 0; e < matrix.experts; ++e) {
       const int64_t at = t * matrix.token_stride + e * matrix.expert_stride;
-      if (matrix.type == ScoreType::kFloat32)
+      if (matrix.type == assignment::ScoreType::kFloat32)
         values.push_back(static_cast<const float*>(matrix.data)[at]);
-      else if (matrix.type == ScoreType::kBFloat16)
+      else if (matrix.type == assignment::ScoreType::kBFloat16)
         values.push_back(
             std::bit_cast<float>(uint32_t{static_cast<const uint16_t*>(matrix.data)[at]} << 16));
       else
@@ -180,13 +181,13 @@ TEST_F(ScoreFiles, SafetensorsByTheOnlyMatrixOrByName) {
   const std::vector<uint16_t> brain = {0x3f80, 0x4000, 0x4040, 0x4080};
   const std::vector<double> doubles = {1, 2, 3, 4};
   const auto bytes = [](const auto& values) { return std::as_bytes(std::span(values)); };
-  const TensorView scores{"scores:a", Dtype::kBF16, {2, 2}, bytes(brain)};
-  const TensorView list{"list", Dtype::kF64, {4}, bytes(doubles)};
-  const TensorView wide{"wide", Dtype::kF64, {4, 1}, bytes(doubles)};
-  const TensorView whole{"whole", Dtype::kI64, {2, 2}, bytes(doubles)};
-  write_safetensors(path, std::vector{scores, list});
+  const checkpoint::TensorView scores{"scores:a", checkpoint::Dtype::kBF16, {2, 2}, bytes(brain)};
+  const checkpoint::TensorView list{"list", checkpoint::Dtype::kF64, {4}, bytes(doubles)};
+  const checkpoint::TensorView wide{"wide", checkpoint::Dtype::kF64, {4, 1}, bytes(doubles)};
+  const checkpoint::TensorView whole{"whole", checkpoint::Dtype::kI64, {2, 2}, bytes(doubles)};
+  checkpoint::write_safetensors(path, std::vector{scores, list});
   EXPECT_THAT(values_of(read_scores(path)), ElementsAre(1, 2, 3, 4));
-  write_safetensors(path, std::vector{scores, list, wide, whole});
+  checkpoint::write_safetensors(path, std::vector{scores, list, wide, whole});
   EXPECT_THAT(error_of([&] { read_scores(path); }),
               AllOf(HasSubstr("3 tensors"), HasSubstr("wide"), HasSubstr("scores:a")));
   EXPECT_THAT(values_of(read_scores(path + ":scores:a")), ElementsAre(1, 2, 3, 4));
@@ -194,7 +195,7 @@ TEST_F(ScoreFiles, SafetensorsByTheOnlyMatrixOrByName) {
   EXPECT_THAT(error_of([&] { read_scores(path + ":list"); }), HasSubstr("F64 [4]"));
   EXPECT_THAT(error_of([&] { read_scores(path + ":whole"); }), HasSubstr("I64 [2, 2]"));
   EXPECT_THAT(error_of([&] { read_scores(path + ":none"); }), HasSubstr("no tensor \"none\""));
-  write_safetensors(path, std::vector{list});
+  checkpoint::write_safetensors(path, std::vector{list});
   EXPECT_THAT(error_of([&] { read_scores(path); }), HasSubstr("no tensor of two dimensions"));
 }
 
@@ -279,4 +280,4 @@ TEST_F(ScoreFiles, ListsInAnyForm) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::scores

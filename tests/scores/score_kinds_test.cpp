@@ -12,7 +12,7 @@
 #include "ballast/studio/scores/normal_numbers.h"
 #include "tests/support/error_of.h"
 
-namespace ballast {
+namespace ballast::scores {
 namespace {
 
 using ::testing::HasSubstr;
@@ -70,7 +70,7 @@ TEST(ScoreKinds, NamesAreReadBack) {
     names.insert(score_kind_name(kind));
   }
   EXPECT_EQ(names.size(), 13U);
-  const std::string error = error_of([] { parse_score_kind("gaus"); });
+  const std::string error = test::error_of([] { parse_score_kind("gaus"); });
   EXPECT_THAT(error, HasSubstr("\"gaus\""));
   EXPECT_THAT(error, HasSubstr("near-duplicates"));
 }
@@ -184,11 +184,11 @@ TEST(ScoreKinds, NoTokensOneExpertAndShapesThatAreNone) {
     EXPECT_TRUE(make(kind, 0, 4).empty());
     EXPECT_EQ(make(kind, 5, 1).size(), 5U);
   }
-  EXPECT_THAT(error_of([] { make(ScoreKind::kGauss, -1, 4); }), HasSubstr("-1 tokens"));
-  EXPECT_THAT(error_of([] { make(ScoreKind::kGauss, 4, 0); }), HasSubstr("0 experts"));
-  EXPECT_THAT(error_of([] { make(ScoreKind::kGauss, int64_t{1} << 50, 1 << 20); }),
+  EXPECT_THAT(test::error_of([] { make(ScoreKind::kGauss, -1, 4); }), HasSubstr("-1 tokens"));
+  EXPECT_THAT(test::error_of([] { make(ScoreKind::kGauss, 4, 0); }), HasSubstr("0 experts"));
+  EXPECT_THAT(test::error_of([] { make(ScoreKind::kGauss, int64_t{1} << 50, 1 << 20); }),
               HasSubstr("more than this machine can hold"));
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::scores

@@ -21,14 +21,15 @@ constexpr const char* kTypes[] = {"float32", "bfloat16", "float16"};
 // Scores as the bits of fp32, since JSON has no NaN.
 json read(const std::string& where) {
   try {
-    const ballast::StoredScores stored = ballast::read_scores(where);
-    ballast::AssignmentProblem problem;
+    const ballast::scores::StoredScores stored = ballast::scores::read_scores(where);
+    ballast::assignment::AssignmentProblem problem;
     problem.scores = stored.matrix;
-    problem.non_finite = ballast::NonFinite::kForbid;
+    problem.non_finite = ballast::assignment::NonFinite::kForbid;
     const auto& [data, type, tokens, experts, token_stride, expert_stride] = stored.matrix;
-    ballast::ActiveRows rows;
-    const ballast::LoadBounds bounds = ballast::equal_loads(tokens, experts);
-    const ballast::ActiveProblem active = rows.read(problem, bounds, 1);
+    ballast::assignment::ActiveRows rows;
+    const ballast::assignment::LoadBounds bounds =
+        ballast::assignment::equal_loads(tokens, experts);
+    const ballast::assignment::ActiveProblem active = rows.read(problem, bounds, 1);
     json bits = json::array();
     for (int64_t t = 0; t < tokens; ++t)
       for (int64_t e = 0; e < experts; ++e)
@@ -54,9 +55,9 @@ int main(int argc, char** argv) {
   const json numbers = json::parse(std::cin);
   for (size_t i = 2; i < arguments.size(); ++i) {
     if (arguments[1] == "ids")
-      ballast::write_numbers(arguments[i], numbers.get<std::vector<int32_t>>());
+      ballast::scores::write_numbers(arguments[i], numbers.get<std::vector<int32_t>>());
     else
-      ballast::write_numbers(arguments[i], numbers.get<std::vector<double>>());
+      ballast::scores::write_numbers(arguments[i], numbers.get<std::vector<double>>());
   }
   return 0;
 }

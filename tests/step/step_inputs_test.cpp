@@ -6,7 +6,7 @@
 
 #include "ballast/kernels/cuda_plugin.h"
 
-namespace ballast {
+namespace ballast::step {
 namespace {
 
 using at::Tensor;
@@ -29,7 +29,7 @@ TEST(StepInputs, AreMadeForTheStep) {
 }
 
 TEST(StepInputsCuda, KeepTheirPlaces) {
-  ASSERT_TRUE(load_cuda_plugin().loaded);
+  ASSERT_TRUE(kernels::load_cuda_plugin().loaded);
   StepInputs inputs(at::kCUDA);
   inputs.begin(1);
   const Tensor first = inputs.take(times(1)), second = inputs.take(times(10));
@@ -51,4 +51,4 @@ TEST(StepInputsCuda, KeepTheirPlaces) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::step

@@ -6,8 +6,8 @@
 namespace ballast::test {
 
 // A dense model of these sizes; everything else as it is by default.
-inline Config config_of(const ModelConfig& model) {
-  Config config;
+inline config::Config config_of(const config::ModelConfig& model) {
+  config::Config config;
   config.model = model;
   return config;
 }

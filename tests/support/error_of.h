@@ -5,7 +5,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::test {
 
 // The message of the UserError that `action` throws, or "no error".
 template <typename Action>
@@ -18,4 +18,4 @@ std::string error_of(Action action) {
   return "no error";
 }
 
-}  // namespace ballast
+}  // namespace ballast::test

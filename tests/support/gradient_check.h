@@ -7,7 +7,7 @@
 
 #include <functional>
 
-namespace ballast {
+namespace ballast::test {
 
 // Compares `gradient` with central differences of `loss` by every element of `x` (double).
 // Differences of a smooth function in double with h = 1e-5 are good to about 1e-9 of the loss's
@@ -33,4 +33,4 @@ inline void expect_gradient(const at::Tensor& x, const at::Tensor& gradient,
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::test

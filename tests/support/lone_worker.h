@@ -8,8 +8,9 @@
 namespace ballast::test {
 
 // A world of one, for models and trainers that need no other workers.
-inline Communicator& lone_worker() {
-  static const std::unique_ptr<World> world = open_world({.kind = WorldKind::kSingle});
+inline comm::Communicator& lone_worker() {
+  static const std::unique_ptr<comm::World> world =
+      comm::open_world({.kind = comm::WorldKind::kSingle});
   return world->everyone();
 }
 

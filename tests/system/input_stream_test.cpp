@@ -58,7 +58,7 @@ TEST(InputStream, AStopEndsTheWaitForAWriterThatNeverComes) {
     ::usleep(50000);
     return ::kill(::getppid(), SIGTERM);
   });
-  EXPECT_THAT(error_of([&] { read_text(fifo.path()); }), HasSubstr("stopped while reading"));
+  EXPECT_THAT(test::error_of([&] { read_text(fifo.path()); }), HasSubstr("stopped while reading"));
   EXPECT_EQ(test::wait_for_child(asking), 0);
 }
 
@@ -74,8 +74,9 @@ TEST(InputStream, AnEmptyFileIsAnEmptyText) {
 
 TEST(InputStream, WhatCannotBeReadIsNamed) {
   const test::TemporaryFolder folder;
-  EXPECT_THAT(error_of([&] { InputStream(folder / "nowhere"); }), HasSubstr("nowhere: No such"));
-  EXPECT_THAT(error_of([&] { read_text(folder.path()); }), HasSubstr("Is a directory"));
+  EXPECT_THAT(test::error_of([&] { InputStream(folder / "nowhere"); }),
+              HasSubstr("nowhere: No such"));
+  EXPECT_THAT(test::error_of([&] { read_text(folder.path()); }), HasSubstr("Is a directory"));
 }
 
 }  // namespace

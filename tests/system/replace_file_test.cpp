@@ -85,7 +85,7 @@ TEST(ReplaceFile, AFileThatAnotherProcessPutInItsPlaceIsNotTakenForIt) {
     out.write(std::string_view("ours"));
     OutputFile(folder / "a.txt.tmp").write(std::string_view("theirs"));
   };
-  EXPECT_THAT(error_of([&] { replace_file(folder / "a.txt", write); }),
+  EXPECT_THAT(test::error_of([&] { replace_file(folder / "a.txt", write); }),
               testing::HasSubstr("a.txt.tmp: another process has removed or replaced it"));
   EXPECT_EQ(read_text(folder / "a.txt"), "old");
 }
@@ -99,7 +99,7 @@ TEST(OwnFolder, ALinkOfItsNameIsReplaced) {
   EXPECT_FALSE(fs::is_symlink(folder / "own"));
   EXPECT_TRUE(fs::is_empty(folder / "own"));
   EXPECT_TRUE(fs::exists(folder / "other" / "precious"));
-  EXPECT_THAT(error_of([&] { make_own_folder(folder / "no" / "parent"); }),
+  EXPECT_THAT(test::error_of([&] { make_own_folder(folder / "no" / "parent"); }),
               testing::HasSubstr("parent"));
 }
 

@@ -22,7 +22,7 @@
 #include "ballast/text/corpus_domains.h"
 #include "ballast/text/derivation.h"
 
-namespace ballast {
+namespace ballast::text {
 namespace {
 
 constexpr std::array<Grammar, 6> kGrammars = {write_arithmetic, write_dialogue, write_ledger,
@@ -221,4 +221,4 @@ TEST(BuiltinCorpus, ReaderYieldsDocumentsInOrderUntilThereIsEnough) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::text

@@ -17,7 +17,7 @@
 
 #include "ballast/text/builtin_corpus.h"
 
-namespace ballast {
+namespace ballast::text {
 namespace {
 
 using Lines = std::vector<std::string>;
@@ -358,4 +358,4 @@ TEST(CorpusTruth, WritesProgramsForPython) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::text

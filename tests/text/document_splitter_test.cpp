@@ -10,7 +10,7 @@
 
 #include "ballast/system/random.h"
 
-namespace ballast {
+namespace ballast::text {
 namespace {
 
 using testing::ElementsAre;
@@ -175,4 +175,4 @@ TEST(DocumentSplitter, UnicodeSpacesBeforeASpaceAreNoPlaceToCut) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::text

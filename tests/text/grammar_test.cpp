@@ -14,7 +14,7 @@
 #include "ballast/text/corpus_words.h"
 #include "ballast/text/derivation.h"
 
-namespace ballast {
+namespace ballast::text {
 namespace {
 
 struct Derivation {
@@ -220,4 +220,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::text

@@ -17,7 +17,7 @@
 #include "ballast/system/file.h"
 #include "ballast/system/random.h"
 
-namespace ballast {
+namespace ballast::text {
 namespace {
 
 using testing::ElementsAre;
@@ -256,4 +256,4 @@ TEST_F(TextFilesTest, MemoryDoesNotGrowWithTheFile) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::text

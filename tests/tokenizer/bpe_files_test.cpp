@@ -14,7 +14,7 @@
 #include "ballast/tokenizer/bpe_tokenizer.h"
 #include "ballast/tokenizer/bpe_trainer.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -260,4 +260,4 @@ TEST_F(BpeFiles, SavingWhereNothingCanBeWrittenSaysSo) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::tokenizer

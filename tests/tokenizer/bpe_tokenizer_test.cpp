@@ -13,7 +13,7 @@
 #include "ballast/tokenizer/bpe_trainer.h"
 #include "ballast/tokenizer/pretokenizer.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 namespace {
 
 using Ids = std::vector<TokenId>;
@@ -231,4 +231,4 @@ TEST(Fingerprint, DependsOnEverythingThatDecidesIds) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::tokenizer

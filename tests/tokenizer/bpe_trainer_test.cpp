@@ -14,7 +14,7 @@
 #include "ballast/system/random.h"
 #include "ballast/tokenizer/bpe_tokenizer.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 namespace {
 
 using testing::ElementsAre;
@@ -191,4 +191,4 @@ TEST(WordCounts, CountsEachWordOnceHoweverManyThereAre) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::tokenizer

@@ -8,7 +8,7 @@
 
 #include "ballast/system/random.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 namespace {
 
 using Pieces = std::vector<std::string>;
@@ -158,4 +158,4 @@ TEST(Pretokenizer, CutsBetweenANonSpaceAndASpaceWhateverComesBefore) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::tokenizer

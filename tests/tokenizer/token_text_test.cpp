@@ -7,7 +7,7 @@
 
 #include "ballast/system/utf8.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 namespace {
 
 TEST(TokenText, IsTheTokenWhereItCanBeShown) {
@@ -46,4 +46,4 @@ TEST(TokenText, IsNotKnownWithoutATokenizerOrToken) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::tokenizer

@@ -9,7 +9,7 @@
 
 #include "ballast/system/random.h"
 
-namespace ballast {
+namespace ballast::tokenizer {
 namespace {
 
 using Ids = std::vector<TokenId>;
@@ -109,4 +109,4 @@ TEST(MergeTable, FindsEveryMergeAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::tokenizer

@@ -8,7 +8,7 @@
 #include "ballast/system/checksum.h"
 #include "tests/tokens/sample_tokens.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 // Documents from one byte to a megabyte, long ones in several pieces.
@@ -22,7 +22,7 @@ test::DocumentsInMemory sample_documents() {
 }
 
 struct Taken {
-  std::vector<TokenId> ids;
+  std::vector<tokenizer::TokenId> ids;
   std::vector<uint64_t> keys;
   std::vector<size_t> ends;  // ids after each document
   uint64_t bytes = 0;
@@ -30,7 +30,7 @@ struct Taken {
 };
 
 Taken encode_with(size_t threads) {
-  const auto tokenizer = load_tokenizer("bytes");
+  const auto tokenizer = tokenizer::load_tokenizer("bytes");
   auto reader = sample_documents();
   Taken taken;
   encode_documents(reader, *tokenizer, threads, [&](const EncodedPiece& piece) {
@@ -60,7 +60,7 @@ TEST(EncodeDocuments, KeysTheDocumentByItsBeginning) {
 }
 
 TEST(EncodeDocuments, StopsCleanlyWhenTheTakerOrTheReaderThrows) {
-  const auto tokenizer = load_tokenizer("bytes");
+  const auto tokenizer = tokenizer::load_tokenizer("bytes");
   auto reader = sample_documents();
   int taken = 0;
   EXPECT_THROW(encode_documents(reader, *tokenizer, 4,
@@ -71,9 +71,9 @@ TEST(EncodeDocuments, StopsCleanlyWhenTheTakerOrTheReaderThrows) {
   EXPECT_EQ(taken, 200);
 
   struct Failing : test::DocumentsInMemory {
-    Failing() : DocumentsInMemory({{"a"}, {"b"}}) {}
-    bool next(TextPiece& piece) override {
-      if (!DocumentsInMemory::next(piece)) throw std::runtime_error("unreadable");
+    Failing() : test::DocumentsInMemory({{"a"}, {"b"}}) {}
+    bool next(text::TextPiece& piece) override {
+      if (!test::DocumentsInMemory::next(piece)) throw std::runtime_error("unreadable");
       return true;
     }
   } failing;
@@ -81,15 +81,15 @@ TEST(EncodeDocuments, StopsCleanlyWhenTheTakerOrTheReaderThrows) {
                std::runtime_error);
 }
 
-class FailingTokenizer : public Tokenizer {
+class FailingTokenizer : public tokenizer::Tokenizer {
  public:
   std::string_view kind() const override { return "bytes"; }
-  TokenId vocabulary_size() const override { return 257; }
-  TokenId end_of_text() const override { return 256; }
-  void encode(std::string_view text, std::vector<TokenId>&) const override {
+  tokenizer::TokenId vocabulary_size() const override { return 257; }
+  tokenizer::TokenId end_of_text() const override { return 256; }
+  void encode(std::string_view text, std::vector<tokenizer::TokenId>&) const override {
     if (text.starts_with("end")) throw std::runtime_error("cannot encode");
   }
-  std::string_view token_bytes(TokenId) const override { return ""; }
+  std::string_view token_bytes(tokenizer::TokenId) const override { return ""; }
   void save(const std::filesystem::path&) const override {}
   uint64_t fingerprint() const override { return 0; }
 };
@@ -102,8 +102,9 @@ TEST(EncodeDocuments, PassesOnWhatTheTokenizerThrows) {
 
 TEST(EncodeDocuments, TakesNothingFromNothing) {
   test::DocumentsInMemory nothing({});
-  encode_documents(nothing, *load_tokenizer("bytes"), 2, [](const EncodedPiece&) { FAIL(); });
+  encode_documents(nothing, *tokenizer::load_tokenizer("bytes"), 2,
+                   [](const EncodedPiece&) { FAIL(); });
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::tokens

@@ -14,7 +14,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/tokens/sample_tokens.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 using test::all_tokens;
@@ -33,15 +33,16 @@ std::map<std::string, std::string> files_in(const fs::path& folder) {
 // `count` documents, each a little longer than the last.
 void write_corpus(const fs::path& path, uint64_t count) {
   std::string text;
-  for (uint64_t i = 0; i < count; ++i) text += sample_document(i, 50 + i) + "\n<|endoftext|>\n";
+  for (uint64_t i = 0; i < count; ++i)
+    text += test::sample_document(i, 50 + i) + "\n<|endoftext|>\n";
   test::write_bytes(path, text);
 }
 
 std::string decode(const TokenDataset& data, const std::string& split) {
   std::string text;
   const auto tokenizer = data.tokenizer();
-  for (const int64_t id : all_tokens(*data.open(split))) {
-    text += tokenizer->token_bytes(static_cast<TokenId>(id));
+  for (const int64_t id : test::all_tokens(*data.open(split))) {
+    text += tokenizer->token_bytes(static_cast<tokenizer::TokenId>(id));
   }
   return text;
 }
@@ -63,7 +64,7 @@ TEST(Prepare, SplitsDocumentsByTheirContent) {
   EXPECT_EQ(result.validation, ValidationOrigin::kDocuments);
   std::string train, valid;
   for (uint64_t i = 0; i < 1000; ++i) {
-    const std::string document = sample_document(i, 50 + i);
+    const std::string document = test::sample_document(i, 50 + i);
     const double place = static_cast<double>(document_key(document)) * 0x1p-64;
     (place < 0.1 ? valid : train) += document + "<|endoftext|>";
   }
@@ -99,7 +100,7 @@ TEST(Prepare, GivesTheSameFilesForAnyNumberOfThreads) {
 
 TEST(Prepare, ValidatesOnTheTailOfASingleDocument) {
   const test::TemporaryFolder folder;
-  const std::string text = sample_document(1, 50'000);
+  const std::string text = test::sample_document(1, 50'000);
   test::write_bytes(folder / "book.txt", text);
   const PrepareResult result = prepare({.inputs = {folder / "book.txt"}, .out = folder / "data"});
   EXPECT_EQ(result.validation, ValidationOrigin::kTail);
@@ -144,18 +145,18 @@ TEST(Prepare, KnowsTheEntropyOfTheBuiltinCorpus) {
            .seed = 5});
   const TokenDataset data(folder / "data");
   for (const std::string split : {"train", "valid"}) {
-    const BuiltinCorpus corpus(5);
+    const text::BuiltinCorpus corpus(5);
     std::string text;
     double nats = 0;
     for (uint64_t i = 0; i < data.index().splits.at(split).totals.documents; ++i) {
-      const BuiltinCorpus::Document document = corpus.document(split, i);
+      const text::BuiltinCorpus::Document document = corpus.document(split, i);
       text += document.text + "<|endoftext|>";
       nats += document.nats;
     }
     EXPECT_EQ(decode(data, split), text);
     EXPECT_DOUBLE_EQ(*data.open(split)->floor_per_token() * double(data.open(split)->size()), nats);
   }
-  EXPECT_EQ(data.index().domains, BuiltinCorpus::domains());
+  EXPECT_EQ(data.index().domains, text::BuiltinCorpus::domains());
 }
 
 TEST(Prepare, TrainsAVocabularyAndKeepsTheText) {
@@ -168,14 +169,14 @@ TEST(Prepare, TrainsAVocabularyAndKeepsTheText) {
   const TokenDataset data(folder / "data");
   EXPECT_EQ(data.tokenizer()->vocabulary_size(), 500u);
   // The same vocabulary, taken from that data set, for other text.
-  test::write_bytes(folder / "other.txt", sample_document(9999, 5000));
+  test::write_bytes(folder / "other.txt", test::sample_document(9999, 5000));
   prepare({.inputs = {folder / "other.txt"},
            .out = folder / "other",
            .valid_fraction = 0,
            .tokenizer = folder / "data"});
   const TokenDataset other(folder / "other");
   EXPECT_EQ(other.index().tokenizer, data.index().tokenizer);
-  EXPECT_EQ(decode(other, "train"), sample_document(9999, 5000) + "<|endoftext|>");
+  EXPECT_EQ(decode(other, "train"), test::sample_document(9999, 5000) + "<|endoftext|>");
 }
 
 TEST(Prepare, TrainsTheVocabularyOnASampleSpreadOverTheText) {
@@ -190,7 +191,7 @@ TEST(Prepare, TrainsTheVocabularyOnASampleSpreadOverTheText) {
            .tokenizer = "bpe",
            .vocabulary_size = 300,
            .sample_bytes = 10'000});
-  std::vector<TokenId> ids;
+  std::vector<tokenizer::TokenId> ids;
   TokenDataset(folder / "data").tokenizer()->encode("aaaaaaaabbbbbbbb", ids);
   EXPECT_LE(ids.size(), 3u);  // both halves of the text were seen
 }
@@ -347,4 +348,4 @@ TEST(Prepare, KilledAtAnyMomentLeavesNothingThatLooksComplete) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::tokens

@@ -22,7 +22,7 @@ std::string as_bytes(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-inline std::vector<int64_t> all_tokens(const TokenSource& source) {
+inline std::vector<int64_t> all_tokens(const tokens::TokenSource& source) {
   std::vector<int64_t> ids(source.size());
   source.read(0, ids);
   return ids;
@@ -42,7 +42,7 @@ inline std::string sample_document(uint64_t number, size_t bytes) {
 }
 
 // A TextReader over documents that are given as lists of pieces.
-class DocumentsInMemory : public TextReader {
+class DocumentsInMemory : public text::TextReader {
  public:
   explicit DocumentsInMemory(std::vector<std::vector<std::string>> documents) {
     for (auto& pieces : documents) {
@@ -52,7 +52,7 @@ class DocumentsInMemory : public TextReader {
       }
     }
   }
-  bool next(TextPiece& piece) override {
+  bool next(text::TextPiece& piece) override {
     if (at_ == pieces_.size()) return false;
     piece = pieces_[at_++];
     read_ += piece.text.size();
@@ -63,7 +63,7 @@ class DocumentsInMemory : public TextReader {
   uint64_t bytes_read() const override { return read_; }
 
  private:
-  std::vector<TextPiece> pieces_;
+  std::vector<text::TextPiece> pieces_;
   size_t at_ = 0;
   uint64_t total_ = 0, read_ = 0;
   std::vector<std::string> domains_{"memory"};

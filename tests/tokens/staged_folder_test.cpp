@@ -9,7 +9,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/tokens/sample_tokens.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 using testing::ElementsAre;
@@ -57,7 +57,7 @@ TEST(StagedFolder, LeavesNothingUnlessPublished) {
 TEST(StagedFolder, RefusesWhatIsThereAndTakesAnEmptyFolder) {
   const test::TemporaryFolder folder;
   publish(folder / "data", ExistingOutput::kRefuse, "old");
-  EXPECT_THAT(error_of([&] { StagedFolder(folder / "data", ExistingOutput::kRefuse); }),
+  EXPECT_THAT(test::error_of([&] { StagedFolder(folder / "data", ExistingOutput::kRefuse); }),
               HasSubstr("data exists already: choose another --out, or add --overwrite"));
   fs::create_directory(folder / "empty");
   publish(folder / "empty", ExistingOutput::kRefuse, "x");
@@ -71,7 +71,7 @@ TEST(StagedFolder, NeverReplacesWhatIsNoDataSet) {
   test::write_bytes(folder / "home/thesis.txt", "precious");
   test::write_bytes(folder / "home/index.json", "{\"of\": \"something else\"}");
   for (const char* name : {"file", "home"}) {
-    EXPECT_THAT(error_of([&] { StagedFolder(folder / name, ExistingOutput::kReplace); }),
+    EXPECT_THAT(test::error_of([&] { StagedFolder(folder / name, ExistingOutput::kReplace); }),
                 HasSubstr("is not a data set of `ballast prepare`"));
   }
   EXPECT_THAT(names_in(folder.path()), ElementsAre("file", "home"));
@@ -84,7 +84,7 @@ TEST(StagedFolder, NeverReplacesWhatLiesInADataSet) {
   test::write_bytes(data / "train-00000.tokens", "its own");
   test::write_bytes(data / "tokenizer.json", "its own");
   const auto message = [&] {
-    return error_of([&] { StagedFolder(data, ExistingOutput::kReplace); });
+    return test::error_of([&] { StagedFolder(data, ExistingOutput::kReplace); });
   };
   EXPECT_EQ(message(), "no error");
   test::write_bytes(data / "thesis.txt", "precious");
@@ -101,7 +101,7 @@ TEST(StagedFolder, ChecksAgainForWhatWasPutThereMeanwhile) {
   {
     StagedFolder staged(folder / "data", ExistingOutput::kReplace);
     test::write_bytes(folder / "data/thesis.txt", "precious");
-    EXPECT_THAT(error_of([&] { staged.publish(); }), HasSubstr("thesis.txt would be lost"));
+    EXPECT_THAT(test::error_of([&] { staged.publish(); }), HasSubstr("thesis.txt would be lost"));
   }
   EXPECT_THAT(names_in(folder / "data"), ElementsAre("index.json", "thesis.txt"));
 }
@@ -134,7 +134,7 @@ TEST(StagedFolder, WritesWhereALinkLeadsTo) {
 TEST(StagedFolder, RefusesToShareAnOutput) {
   const test::TemporaryFolder folder;
   const StagedFolder first(folder / "data", ExistingOutput::kRefuse);
-  EXPECT_THAT(error_of([&] { StagedFolder(folder / "data", ExistingOutput::kRefuse); }),
+  EXPECT_THAT(test::error_of([&] { StagedFolder(folder / "data", ExistingOutput::kRefuse); }),
               HasSubstr("is already in use by process"));
   EXPECT_TRUE(fs::exists(first.path()));
 }
@@ -153,7 +153,7 @@ TEST(StagedFolder, CleansUpAfterAKilledProcess) {
 TEST(StagedFolder, RestoresADataSetThatWasBeingReplaced) {
   const test::TemporaryFolder folder;
   publish(folder / ".data.replaced", ExistingOutput::kRefuse, "old");
-  EXPECT_THAT(error_of([&] { StagedFolder(folder / "data", ExistingOutput::kRefuse); }),
+  EXPECT_THAT(test::error_of([&] { StagedFolder(folder / "data", ExistingOutput::kRefuse); }),
               HasSubstr("data exists already"));
   EXPECT_EQ(read_text(folder / "data/index.json"), "ballast-tokens old");
   EXPECT_THAT(names_in(folder.path()), ElementsAre("data"));
@@ -172,4 +172,4 @@ TEST(StagedFolder, LinksUnderItsHiddenNamesAreNotFollowed) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::tokens

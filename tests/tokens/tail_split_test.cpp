@@ -7,7 +7,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/tokens/sample_tokens.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 struct Written {
@@ -18,11 +18,11 @@ struct Written {
 // Writes `documents` as a train split of `shard_tokens`-token shards and splits its tail off.
 Written split(const std::vector<std::string>& documents, double fraction, uint64_t shard_tokens) {
   const test::TemporaryFolder folder;
-  const auto tokenizer = load_tokenizer("bytes");
+  const auto tokenizer = tokenizer::load_tokenizer("bytes");
   SplitWriter writer(folder.path(), "train", *tokenizer, shard_tokens);
   for (size_t i = 0; i < documents.size(); ++i) {
     const std::string& text = documents[i];
-    std::vector<TokenId> ids;
+    std::vector<tokenizer::TokenId> ids;
     tokenizer->encode(text, ids);
     writer.append(static_cast<uint32_t>(i % 2), ids, text.size());
     writer.end_document(1.0);
@@ -120,9 +120,9 @@ TEST(TailSplit, KeepsCharactersWholeWhereThereAreNoLines) {
 
 TEST(TailSplit, GivesNoSplitForTooLittleText) {
   const test::TemporaryFolder folder;
-  const auto tokenizer = load_tokenizer("bytes");
+  const auto tokenizer = tokenizer::load_tokenizer("bytes");
   SplitWriter writer(folder.path(), "train", *tokenizer, 100);
-  writer.append(0, std::vector<TokenId>{'h', 'i'}, 2);
+  writer.append(0, std::vector<tokenizer::TokenId>{'h', 'i'}, 2);
   writer.end_document(std::nullopt);
   const TailSplit result = split_off_tail(folder.path(), writer.finish(1), *tokenizer, 0.1, 100);
   EXPECT_TRUE(result.valid.shards.empty());
@@ -130,4 +130,4 @@ TEST(TailSplit, GivesNoSplitForTooLittleText) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::tokens

@@ -14,7 +14,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/tokens/sample_tokens.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 using test::all_tokens;
@@ -23,14 +23,14 @@ using testing::HasSubstr;
 
 void write_document(SplitWriter& writer, uint32_t domain, std::string_view text,
                     std::optional<double> nats) {
-  const std::vector<TokenId> ids(text.begin(), text.end());
+  const std::vector<tokenizer::TokenId> ids(text.begin(), text.end());
   writer.append(domain, ids, text.size());
   writer.end_document(nats);
 }
 
 // Domains "one" and "two"; train "hello", "abc" in shards of four tokens, valid "xyz".
 DatasetIndex write_dataset(const fs::path& folder, std::optional<double> nats = 2.5) {
-  const auto tokenizer = load_tokenizer("bytes");
+  const auto tokenizer = tokenizer::load_tokenizer("bytes");
   DatasetIndex index;
   index.tokenizer = identity_of(*tokenizer);
   index.domains = {"one", "two"};
@@ -50,8 +50,9 @@ TEST(TokenDataset, RoundTripsThroughItsFolder) {
   write_dataset(folder.path());
   const TokenDataset data(folder.path());
   const auto train = data.open("train");
-  EXPECT_THAT(all_tokens(*train), ElementsAre('h', 'e', 'l', 'l', 'o', 256, 'a', 'b', 'c', 256));
-  EXPECT_THAT(all_tokens(*data.open("valid")), ElementsAre('x', 'y', 'z', 256));
+  EXPECT_THAT(test::all_tokens(*train),
+              ElementsAre('h', 'e', 'l', 'l', 'o', 256, 'a', 'b', 'c', 256));
+  EXPECT_THAT(test::all_tokens(*data.open("valid")), ElementsAre('x', 'y', 'z', 256));
   EXPECT_EQ(train->info().vocabulary_size, 257u);
   EXPECT_EQ(train->info().end_of_text, 256u);
   EXPECT_EQ(train->info().source_bytes, 8u);
@@ -82,7 +83,7 @@ TEST(TokenDataset, SplitsDocumentsOverShardsExactly) {
 TEST(TokenDataset, OpensASingleShardToo) {
   const test::TemporaryFolder folder;
   write_dataset(folder.path());
-  EXPECT_THAT(all_tokens(*open_token_source(folder / "train-00001.tokens")),
+  EXPECT_THAT(test::all_tokens(*open_token_source(folder / "train-00001.tokens")),
               ElementsAre('o', 256, 'a', 'b'));
 }
 
@@ -99,7 +100,7 @@ TEST(TokenDataset, HasNoFloorUnlessEveryLawIsKnown) {
 TEST(TokenDataset, NamesTheSplitsThereAre) {
   const test::TemporaryFolder folder;
   write_dataset(folder.path());
-  EXPECT_THAT(error_of([&] { TokenDataset(folder.path()).open("test"); }),
+  EXPECT_THAT(test::error_of([&] { TokenDataset(folder.path()).open("test"); }),
               HasSubstr("has no split \"test\", only: train, valid"));
 }
 
@@ -125,7 +126,7 @@ std::string message_after(const fs::path& folder,
   std::string text = object.dump(2);
   text.resize(text.size() - 2);
   text += ",\n  \"checksum\": \"" + checksum_hex(checksum(text)) + "\"\n}\n";
-  return error_of([&] { DatasetIndex::from_text(text, "index.json"); });
+  return test::error_of([&] { DatasetIndex::from_text(text, "index.json"); });
 }
 
 TEST(TokenDataset, RefusesAnIndexThatDoesNotAddUp) {
@@ -152,20 +153,20 @@ TEST(TokenDataset, DetectsMissingSwappedAndDamagedShards) {
   write_dataset(folder.path());
   const std::string first = read_text(folder / "train-00000.tokens");
   test::write_bytes(folder / "train-00000.tokens", read_text(folder / "train-00001.tokens"));
-  EXPECT_THAT(error_of([&] { TokenDataset(folder.path()); }),
+  EXPECT_THAT(test::error_of([&] { TokenDataset(folder.path()); }),
               HasSubstr("train-00000.tokens is not the file its data set was written with"));
   std::string damaged = first;
   damaged[81] ^= 1;
   test::write_bytes(folder / "train-00000.tokens", damaged);
   const TokenDataset data(folder.path());  // headers are as they were
-  EXPECT_THAT(error_of([&] { data.verify(); }), HasSubstr("train-00000.tokens is damaged"));
+  EXPECT_THAT(test::error_of([&] { data.verify(); }), HasSubstr("train-00000.tokens is damaged"));
   uint64_t bytes = 0;
   for (const auto& entry : fs::directory_iterator(folder.path())) {
     if (entry.path().extension() == ".tokens") bytes += entry.file_size();
   }
   EXPECT_EQ(data.bytes(), bytes);
   fs::remove(folder / "train-00000.tokens");
-  EXPECT_THAT(error_of([&] { TokenDataset(folder.path()); }),
+  EXPECT_THAT(test::error_of([&] { TokenDataset(folder.path()); }),
               HasSubstr("is missing from the data set"));
 }
 
@@ -174,13 +175,13 @@ TEST(TokenDataset, RefusesATokenizerThatIsNotItsOwn) {
   DatasetIndex index = write_dataset(folder.path());
   index.tokenizer.kind = "bpe";
   write_text_atomically(folder / "index.json", index.to_text());
-  EXPECT_THAT(error_of([&] { TokenDataset(folder.path()).tokenizer(); }),
+  EXPECT_THAT(test::error_of([&] { TokenDataset(folder.path()).tokenizer(); }),
               HasSubstr("is not the one its shards were written with"));
 }
 
 TEST(DatasetIndex, WritesDomainsNamedByAnyBytes) {
   DatasetIndex index;
-  index.tokenizer = identity_of(*load_tokenizer("bytes"));
+  index.tokenizer = identity_of(*tokenizer::load_tokenizer("bytes"));
   index.domains = {"caf\xe9"};  // Latin-1: not UTF-8
   index.splits["train"].domains.resize(1);
   const DatasetIndex back = DatasetIndex::from_text(index.to_text(), "index.json");
@@ -205,10 +206,10 @@ TEST(TokenDataset, VerifiesEveryFileOfTheTokenizer) {
     for (const std::string& damaged :
          {flipped, whole + "\n", whole.substr(0, 100), std::string()}) {
       test::write_bytes(path, damaged);
-      EXPECT_THAT(error_of([&] { data.verify(); }), HasSubstr(path.string()));
+      EXPECT_THAT(test::error_of([&] { data.verify(); }), HasSubstr(path.string()));
     }
     fs::remove(path);
-    EXPECT_THAT(error_of([&] { data.verify(); }), HasSubstr(path.string()));
+    EXPECT_THAT(test::error_of([&] { data.verify(); }), HasSubstr(path.string()));
     test::write_bytes(path, whole);
   }
   data.verify();
@@ -228,4 +229,4 @@ TEST(TokenDataset, ItsFingerprintIsThatOfItsTokens) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::tokens

@@ -12,7 +12,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/tokens/sample_tokens.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 using test::all_tokens;
@@ -54,14 +54,14 @@ TEST(TokenDomains, EndOfTextIsOfTheDocumentItEnds) {
   const test::TemporaryFolder folder;
   prepare_texts(folder, "data", {{"wiki", "ab\n<|endoftext|>\nc"}, {"code", "de"}});
   const auto source = open_token_source(folder / "data");
-  EXPECT_THAT(all_tokens(*source), ElementsAre('a', 'b', 256, 'c', 256, 'd', 'e', 256));
+  EXPECT_THAT(test::all_tokens(*source), ElementsAre('a', 'b', 256, 'c', 256, 'd', 'e', 256));
   EXPECT_THAT(source->domains(), ElementsAre("wiki", "code"));
   EXPECT_THAT(all_domains(*source), ElementsAre(0, 0, 0, 0, 0, 1, 1, 1));
 }
 
 TEST(TokenDomains, EndOfTextInTheNextShardIsStillOfItsDocument) {
   const test::TemporaryFolder folder;
-  const std::string full = sample_document(1, kShard);
+  const std::string full = test::sample_document(1, kShard);
   prepare_texts(folder, "data", {{"wiki", full}, {"code", "de"}, {"wiki", full}});
   const auto source = open_token_source(folder / "data");
   ASSERT_EQ(TokenDataset(folder / "data").shards("train").size(), 3u);
@@ -75,7 +75,7 @@ TEST(TokenDomains, AnyWindowAgreesWithAllOfThem) {
   std::vector<std::pair<std::string, std::string>> texts;
   std::vector<int32_t> expected;
   for (uint64_t i = 0; i < 40; ++i) {  // of 1 to 211 bytes
-    const std::string document = sample_document(i, 1 + i * i * 10 % 211);
+    const std::string document = test::sample_document(i, 1 + i * i * 10 % 211);
     texts.emplace_back(i % 3 == 0 ? "one" : i % 3 == 1 ? "two" : "three", document);
     expected.insert(expected.end(), document.size() + 1, static_cast<int32_t>(i % 3));
   }
@@ -105,10 +105,10 @@ TEST(TokenDomains, KnowsThoseOfTheBuiltinCorpus) {
                                         .builtin_bytes = 200'000});
   for (const char* split : {"train", "valid"}) {
     const auto source = open_token_source(folder / "data", split);
-    ASSERT_EQ(source->domains(), BuiltinCorpus::domains());
+    ASSERT_EQ(source->domains(), text::BuiltinCorpus::domains());
     ASSERT_EQ(source->domains().size(), 6u);
     const std::vector<int32_t> domains = all_domains(*source);
-    const std::vector<int64_t> tokens = all_tokens(*source);
+    const std::vector<int64_t> tokens = test::all_tokens(*source);
     const auto& totals = result.index.splits.at(split).domains;
     for (int32_t i = 0; i < 6; ++i) {
       EXPECT_EQ(std::ranges::count(domains, i), totals[static_cast<size_t>(i)].tokens);
@@ -160,7 +160,7 @@ TEST(TokenDomains, AreUnknownInMemoryAndInOtherProgramsFiles) {
 
 TEST(TokenDomains, ASingleShardHasThoseOfTheIndexBesideIt) {
   const test::TemporaryFolder folder;
-  prepare_texts(folder, "data", {{"wiki", sample_document(1, kShard)}, {"code", "de"}});
+  prepare_texts(folder, "data", {{"wiki", test::sample_document(1, kShard)}, {"code", "de"}});
   const fs::path shard = folder / "data" / "train-00001.tokens";  // end | de end
   EXPECT_THAT(open_token_source(shard)->domains(), ElementsAre("wiki", "code"));
   EXPECT_THAT(all_domains(*open_token_source(shard)), ElementsAre(0, 1, 1, 1));
@@ -169,7 +169,7 @@ TEST(TokenDomains, ASingleShardHasThoseOfTheIndexBesideIt) {
   EXPECT_TRUE(alone->domains().empty());
   EXPECT_THAT(all_domains(*alone), Each(-1));
   // An index that is of other shards, or none at all, says nothing of this one.
-  prepare_texts(folder, "other", {{"chat", sample_document(2, 2 * kShard)}});
+  prepare_texts(folder, "other", {{"chat", test::sample_document(2, 2 * kShard)}});
   for (const fs::path& index : {folder / "other" / "index.json", shard}) {
     fs::copy(index, folder / "index.json", fs::copy_options::overwrite_existing);
     EXPECT_TRUE(open_token_source(folder / "train-00001.tokens")->domains().empty());
@@ -190,7 +190,7 @@ TEST(TokenDomains, ADamagedDocumentTableIsRefusedWhenRead) {
     std::string damaged = whole;
     std::memcpy(damaged.data() + damaged.size() - (3 - row.number) * 24, values, 24);
     test::write_bytes(shard, damaged);
-    return error_of([&] { all_domains(*open_token_source(folder / "data")); });
+    return test::error_of([&] { all_domains(*open_token_source(folder / "data")); });
   };
   EXPECT_EQ(message_with({1, 4, 1}), "no error");  // as it was
   for (const Row& row : {Row{1, 4, 3}, Row{1, 4, 0xffffffff}, Row{0, 1, 0}}) {
@@ -201,4 +201,4 @@ TEST(TokenDomains, ADamagedDocumentTableIsRefusedWhenRead) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::tokens

@@ -8,7 +8,7 @@
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   try {
-    const auto source = ballast::open_token_source(argv[1], argv[2]);
+    const auto source = ballast::tokens::open_token_source(argv[1], argv[2]);
     std::vector<int64_t> tokens(source->size());
     source->read(0, tokens);
     nlohmann::json found{{"format", source->info().format}, {"tokens", tokens}};

@@ -11,7 +11,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/tokens/sample_tokens.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 using test::all_tokens;
@@ -25,14 +25,14 @@ const TokenizerIdentity kWide{
 
 // Two documents, [5 6 7 | eot] and [8 | eot], of domains 0 and 3.
 ShardCounts write_sample(const fs::path& path, const TokenizerIdentity& tokenizer = kBytes) {
-  const TokenId end = tokenizer.end_of_text;
+  const tokenizer::TokenId end = tokenizer.end_of_text;
   TokenShardWriter writer(path, tokenizer);
   writer.begin_part(0, PartKind::kBeganInEarlierShard);
-  writer.append(std::vector<TokenId>{5, 6}, 2);
-  writer.append(std::vector<TokenId>{7}, 1);
-  writer.append(std::vector<TokenId>{end}, 0);
+  writer.append(std::vector<tokenizer::TokenId>{5, 6}, 2);
+  writer.append(std::vector<tokenizer::TokenId>{7}, 1);
+  writer.append(std::vector<tokenizer::TokenId>{end}, 0);
   writer.begin_part(3, PartKind::kBeginsHere);
-  writer.append(std::vector<TokenId>{8, end}, 1);
+  writer.append(std::vector<tokenizer::TokenId>{8, end}, 1);
   return writer.finish();
 }
 
@@ -49,7 +49,7 @@ TEST(TokenShard, RoundTripsTokensAndDocuments) {
     EXPECT_EQ(shard.tokenizer().vocabulary_size, tokenizer.vocabulary_size);
     EXPECT_EQ(shard.tokenizer().fingerprint, tokenizer.fingerprint);
     const int64_t end = tokenizer.end_of_text;
-    EXPECT_THAT(all_tokens(*shard.tokens()), ElementsAre(5, 6, 7, end, 8, end));
+    EXPECT_THAT(test::all_tokens(*shard.tokens()), ElementsAre(5, 6, 7, end, 8, end));
     ASSERT_EQ(shard.parts().size(), 2u);
     EXPECT_EQ(shard.parts()[0].kind, PartKind::kBeganInEarlierShard);
     EXPECT_EQ(shard.parts()[0].source_bytes, 3u);
@@ -71,10 +71,10 @@ TEST(TokenShard, KeepsTheLargestIds) {
   const test::TemporaryFolder folder;
   const TokenizerIdentity full{.kind = "bpe", .vocabulary_size = 65'536, .end_of_text = 65'535};
   write_sample(folder / "s", full);
-  EXPECT_EQ(all_tokens(*TokenShard(folder / "s").tokens()).back(), 65'535);
+  EXPECT_EQ(test::all_tokens(*TokenShard(folder / "s").tokens()).back(), 65'535);
   TokenShardWriter writer(folder / "t", full);
   writer.begin_part(0, PartKind::kBeginsHere);
-  EXPECT_THROW(writer.append(std::vector<TokenId>{65'536}, 1), std::logic_error);
+  EXPECT_THROW(writer.append(std::vector<tokenizer::TokenId>{65'536}, 1), std::logic_error);
 }
 
 TEST(TokenShard, IsNoShardBeforeItIsFinished) {
@@ -82,7 +82,7 @@ TEST(TokenShard, IsNoShardBeforeItIsFinished) {
   {
     TokenShardWriter writer(folder / "s", kBytes);
     writer.begin_part(0, PartKind::kBeginsHere);
-    writer.append(std::vector<TokenId>(3'000'000, 1), 3'000'000);
+    writer.append(std::vector<tokenizer::TokenId>(3'000'000, 1), 3'000'000);
   }
   EXPECT_THROW(TokenShard(folder / "s"), UserError);
   EXPECT_FALSE(is_token_shard(folder / "s"));
@@ -181,4 +181,4 @@ TEST(TokenShard, NamesTheFileAndTheReason) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::tokens

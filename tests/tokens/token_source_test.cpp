@@ -10,11 +10,12 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/tokens/sample_tokens.h"
 
-namespace ballast {
+namespace ballast::tokens {
 namespace {
 
 using test::all_tokens;
 using test::as_bytes;
+using test::error_of;
 using test::write_bytes;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -116,7 +117,7 @@ TEST(TokenSource, TellsTheEntropyFloorWhereTheLawIsKnown) {
 }
 
 TEST(TokenSource, RefusesAnotherTokenizer) {
-  const auto tokenizer = load_tokenizer("bytes");
+  const auto tokenizer = tokenizer::load_tokenizer("bytes");
   require_same_tokenizer(*memory({1}), *tokenizer);
   require_same_tokenizer(
       *memory({1}, {.name = "x", .tokenizer_fingerprint = tokenizer->fingerprint()}), *tokenizer);
@@ -369,4 +370,4 @@ TEST(TokenSource, AFingerprintOfALargeFileReadsABoundedPartOfIt) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::tokens

@@ -16,18 +16,18 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/training/counting_runs.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 using test::kDouble;
 using test::lone_worker;
 using test::losses;
 
-std::vector<WeightedSource> source() { return test::counting_source(4000, 20); }
+std::vector<batches::WeightedSource> source() { return test::counting_source(4000, 20); }
 
 // Routing groups of 30 tokens for 8 experts.
-Config config_of(int64_t micro_steps = 1) {
-  Config config;
+config::Config config_of(int64_t micro_steps = 1) {
+  config::Config config;
   config.model = {.vocabulary = 20, .width = 32, .layers = 2, .heads = 2, .context = 15};
   config.experts.layers = 2;
   config.experts.count = 8;
@@ -41,27 +41,28 @@ Config config_of(int64_t micro_steps = 1) {
   return config;
 }
 
-ComputePlace gpu(const std::string& precision) {
-  return choose_place({.device = DeviceChoice::kCuda,
-                       .precision = choice_of<Precision>(precision),
-                       .deterministic = true});
+model::ComputePlace gpu(const std::string& precision) {
+  return model::choose_place({.device = config::DeviceChoice::kCuda,
+                              .precision = config::choice_of<config::Precision>(precision),
+                              .deterministic = true});
 }
 
 TEST(BaseTrainerCuda, LearnsInBf16AndResumesToTheBit) {
   const test::TemporaryFolder folder;
-  const Config config = config_of();
-  const ComputePlace place = gpu("bf16");
+  const config::Config config = config_of();
+  const model::ComputePlace place = gpu("bf16");
   ASSERT_EQ(place.working, at::kBFloat16);
   ASSERT_EQ(place.master, at::kFloat);
-  Trainer straight(config, place, source(), lone_worker()),
-      first(config, place, source(), lone_worker()), second(config, place, source(), lone_worker());
+  Trainer straight(config, place, source(), test::lone_worker()),
+      first(config, place, source(), test::lone_worker()),
+      second(config, place, source(), test::lone_worker());
   EXPECT_EQ(straight.table().master().scalar_type(), at::kFloat);
-  const auto expected = losses(straight, 30);
+  const auto expected = test::losses(straight, 30);
   EXPECT_LT(expected.back(), expected.front() - 1);
-  losses(first, 13);
-  second.resume(Checkpoint(save_training(
-      folder.path(), {config, first.model(), first.table(), first.state()}, lone_worker())));
-  EXPECT_THAT(losses(second, 17),
+  test::losses(first, 13);
+  second.resume(checkpoint::Checkpoint(save_training(
+      folder.path(), {config, first.model(), first.table(), first.state()}, test::lone_worker())));
+  EXPECT_THAT(test::losses(second, 17),
               ::testing::ElementsAreArray(expected.begin() + 13, expected.end()));
   EXPECT_TRUE(at::equal(straight.table().master(), second.table().master()));
   EXPECT_TRUE(at::equal(straight.table().second_moment(), second.table().second_moment()));
@@ -75,7 +76,7 @@ TEST(BaseTrainerCuda, LearnsInBf16AndResumesToTheBit) {
 }
 
 TEST(BaseTrainerCuda, TellsHowItsLayersRoute) {
-  Trainer trainer(config_of(2), gpu("fp32"), source(), lone_worker());
+  Trainer trainer(config_of(2), gpu("fp32"), source(), test::lone_worker());
   const double before = trainer.step().loss;
   StepStats stats;
   for (int64_t i = 1; i < 30; ++i) {
@@ -96,17 +97,17 @@ TEST(BaseTrainerCuda, TellsHowItsLayersRoute) {
 // The assignments of the CPU's run are repeated on the GPU: what is left is rounding in fp64, of
 // about 1e-15 a step, which ten steps of Adam may blow up where a gradient is nearly zero.
 TEST(BaseTrainerCuda, ComputesTheLossesOfTheCpuInFp64) {
-  const ComputePlace on_gpu = gpu("fp64");
+  const model::ComputePlace on_gpu = gpu("fp64");
   for (const int64_t micro_steps : {1, 2}) {
     test::MemoryTape tape;
-    Trainer there(config_of(micro_steps), on_gpu, source(), lone_worker()),
+    Trainer there(config_of(micro_steps), on_gpu, source(), test::lone_worker()),
         here(config_of(micro_steps), {.working = at::kDouble, .master = at::kDouble}, source(),
-             lone_worker());
+             test::lone_worker());
     here.use_tape(&tape);
-    const auto expected = losses(here, 10);
+    const auto expected = test::losses(here, 10);
     EXPECT_LT(expected.back(), expected.front() - 0.2) << "it learns";
     there.use_tape(&tape);
-    const auto got = losses(there, 10);
+    const auto got = test::losses(there, 10);
     EXPECT_EQ(tape.replayed, 2 * 10 * micro_steps);
     for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-7) << i;
   }
@@ -114,21 +115,22 @@ TEST(BaseTrainerCuda, ComputesTheLossesOfTheCpuInFp64) {
 
 // From the batch on the host to the last gradient: as the trainer does it.
 TEST(BaseTrainerCuda, AMicroStepNeverWaitsForTheGpu) {
-  const Config config = config_of();
-  const ComputePlace place = gpu("bf16");
-  ParameterTable table;
-  const LanguageModel model(config, table, lone_worker());
+  const config::Config config = config_of();
+  const model::ComputePlace place = gpu("bf16");
+  parameters::ParameterTable table;
+  const model::LanguageModel model(config, table, test::lone_worker());
   table.allocate({.device = place.device, .working = place.working, .master = place.master});
   table.initialize(1);
-  const BatchStream batches(source(), {.context = 15, .global_batch = 8, .micro_steps = 1});
+  const batches::BatchStream batches(source(),
+                                     {.context = 15, .global_batch = 8, .micro_steps = 1});
   const auto forward = [&](uint64_t step) {
-    const Batch batch = batches.at(step, 0, 0, 1);
-    const BatchTensors tensors = to_device(batch, place.device);
+    const batches::Batch batch = batches.at(step, 0, 0, 1);
+    const loading::BatchTensors tensors = loading::to_device(batch, place.device);
     const at::Tensor hidden = model.forward(
-        tensors.inputs, {.mode = RoutingMode::kBalanced,
-                         .training = TrainingRoute{.groups = 4, .seed = 1, .step = step}});
-    return std::pair(hidden, next_token_losses_and_gradient(hidden, model.token_embedding(),
-                                                            tensors.targets, 1.0 / (8 * 15)));
+        tensors.inputs, {.mode = experts::RoutingMode::kBalanced,
+                         .training = experts::TrainingRoute{.groups = 4, .seed = 1, .step = step}});
+    return std::pair(hidden, kernels::next_token_losses_and_gradient(
+                                 hidden, model.token_embedding(), tensors.targets, 1.0 / (8 * 15)));
   };
   const auto backward = [](const auto& result) {
     torch::autograd::backward({result.first}, {result.second.gradient});
@@ -148,4 +150,4 @@ TEST(BaseTrainerCuda, AMicroStepNeverWaitsForTheGpu) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::training

@@ -8,26 +8,26 @@
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const std::vector<DataEntry> kBefore = {
+const std::vector<checkpoint::DataEntry> kBefore = {
     {"train", "a", "1"}, {"train", "b", "2"}, {"valid", "v", "3"}, {"tokenizer", "t", "4"}};
 
 TEST(DataIdentity, NamesDoNotCountAndContentsDo) {
-  std::vector<DataEntry> now = kBefore;
-  for (DataEntry& entry : now) entry.name += " moved";
+  std::vector<checkpoint::DataEntry> now = kBefore;
+  for (checkpoint::DataEntry& entry : now) entry.name += " moved";
   EXPECT_THAT(data_differences(kBefore, now), ElementsAre());
   now[1].fingerprint = "5";
   EXPECT_THAT(data_differences(kBefore, now), ElementsAre("training data: b (2) -> b moved (5)"));
 }
 
 TEST(DataIdentity, WhatIsMissingOrMoreIsToldOf) {
-  const std::vector<DataEntry> fewer = {kBefore[0], kBefore[3]};
+  const std::vector<checkpoint::DataEntry> fewer = {kBefore[0], kBefore[3]};
   EXPECT_THAT(data_differences(kBefore, fewer),
               ElementsAre("training data: b (2) -> none", "validation data: v (3) -> none"));
   EXPECT_THAT(data_differences(fewer, kBefore),
@@ -36,7 +36,7 @@ TEST(DataIdentity, WhatIsMissingOrMoreIsToldOf) {
 
 TrainingData data_with_bytes() {
   TrainingData data;
-  data.tokenizer = load_tokenizer("bytes");
+  data.tokenizer = tokenizer::load_tokenizer("bytes");
   data.identity = kBefore;
   return data;
 }
@@ -61,4 +61,4 @@ TEST(DataIdentity, ADamagedCopyOfTheTokenizerIsToldOfAndNotInTheWay) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::training

@@ -17,18 +17,19 @@
 namespace ballast::test {
 
 // Writes down when a step goes from part to part, and does something then.
-class Moments : public StepWatch {
+class Moments : public step::StepWatch {
  public:
-  explicit Moments(std::function<void(StepPart)> meanwhile) : meanwhile_(std::move(meanwhile)) {}
+  explicit Moments(std::function<void(step::StepPart)> meanwhile)
+      : meanwhile_(std::move(meanwhile)) {}
   const std::vector<int64_t>& times() const { return times_; }
 
  private:
-  void switched(StepPart part) override {
+  void switched(step::StepPart part) override {
     times_.push_back(c10::getTime());
     if (meanwhile_) meanwhile_(part);
   }
 
-  std::function<void(StepPart)> meanwhile_;
+  std::function<void(step::StepPart)> meanwhile_;
   std::vector<int64_t> times_;
 };
 
@@ -47,10 +48,11 @@ struct HostWaits {
 
 // What the trainer's next step, computed plainly, asks of CUDA from its first part to the end of
 // its last, as the GPU's own profiler has it: before the host reads what came out.
-inline HostWaits host_waits(Trainer& trainer, std::function<void(StepPart)> meanwhile = {}) {
+inline HostWaits host_waits(training::Trainer& trainer,
+                            std::function<void(step::StepPart)> meanwhile = {}) {
   const TemporaryFolder folder;
   Moments moments(std::move(meanwhile));
-  StepTrace trace(trainer.place().device);
+  training::StepTrace trace(trainer.place().device);
   trainer.step(&moments);
   trace.save(folder.path() / "trace.json");
   const nlohmann::json file = nlohmann::json::parse(read_text(folder.path() / "trace.json"));

@@ -13,14 +13,14 @@
 namespace ballast::test {
 
 // An update on the CPU, clipped by the norm of all gradients but the experts'.
-inline void update_weights(Optimizer& optimizer, const OptimizerConfig& config, int64_t update,
-                           double learning_rate) {
+inline void update_weights(training::Optimizer& optimizer, const config::OptimizerConfig& config,
+                           int64_t update, double learning_rate) {
   const at::Tensor sums = at::zeros({4}, at::kDouble);
-  sums[2] = optimizer.gradient_norm(Owner::kShared, Owner::kRouter);
+  sums[2] = optimizer.gradient_norm(parameters::Owner::kShared, parameters::Owner::kRouter);
   const at::Tensor no_limit = at::full({1}, std::numeric_limits<double>::infinity(), at::kDouble);
   optimizer.update(
       optimizer.numbers(update, learning_rate),
-      gradient_scale(sums, no_limit, {.clip_norm = config.clip_norm}, at::kFloat).scale);
+      kernels::gradient_scale(sums, no_limit, {.clip_norm = config.clip_norm}, at::kFloat).scale);
 }
 
 }  // namespace ballast::test

@@ -7,26 +7,26 @@
 #include "tests/support/lone_worker.h"
 #include "tests/training/paired_runs.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 using test::expect_same_steps;
 using test::gpu;
 using test::lone_worker;
 
-Config config_of(const std::string& router) { return test::small_config(router, 2); }
+config::Config config_of(const std::string& router) { return test::small_config(router, 2); }
 
-std::vector<WeightedSource> source() { return test::small_source(); }
+std::vector<batches::WeightedSource> source() { return test::small_source(); }
 
 TEST(Recompute, ARunIsTheSameToTheBit) {
   for (const char* router : {"dense", "base", "switch", "sparsely_gated"}) {
-    for (const ComputePlace& place : {ComputePlace{}, test::kDouble}) {
+    for (const model::ComputePlace& place : {model::ComputePlace{}, test::kDouble}) {
       SCOPED_TRACE(std::string(router) + ", " + at::toString(place.working));
-      Config config = config_of(router);
-      Trainer kept(config, place, source(), lone_worker());
-      config.training.recompute = Recompute::kBlocks;
-      Trainer again(config, place, source(), lone_worker());
-      expect_same_steps(again, kept, 9);
+      config::Config config = config_of(router);
+      Trainer kept(config, place, source(), test::lone_worker());
+      config.training.recompute = config::Recompute::kBlocks;
+      Trainer again(config, place, source(), test::lone_worker());
+      test::expect_same_steps(again, kept, 9);
     }
   }
 }
@@ -35,12 +35,12 @@ TEST(RecomputeCuda, ARunIsTheSameToTheBit) {
   for (const char* router : {"dense", "base", "switch", "sparsely_gated"}) {
     for (const char* precision : {"bf16", "fp32", "fp64"}) {
       SCOPED_TRACE(std::string(router) + ", " + precision);
-      Config config = config_of(router);
+      config::Config config = config_of(router);
       config.training.graph = false;
-      Trainer kept(config, gpu(precision), source(), lone_worker());
-      config.training.recompute = Recompute::kBlocks;
-      Trainer again(config, gpu(precision), source(), lone_worker());
-      expect_same_steps(again, kept, 9);
+      Trainer kept(config, test::gpu(precision), source(), test::lone_worker());
+      config.training.recompute = config::Recompute::kBlocks;
+      Trainer again(config, test::gpu(precision), source(), test::lone_worker());
+      test::expect_same_steps(again, kept, 9);
     }
   }
 }
@@ -50,16 +50,16 @@ TEST(RecomputeCuda, ReplaysAreTheStepsComputedPlainly) {
   for (const char* router : {"dense", "base", "switch"}) {
     for (const char* precision : {"bf16", "fp64"}) {
       SCOPED_TRACE(std::string(router) + ", " + precision);
-      Config config = config_of(router);
-      config.training.recompute = Recompute::kBlocks;
-      Trainer recorded(config, gpu(precision), source(), lone_worker());
+      config::Config config = config_of(router);
+      config.training.recompute = config::Recompute::kBlocks;
+      Trainer recorded(config, test::gpu(precision), source(), test::lone_worker());
       config.training.graph = false;
-      Trainer plain(config, gpu(precision), source(), lone_worker());
-      expect_same_steps(recorded, plain, 30);
+      Trainer plain(config, test::gpu(precision), source(), test::lone_worker());
+      test::expect_same_steps(recorded, plain, 30);
       EXPECT_EQ(recorded.why_plain(), "") << "it was recorded";
     }
   }
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::training

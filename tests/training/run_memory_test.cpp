@@ -7,26 +7,27 @@
 #include "tests/support/config_of.h"
 #include "tests/support/error_of.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-const ComputePlace kGpu{
+const model::ComputePlace kGpu{
     .device = at::Device(at::kCUDA, 0), .working = at::kBFloat16, .master = at::kFloat};
 
 // Activations of its 64 sequences are most of it.
-Config long_micro_steps() {
-  Config config = test::config_of(
+config::Config long_micro_steps() {
+  config::Config config = test::config_of(
       {.vocabulary = 512, .width = 64, .layers = 4, .heads = 2, .hidden = 0, .context = 128});
   config.training.batch = 64;
   return config;
 }
 
-std::string refusal(const Config& config, const ComputePlace& place, std::optional<double> there) {
-  return error_of([&] { check_memory(config, place, 1, there); });
+std::string refusal(const config::Config& config, const model::ComputePlace& place,
+                    std::optional<double> there) {
+  return test::error_of([&] { check_memory(config, place, 1, there); });
 }
 
 TEST(RunMemory, WhatFitsIsLetPass) {
@@ -36,8 +37,8 @@ TEST(RunMemory, WhatFitsIsLetPass) {
 }
 
 TEST(RunMemory, ARunThatIsPredictedNotToFitItsGpuIsToldWhatWould) {
-  Config config = long_micro_steps();
-  const MemoryParts memory = predict_memory(config, kGpu, 1);
+  config::Config config = long_micro_steps();
+  const plan::MemoryParts memory = predict_memory(config, kGpu, 1);
   const double there = 0.6 * memory.total();
   EXPECT_THAT(refusal(config, kGpu, there),
               AllOf(HasSubstr("the run does not fit"), HasSubstr(memory_in_words(memory)),
@@ -46,12 +47,12 @@ TEST(RunMemory, ARunThatIsPredictedNotToFitItsGpuIsToldWhatWould) {
   config.training.micro_steps = 2;
   EXPECT_EQ(refusal(config, kGpu, there), "no error");
   config = long_micro_steps();
-  config.training.recompute = Recompute::kBlocks;
+  config.training.recompute = config::Recompute::kBlocks;
   EXPECT_EQ(refusal(config, kGpu, there), "no error");
 }
 
 TEST(RunMemory, MicroStepsThatCannotBeShorterAreNotProposed) {
-  Config config = long_micro_steps();
+  config::Config config = long_micro_steps();
   config.training.micro_steps = 64;
   const double there = 0.86 * predict_memory(config, kGpu, 1).total();
   EXPECT_THAT(refusal(config, kGpu, there),
@@ -65,8 +66,8 @@ TEST(RunMemory, WhatMayJustFitIsNotRefused) {
 }
 
 TEST(RunMemory, WeightsGradientsAndMomentsMustFitEverywhere) {
-  for (const ComputePlace& place : {kGpu, ComputePlace{}}) {
-    const MemoryParts memory = predict_memory(long_micro_steps(), place, 1);
+  for (const model::ComputePlace& place : {kGpu, model::ComputePlace{}}) {
+    const plan::MemoryParts memory = predict_memory(long_micro_steps(), place, 1);
     const double parameters = memory.weights + memory.gradients + memory.optimizer;
     EXPECT_THAT(refusal(long_micro_steps(), place, 0.99 * parameters),
                 HasSubstr("the model does not fit"));
@@ -74,19 +75,19 @@ TEST(RunMemory, WeightsGradientsAndMomentsMustFitEverywhere) {
 }
 
 TEST(RunMemory, ACpuMayHaveMoreThanItsMachineSays) {
-  const double needed = predict_memory(long_micro_steps(), ComputePlace{}, 1).total();
-  EXPECT_EQ(refusal(long_micro_steps(), ComputePlace{}, needed / 1.49), "no error");
+  const double needed = predict_memory(long_micro_steps(), model::ComputePlace{}, 1).total();
+  EXPECT_EQ(refusal(long_micro_steps(), model::ComputePlace{}, needed / 1.49), "no error");
 }
 
 TEST(RunMemory, ARunFarBeyondTheMachineIsRefusedOnACpuToo) {
-  const MemoryParts memory = predict_memory(long_micro_steps(), ComputePlace{}, 1);
-  EXPECT_THAT(refusal(long_micro_steps(), ComputePlace{}, memory.total() / 1.51),
+  const plan::MemoryParts memory = predict_memory(long_micro_steps(), model::ComputePlace{}, 1);
+  EXPECT_THAT(refusal(long_micro_steps(), model::ComputePlace{}, memory.total() / 1.51),
               AllOf(HasSubstr("the run does not fit"), HasSubstr(memory_in_words(memory)),
                     HasSubstr("--training.micro_steps 2 (")));
 }
 
 TEST(RunMemory, ThePeakGrowsByWhatIsTaken) {
-  const PeakMemory peak{ComputePlace{}};
+  const PeakMemory peak{model::ComputePlace{}};
   const double before = peak.bytes();
   constexpr size_t kBytes = 64 << 20;
   { const std::vector<char> taken(kBytes, 'x'); }
@@ -95,4 +96,4 @@ TEST(RunMemory, ThePeakGrowsByWhatIsTaken) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::training

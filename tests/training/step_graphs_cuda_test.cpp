@@ -9,17 +9,17 @@
 #include "tests/training/host_waits.h"
 #include "tests/training/paired_runs.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 using test::gpu;
 using test::lone_worker;
 
-Config config_of(const std::string& router, int64_t groups) {
+config::Config config_of(const std::string& router, int64_t groups) {
   return test::small_config(router, groups);
 }
 
-std::vector<WeightedSource> source() { return test::small_source(); }
+std::vector<batches::WeightedSource> source() { return test::small_source(); }
 
 struct Case {
   std::string router;
@@ -39,11 +39,11 @@ std::vector<Case> cases() {
 TEST(StepGraphsCuda, ReplaysAreTheStepsComputedPlainly) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(name_of(c));
-    const ComputePlace place = gpu(c.precision);
-    Config config = config_of(c.router, c.groups);
-    Trainer recorded(config, place, source(), lone_worker());
+    const model::ComputePlace place = test::gpu(c.precision);
+    config::Config config = config_of(c.router, c.groups);
+    Trainer recorded(config, place, source(), test::lone_worker());
     config.training.graph = false;
-    Trainer plain(config, place, source(), lone_worker());
+    Trainer plain(config, place, source(), test::lone_worker());
     EXPECT_EQ(recorded.why_plain(), "");
     EXPECT_NE(plain.why_plain(), "");
     test::expect_same_steps(recorded, plain, 30);
@@ -53,13 +53,13 @@ TEST(StepGraphsCuda, ReplaysAreTheStepsComputedPlainly) {
 
 // Parts of a replayed step are those of its own replay.
 TEST(StepGraphsCuda, TakeTheTimeOfPartsInEveryReplay) {
-  Config config = config_of("base", 1);
+  config::Config config = config_of("base", 1);
   config.training.log_every = 1;
-  Trainer trainer(config, gpu("bf16"), source(), lone_worker());
+  Trainer trainer(config, test::gpu("bf16"), source(), test::lone_worker());
   for (int64_t step = 0; step < 12; ++step) {
     const StepStats stats = trainer.step();
     double sum = 0;
-    for (const PartSeconds& part : stats.parts) {
+    for (const step::PartSeconds& part : stats.parts) {
       EXPECT_GT(part.seconds, 0);
       sum += part.seconds;
     }
@@ -71,9 +71,9 @@ TEST(StepGraphsCuda, TakeTheTimeOfPartsInEveryReplay) {
 
 // A step whose loss is not finite moves nothing, and the next goes on.
 TEST(StepGraphsCuda, BadStepsMoveNothing) {
-  Config config = config_of("dense", 1);
+  config::Config config = config_of("dense", 1);
   config.training.max_skipped = 30;
-  Trainer trainer(config, gpu("fp32"), source(), lone_worker());
+  Trainer trainer(config, test::gpu("fp32"), source(), test::lone_worker());
   for (int64_t step = 0; step < 6; ++step) EXPECT_EQ(trainer.step().skipped, "");
   const at::Tensor master = trainer.table().master();
   const at::Tensor weights = master.clone();
@@ -92,7 +92,8 @@ TEST(StepGraphsCuda, BadStepsMoveNothing) {
 TEST(StepGraphsCuda, NothingWaitsForTheGpuBeforeAStepIsRead) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(name_of(c));
-    Trainer trainer(config_of(c.router, c.groups), gpu(c.precision), source(), lone_worker());
+    Trainer trainer(config_of(c.router, c.groups), test::gpu(c.precision), source(),
+                    test::lone_worker());
     for (int64_t step = 0; step < 3; ++step) trainer.step();
     const test::HostWaits found = test::host_waits(trainer);
     EXPECT_THAT(found.waits, testing::IsEmpty());
@@ -101,12 +102,12 @@ TEST(StepGraphsCuda, NothingWaitsForTheGpuBeforeAStepIsRead) {
 }
 
 TEST(StepGraphsCuda, AWaitWithinAStepIsCounted) {
-  Trainer trainer(config_of("dense", 1), gpu("bf16"), source(), lone_worker());
+  Trainer trainer(config_of("dense", 1), test::gpu("bf16"), source(), test::lone_worker());
   for (int64_t step = 0; step < 3; ++step) trainer.step();
   const at::Tensor one = at::ones({1}, trainer.place().device);
   size_t waits = 0;
-  const test::HostWaits found = test::host_waits(trainer, [&](StepPart part) {
-    if (part != StepPart::kAttention) return;
+  const test::HostWaits found = test::host_waits(trainer, [&](step::StepPart part) {
+    if (part != step::StepPart::kAttention) return;
     (void)one.item<float>();
     ++waits;
   });
@@ -115,12 +116,12 @@ TEST(StepGraphsCuda, AWaitWithinAStepIsCounted) {
 }
 
 TEST(StepGraphsCuda, StepsThatCountOnTheHostAreComputedPlainly) {
-  Config config = config_of("switch", 2);
+  config::Config config = config_of("switch", 2);
   config.experts.capacity = 0;
-  Trainer trainer(config, gpu("bf16"), source(), lone_worker());
+  Trainer trainer(config, test::gpu("bf16"), source(), test::lone_worker());
   EXPECT_NE(trainer.why_plain(), "");
   for (int64_t step = 0; step < 6; ++step) EXPECT_EQ(trainer.step().skipped, "");
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::training

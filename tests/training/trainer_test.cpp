@@ -17,19 +17,20 @@
 #include "tests/training/counting_runs.h"
 #include "tests/training/plain_update.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
+using config::Config;
 using test::counting_source;
 using test::kDouble;
 using test::losses;
 
-std::vector<WeightedSource> random_source(int64_t tokens, int64_t vocabulary) {
+std::vector<batches::WeightedSource> random_source(int64_t tokens, int64_t vocabulary) {
   RandomStream random(3, "test tokens");
   std::vector<int64_t> ids(static_cast<size_t>(tokens));
   for (int64_t& id : ids)
     id = static_cast<int64_t>(random.below(static_cast<uint64_t>(vocabulary)));
-  return {{tokens_in_memory(std::move(ids), {.name = "test", .format = "memory"}), 1.0}};
+  return {{tokens::tokens_in_memory(std::move(ids), {.name = "test", .format = "memory"}), 1.0}};
 }
 
 Config tiny() {
@@ -44,8 +45,8 @@ Config tiny() {
 
 TEST(Optimizer, OverfitsOneBatch) {
   const Config config = tiny();
-  ParameterTable table;
-  const LanguageModel model(config, table, test::lone_worker());
+  parameters::ParameterTable table;
+  const model::LanguageModel model(config, table, test::lone_worker());
   table.allocate({});
   table.initialize(1);
   Optimizer optimizer(table, config.optimizer);
@@ -56,7 +57,7 @@ TEST(Optimizer, OverfitsOneBatch) {
   for (int64_t step = 1; step <= 150; ++step) {
     const at::Tensor hidden = model.forward(tokens, {});
     const auto result =
-        next_token_losses_and_gradient(hidden, model.token_embedding(), targets, 1.0 / 64);
+        kernels::next_token_losses_and_gradient(hidden, model.token_embedding(), targets, 1.0 / 64);
     torch::autograd::backward({hidden}, {result.gradient});
     test::update_weights(optimizer, config.optimizer, step, 1e-2);
     loss = result.losses.mean().item<double>();
@@ -69,7 +70,7 @@ TEST(Trainer, TheBalanceLossOfGatesDoesNotDependOnMicroSteps) {
   const auto gradient_in = [](int64_t micro_steps, double balance_weight) {
     Config config = tiny();
     config.experts.layers = 1;
-    config.experts.placement = Placement::kReplace;
+    config.experts.placement = config::Placement::kReplace;
     config.experts.router = "sparsely_gated";
     config.experts.balance_weight = balance_weight;
     config.experts.groups = 4 / micro_steps;
@@ -85,7 +86,7 @@ TEST(Trainer, TheBalanceLossOfGatesDoesNotDependOnMicroSteps) {
 }
 
 TEST(Trainer, Learns) {
-  Trainer trainer(tiny(), {}, counting_source(500, 20), test::lone_worker());
+  Trainer trainer(tiny(), {}, test::counting_source(500, 20), test::lone_worker());
   const auto all = losses(trainer, 30);
   EXPECT_LT(all.back(), all.front() - 1);
 }
@@ -93,7 +94,7 @@ TEST(Trainer, Learns) {
 TEST(Trainer, MicroStepsGiveTheSameStep) {
   Config whole = tiny(), parts = tiny();
   parts.training.micro_steps = 4;
-  const ComputePlace exact{.working = at::kDouble, .master = at::kDouble};
+  const model::ComputePlace exact{.working = at::kDouble, .master = at::kDouble};
   Trainer a(whole, exact, random_source(5000, 20), test::lone_worker()),
       b(parts, exact, random_source(5000, 20), test::lone_worker());
   const auto expected = losses(a, 10), got = losses(b, 10);
@@ -112,7 +113,7 @@ TEST(Trainer, ResumedRunIsBitIdentical) {
   losses(first, 13);
   const auto path = save_training(folder, {config, first.model(), first.table(), first.state()},
                                   test::lone_worker());
-  second.resume(Checkpoint(path));
+  second.resume(checkpoint::Checkpoint(path));
   EXPECT_EQ(second.state().step, 13);
   const auto rest = losses(second, 17);
   EXPECT_THAT(rest, ::testing::ElementsAreArray(expected.begin() + 13, expected.end()));
@@ -131,11 +132,11 @@ TEST(Trainer, RefusesACheckpointOfAnotherShape) {
                                   test::lone_worker());
   config.model.width = 64;
   Trainer large(config, {}, random_source(5000, 20), test::lone_worker());
-  EXPECT_THROW(large.resume(Checkpoint(path)), UserError);
+  EXPECT_THROW(large.resume(checkpoint::Checkpoint(path)), UserError);
   config.model.width = 32;
   config.model.layers = 3;
   Trainer deep(config, {}, random_source(5000, 20), test::lone_worker());
-  EXPECT_THROW(deep.resume(Checkpoint(path)), UserError);
+  EXPECT_THROW(deep.resume(checkpoint::Checkpoint(path)), UserError);
   std::filesystem::remove_all(folder);
 }
 
@@ -171,17 +172,20 @@ TEST(Trainer, ABaseModelThatDivergedSkipsTheStep) {
 }
 
 TEST(Trainer, FrozenParametersStayAsTheyAre) {
-  ParameterTable table;
+  parameters::ParameterTable table;
   table.declare({.name = "frozen",
                  .shape = {4},
-                 .initialization = Initialization::one(),
+                 .initialization = parameters::Initialization::one(),
                  .decay = true,
                  .frozen = true});
-  const Parameter& free = table.declare(
-      {.name = "free", .shape = {4}, .initialization = Initialization::one(), .decay = true});
+  const kernels::Parameter& free =
+      table.declare({.name = "free",
+                     .shape = {4},
+                     .initialization = parameters::Initialization::one(),
+                     .decay = true});
   table.allocate({});
   table.initialize(1);
-  OptimizerConfig config;
+  config::OptimizerConfig config;
   config.weight_decay = 0.5;
   Optimizer optimizer(table, config);
   free.gradient.fill_(1);
@@ -197,15 +201,16 @@ TEST(TrainerCuda, LearnsInBf16AndResumesToTheBit) {
       std::filesystem::path(::testing::TempDir()) / "trainer_cuda_test";
   std::filesystem::remove_all(folder);
   const Config config = tiny();
-  const ComputePlace place = choose_place({.device = DeviceChoice::kCuda, .deterministic = true});
+  const model::ComputePlace place =
+      model::choose_place({.device = config::DeviceChoice::kCuda, .deterministic = true});
   ASSERT_EQ(place.working, at::kBFloat16);
-  Trainer straight(config, place, counting_source(500, 20), test::lone_worker()),
-      first(config, place, counting_source(500, 20), test::lone_worker()),
-      second(config, place, counting_source(500, 20), test::lone_worker());
+  Trainer straight(config, place, test::counting_source(500, 20), test::lone_worker()),
+      first(config, place, test::counting_source(500, 20), test::lone_worker()),
+      second(config, place, test::counting_source(500, 20), test::lone_worker());
   const auto expected = losses(straight, 30);
   EXPECT_LT(expected.back(), expected.front() - 1);
   losses(first, 13);
-  second.resume(Checkpoint(save_training(
+  second.resume(checkpoint::Checkpoint(save_training(
       folder, {config, first.model(), first.table(), first.state()}, test::lone_worker())));
   EXPECT_THAT(losses(second, 17),
               ::testing::ElementsAreArray(expected.begin() + 13, expected.end()));
@@ -214,7 +219,7 @@ TEST(TrainerCuda, LearnsInBf16AndResumesToTheBit) {
 }
 
 TEST(StepGuard, SkipsWhatIsNotFiniteAndStopsAfterTooMany) {
-  TrainingConfig config;
+  config::TrainingConfig config;
   config.max_skipped = 3;
   StepGuard guard(config);
   EXPECT_EQ(guard.judge(1.0, 2.0), "");
@@ -228,7 +233,7 @@ TEST(StepGuard, SkipsWhatIsNotFiniteAndStopsAfterTooMany) {
 }
 
 TEST(StepGuard, SkipsSpikesOnceItKnowsWhatIsUsual) {
-  TrainingConfig config;
+  config::TrainingConfig config;
   config.spike_factor = 4;
   StepGuard guard(config);
   EXPECT_EQ(guard.judge(1, 1000), "") << "nothing is known yet";
@@ -239,7 +244,7 @@ TEST(StepGuard, SkipsSpikesOnceItKnowsWhatIsUsual) {
 }
 
 TEST(Schedule, WarmsUpThenDecaysToTheEnd) {
-  OptimizerConfig config;
+  config::OptimizerConfig config;
   config.learning_rate = 1;
   config.warmup_steps = 4;
   EXPECT_DOUBLE_EQ(learning_rate_at(0, 14, config), 0.25);
@@ -254,4 +259,4 @@ TEST(Schedule, WarmsUpThenDecaysToTheEnd) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::training

@@ -16,7 +16,7 @@
 #include "tests/support/lone_worker.h"
 #include "tests/training/plain_update.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 uint64_t scramble(uint64_t stream, uint64_t i) {
@@ -27,10 +27,11 @@ uint64_t scramble(uint64_t stream, uint64_t i) {
   return x ^ (x >> 13);
 }
 
-void set_weights(ParameterTable& table) {
+void set_weights(parameters::ParameterTable& table) {
   for (size_t k = 0; k < table.segments().size(); ++k) {
-    const Segment& segment = table.segments()[k];
-    const bool is_norm_weight = segment.initialization.kind == Initialization::Kind::kOne;
+    const parameters::Segment& segment = table.segments()[k];
+    const bool is_norm_weight =
+        segment.initialization.kind == parameters::Initialization::Kind::kOne;
     at::Tensor values = at::empty({segment.size}, at::kFloat);
     for (int64_t i = 0; i < segment.size; ++i) {
       const double value =
@@ -47,9 +48,9 @@ nlohmann::json golden() {
   return nlohmann::json::parse(file);
 }
 
-Config config_of(const nlohmann::json& golden) {
-  Config config;
-  take_papers_frame(config.experts);  // the twin's
+config::Config config_of(const nlohmann::json& golden) {
+  config::Config config;
+  config::take_papers_frame(config.experts);  // the twin's
   const auto& shape = golden["shape"];
   config.model.vocabulary = shape["vocabulary"];
   config.model.width = shape["width"];
@@ -69,7 +70,7 @@ Config config_of(const nlohmann::json& golden) {
   return config;
 }
 
-at::Tensor tokens_of(const Config& config, int64_t step) {
+at::Tensor tokens_of(const config::Config& config, int64_t step) {
   at::Tensor tokens = at::empty({config.training.batch, config.model.context + 1}, at::kLong);
   for (int64_t i = 0; i < tokens.numel(); ++i) {
     tokens.data_ptr<int64_t>()[i] = static_cast<int64_t>(
@@ -79,9 +80,9 @@ at::Tensor tokens_of(const Config& config, int64_t step) {
   return tokens;
 }
 
-void expect_losses(const Config& config, const std::vector<double>& golden) {
-  ParameterTable table;
-  const LanguageModel model(config, table, test::lone_worker());
+void expect_losses(const config::Config& config, const std::vector<double>& golden) {
+  parameters::ParameterTable table;
+  const model::LanguageModel model(config, table, test::lone_worker());
   table.allocate({});
   set_weights(table);
   Optimizer optimizer(table, config.optimizer);
@@ -89,13 +90,13 @@ void expect_losses(const Config& config, const std::vector<double>& golden) {
   ASSERT_EQ(std::ssize(golden), steps);
   for (int64_t step = 0; step < steps; ++step) {
     const at::Tensor tokens = tokens_of(config, step);
-    const at::Tensor hidden =
-        model.forward(tokens.narrow(1, 0, config.model.context),
-                      {.mode = RoutingMode::kBalanced, .training = TrainingRoute{}});
+    const at::Tensor hidden = model.forward(
+        tokens.narrow(1, 0, config.model.context),
+        {.mode = experts::RoutingMode::kBalanced, .training = experts::TrainingRoute{}});
     const at::Tensor targets = tokens.narrow(1, 1, config.model.context).reshape({-1});
-    const auto result =
-        next_token_losses_and_gradient(hidden, model.token_embedding(), targets,
-                                       1.0 / static_cast<double>(rows * config.model.context));
+    const auto result = kernels::next_token_losses_and_gradient(
+        hidden, model.token_embedding(), targets,
+        1.0 / static_cast<double>(rows * config.model.context));
     torch::autograd::backward({hidden}, {result.gradient});
     // Both compute in fp32; over 20 steps their rounding differs by less than this.
     EXPECT_NEAR(result.losses.mean().item<double>(), golden[static_cast<size_t>(step)], 1e-5)
@@ -113,7 +114,7 @@ TEST(Twin, TwentyStepsGiveThePyTorchTwinsLosses) {
 
 TEST(Twin, TwentyStepsWithABaseLayerGiveThePyTorchTwinsLosses) {
   const auto recorded = golden();
-  Config config = config_of(recorded);
+  config::Config config = config_of(recorded);
   config.experts.layers = 1;
   config.experts.count = recorded["experts"]["count"];
   config.experts.sublayers = recorded["experts"]["sublayers"];
@@ -121,4 +122,4 @@ TEST(Twin, TwentyStepsWithABaseLayerGiveThePyTorchTwinsLosses) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::training

@@ -15,7 +15,7 @@
 #include "tests/training/host_waits.h"
 #include "tests/training/paired_runs.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 using at::Tensor;
@@ -29,13 +29,13 @@ struct Case {
   int64_t micro_steps = 1;
 };
 
-std::string name_of(const Case& c, const WorkerGrid& grid) {
+std::string name_of(const Case& c, const comm::WorkerGrid& grid) {
   return fmt::format("{}, {}, shuffle {}, {} micro-steps, {}", c.router, c.precision, c.shuffle,
                      c.micro_steps, test::name_of(grid));
 }
 
-Config config_of(const Case& c) {
-  Config config;
+config::Config config_of(const Case& c) {
+  config::Config config;
   config.model = {.vocabulary = 24, .width = 32, .layers = 2, .heads = 4, .context = 16};
   config.training.batch = 8 * c.micro_steps;
   config.training.micro_steps = c.micro_steps;
@@ -56,23 +56,23 @@ Config config_of(const Case& c) {
   return config;
 }
 
-std::vector<WeightedSource> source() { return test::small_source(); }
+std::vector<batches::WeightedSource> source() { return test::small_source(); }
 
-ComputePlace place_of(const std::string& precision) {
+model::ComputePlace place_of(const std::string& precision) {
   if (test::device().is_cpu()) return test::kDouble;
-  return choose_place({.device = DeviceChoice::kCuda,
-                       .precision = choice_of<Precision>(precision),
-                       .deterministic = true,
-                       .on_machine = test::place_on_machine()});
+  return model::choose_place({.device = config::DeviceChoice::kCuda,
+                              .precision = config::choice_of<config::Precision>(precision),
+                              .deterministic = true,
+                              .on_machine = test::place_on_machine()});
 }
 
 // Asked of how they were started, not of what is tested.
 bool are_recorded() { return test::device().is_cuda() && test::stay_on_gpus(); }
 
-void expect_same_steps(const Case& c, const WorkerGrid& grid) {
+void expect_same_steps(const Case& c, const comm::WorkerGrid& grid) {
   SCOPED_TRACE(name_of(c, grid));
-  const ComputePlace place = place_of(c.precision);
-  Config config = config_of(c);
+  const model::ComputePlace place = place_of(c.precision);
+  config::Config config = config_of(c);
   Trainer recorded(config, place, source(), grid);
   config.training.graph = false;
   Trainer plain(config, place, source(), grid);
@@ -96,7 +96,7 @@ TEST(StepGraphsOfWorkers, ReplaysOfGatesAreTheStepsComputedPlainly) {
 }
 
 TEST(StepGraphsOfWorkers, ReplaysOfDividedModelsAreTheStepsComputedPlainly) {
-  for (const WorkerGrid& grid : test::divisions()) {
+  for (const comm::WorkerGrid& grid : test::divisions()) {
     if (grid.num_shards() == 1) continue;
     expect_same_steps({.router = "dense", .precision = "bf16"}, grid);
     expect_same_steps({.router = "base", .precision = "fp32"}, grid);
@@ -104,8 +104,8 @@ TEST(StepGraphsOfWorkers, ReplaysOfDividedModelsAreTheStepsComputedPlainly) {
 }
 
 TEST(StepGraphsOfWorkers, TellWhyTheyComputePlainly) {
-  const ComputePlace place = place_of("bf16");
-  Config config = config_of({.router = "switch"});
+  const model::ComputePlace place = place_of("bf16");
+  config::Config config = config_of({.router = "switch"});
   const std::string usual = Trainer(config, place, source(), everyone()).why_plain();
   config.experts.capacity = 0;
   const std::string uncounted = Trainer(config, place, source(), everyone()).why_plain();
@@ -135,15 +135,15 @@ TEST(StepGraphsOfWorkers, ComputeWithoutWaitingForTheGpu) {
 
 // One worker that cannot record is enough: none replays what another computes plainly.
 TEST(StepGraphsOfWorkers, AllComputePlainlyWhenOneCannotRecord) {
-  Communicator& all = everyone();
+  comm::Communicator& all = everyone();
   StepGraphs graphs(are_recorded() ? "" : "it is not tried", all);
-  StepInputs inputs(test::device());
+  step::StepInputs inputs(test::device());
   const Tensor x = at::ones({8}, at::TensorOptions(test::device()).dtype(at::kDouble));
   const int culprit = all.size() - 1;
   int64_t calls = 0;
   const auto compute = [&]() -> StepSums {
     x.fill_(all.rank() + 1);
-    all.all_reduce(x, Reduction::kSum, {"test"});
+    all.all_reduce(x, comm::Reduction::kSum, {"test"});
     if (++calls == 4 && are_recorded() && all.rank() == culprit)
       throw std::runtime_error("no graph today");
     return {x, {}, {}};
@@ -161,4 +161,4 @@ TEST(StepGraphsOfWorkers, AllComputePlainlyWhenOneCannotRecord) {
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::training

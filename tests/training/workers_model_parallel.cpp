@@ -20,10 +20,12 @@
 #include "tests/training/counting_runs.h"
 #include "tests/training/router_variants.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 using at::Tensor;
+using comm::WorkerGrid;
+using config::Config;
 using test::everyone;
 using test::kDouble;
 using test::largest_difference;
@@ -32,7 +34,7 @@ using test::lone_worker;
 constexpr int64_t kSteps = 20;
 constexpr int64_t kVocabulary = 23;  // which neither 2 nor 4 divide
 
-std::vector<WeightedSource> source() { return test::counting_source(4000, kVocabulary); }
+std::vector<batches::WeightedSource> source() { return test::counting_source(4000, kVocabulary); }
 
 Config dense_config() {
   Config config;
@@ -54,7 +56,7 @@ Config config_with(const std::string& router, const std::string& placement = "sp
   config.experts.sublayers = 1;
   config.experts.groups = 8;
   config.experts.router = router;
-  config.experts.placement = choice_of<Placement>(placement);
+  config.experts.placement = config::choice_of<config::Placement>(placement);
   return config;
 }
 
@@ -63,9 +65,10 @@ std::vector<double> losses(Trainer& trainer, int64_t steps = kSteps) {
 }
 
 // What this worker holds of each parameter is what the whole has there.
-void expect_part_of(const ParameterTable& part, const ParameterTable& whole, double bound) {
-  for (const Segment& segment : part.segments()) {
-    const Segment& there = whole.segment(segment.name);
+void expect_part_of(const parameters::ParameterTable& part, const parameters::ParameterTable& whole,
+                    double bound) {
+  for (const parameters::Segment& segment : part.segments()) {
+    const parameters::Segment& there = whole.segment(segment.name);
     Tensor expected = whole.view(whole.master(), there);
     if (segment.slice) {
       ASSERT_EQ(segment.slice->full_shape, there.shape) << segment.name;
@@ -78,7 +81,7 @@ void expect_part_of(const ParameterTable& part, const ParameterTable& whole, dou
 
 // Where the tests' tensors are: the CPU, or a GPU that the workers share.
 void expect_same_run(const Config& config) {
-  ComputePlace place = kDouble;
+  model::ComputePlace place = kDouble;
   place.device = test::device();
   Trainer whole(config, place, source(), lone_worker());
   const auto expected = losses(whole);
@@ -86,7 +89,7 @@ void expect_same_run(const Config& config) {
   for (const WorkerGrid& grid : test::divisions()) {
     SCOPED_TRACE(test::name_of(grid));
     Trainer part(config, place, source(), grid);
-    EXPECT_LE(largest_difference(losses(part), expected), 1e-9);
+    EXPECT_LE(test::largest_difference(losses(part), expected), 1e-9);
     expect_part_of(part.table(), whole.table(), 1e-8);
   }
 }
@@ -119,7 +122,7 @@ TEST(ModelParallel, LearnsAsOnOneWorkerInMicroSteps) {
 // Sums over the shards are made once more on the way back, by all in the same order.
 TEST(ModelParallel, LearnsAsOnOneWorkerWithBlocksComputedAgain) {
   for (Config config : {dense_config(), config_with("base")}) {
-    config.training.recompute = Recompute::kBlocks;
+    config.training.recompute = config::Recompute::kBlocks;
     expect_same_run(config);
   }
 }
@@ -128,22 +131,23 @@ TEST(ModelParallel, LearnsAsOnOneWorkerWithBlocksComputedAgain) {
 TEST(ModelParallel, DividesTheMatricesOfBlocksAndTheVocabulary) {
   for (const WorkerGrid& grid : test::divisions()) {
     SCOPED_TRACE(test::name_of(grid));
-    ParameterTable table;
-    const LanguageModel model(dense_config(), table, grid);
+    parameters::ParameterTable table;
+    const model::LanguageModel model(dense_config(), table, grid);
     table.allocate({});
     int64_t parts = 0;
-    for (const Segment& segment : table.segments()) {
-      EXPECT_EQ(segment.owner == Owner::kShard, segment.slice.has_value()) << segment.name;
+    for (const parameters::Segment& segment : table.segments()) {
+      EXPECT_EQ(segment.owner == parameters::Owner::kShard, segment.slice.has_value())
+          << segment.name;
       const bool matrix = segment.shape.size() == 2 && segment.name != "position_embedding";
       if (matrix) {
         EXPECT_EQ(segment.slice.has_value(), grid.num_shards() > 1) << segment.name;
       }
-      parts += segment.owner == Owner::kShard ? segment.size : 0;
+      parts += segment.owner == parameters::Owner::kShard ? segment.size : 0;
     }
     const int64_t d = 16, f = 24;
     const int64_t whole = kVocabulary * d + 2 * (4 * d * d + 3 * d + 2 * d * f + f);
     const Tensor sum = at::full({1}, parts, at::kLong);
-    grid.shards().all_reduce(sum, Reduction::kSum, {"test"});
+    grid.shards().all_reduce(sum, comm::Reduction::kSum, {"test"});
     EXPECT_EQ(sum.item<int64_t>(), grid.num_shards() > 1 ? whole : 0);
   }
 }
@@ -171,8 +175,8 @@ TEST(ModelParallel, ClipsAlikeByTheNormOfAllParts) {
         EXPECT_NEAR(got.expert_gradient_norm, expected.expert_gradient_norm, 1e-10);
         EXPECT_DOUBLE_EQ(got.layers.at(0).greedy_share, expected.layers.at(0).greedy_share);
         EXPECT_EQ(got.tokens, expected.tokens);
-        const Fact norm{"norm", fmt::format("{}", got.gradient_norm)};
-        check_agreement(everyone(), {&norm, 1}, {"test"});  // to the bit
+        const comm::Fact norm{"norm", fmt::format("{}", got.gradient_norm)};
+        comm::check_agreement(test::everyone(), {&norm, 1}, {"test"});  // to the bit
       }
     }
   }
@@ -187,7 +191,7 @@ TEST(ModelParallel, SkipsAStepTogetherWhenOnePartsGradientIsNotFinite) {
     if (grid.shard() == grid.num_shards() - 1) {
       // Activations of 1e200 that a projection of 0 hides: its gradient is 1e200 squared.
       const auto fill = [&](const char* name, double value) {
-        const ParameterTable& table = part.table();
+        const parameters::ParameterTable& table = part.table();
         table.view(table.working(), table.segment(std::string("block.1.feed_forward.") + name))
             .fill_(value);
       };
@@ -206,27 +210,29 @@ TEST(ModelParallel, SkipsAStepTogetherWhenOnePartsGradientIsNotFinite) {
 // Buckets of one byte: every block is sent as soon as the backward pass has left it.
 TEST(ModelParallel, ReducesGradientsWhileTheBackwardPassGoesOn) {
   const Config config = config_with("base");
-  const auto add_gradients = [&](const WorkerGrid& grid, int64_t bytes, ParameterTable& table) {
-    const LanguageModel model(config, table, grid);
+  const auto add_gradients = [&](const WorkerGrid& grid, int64_t bytes,
+                                 parameters::ParameterTable& table) {
+    const model::LanguageModel model(config, table, grid);
     table.allocate({.working = at::kDouble, .master = at::kDouble});
     table.initialize(1);
     GradientReducer reducer(table, config.model.layers, grid, bytes);
     const int64_t rows = 8 / grid.num_replicas();
     const Tensor all = (at::arange(8 * 12) * 7).remainder(kVocabulary).view({8, 12});
     const Tensor tokens = all.narrow(0, grid.replica() * rows, rows);
-    const Routing routing{.mode = RoutingMode::kBalanced, .training = TrainingRoute{.groups = 8}};
+    const experts::Routing routing{.mode = experts::RoutingMode::kBalanced,
+                                   .training = experts::TrainingRoute{.groups = 8}};
     const Tensor hidden = model.forward(tokens, routing, &reducer);
     const auto result = model.losses_and_gradient(hidden, tokens.reshape({-1}), 1.0 / 96);
     torch::autograd::backward({hidden}, {result.gradient});
     reducer.finish();
     table.master().copy_(table.gradient());  // to compare them as weights are
   };
-  ParameterTable whole;
+  parameters::ParameterTable whole;
   add_gradients(lone_worker(), GradientReducer::kBucketBytes, whole);
   for (const WorkerGrid& grid : test::divisions()) {
     for (const int64_t bytes : {int64_t{1}, int64_t{3000}, GradientReducer::kBucketBytes}) {
       SCOPED_TRACE(fmt::format("{}, {} bytes", test::name_of(grid), bytes));
-      ParameterTable part;
+      parameters::ParameterTable part;
       add_gradients(grid, bytes, part);
       expect_part_of(part, whole, 1e-12);
     }
@@ -235,17 +241,17 @@ TEST(ModelParallel, ReducesGradientsWhileTheBackwardPassGoesOn) {
 
 // A folder that all workers see.
 std::filesystem::path shared_folder(const test::TemporaryFolder& own) {
-  return gather_texts(everyone(), own.path().string(), {"folder"}).front();
+  return comm::gather_texts(test::everyone(), own.path().string(), {"folder"}).front();
 }
 
 TrainingParts parts_of(const Trainer& trainer) {
   return {trainer.config(), trainer.model(), trainer.table(), trainer.state()};
 }
 
-using TensorFacts = std::tuple<std::string, std::vector<int64_t>, Dtype>;
-std::vector<TensorFacts> tensors_of(const Checkpoint& checkpoint) {
+using TensorFacts = std::tuple<std::string, std::vector<int64_t>, checkpoint::Dtype>;
+std::vector<TensorFacts> tensors_of(const checkpoint::Checkpoint& checkpoint) {
   std::vector<TensorFacts> facts;
-  for (const TensorEntry& entry : checkpoint.manifest().tensors)
+  for (const checkpoint::TensorEntry& entry : checkpoint.manifest().tensors)
     facts.emplace_back(entry.name, entry.shape, entry.dtype);
   std::ranges::sort(facts);
   return facts;
@@ -256,18 +262,19 @@ TEST(ModelParallel, CheckpointsHoldTheSameTensorsHoweverTheModelIsDivided) {
   const std::filesystem::path folder = shared_folder(own);
   Trainer whole(config_with("base"), kDouble, source(), lone_worker());
   losses(whole, 3);
-  const Checkpoint expected(save_training(alone.path(), parts_of(whole), lone_worker()));
+  const checkpoint::Checkpoint expected(
+      save_training(alone.path(), parts_of(whole), lone_worker()));
   for (const WorkerGrid& grid : test::divisions()) {
     SCOPED_TRACE(test::name_of(grid));
     Trainer part(config_with("base"), kDouble, source(), grid);
     losses(part, 3);
     const auto saved =
         save_training(folder / std::to_string(grid.num_shards()), parts_of(part), grid);
-    Checkpoint got(saved);
+    checkpoint::Checkpoint got(saved);
     got.verify();
     EXPECT_EQ(tensors_of(got), tensors_of(expected));
-    ParameterTable table;
-    const LanguageModel model(config_with("base"), table, lone_worker());
+    parameters::ParameterTable table;
+    const model::LanguageModel model(config_with("base"), table, lone_worker());
     table.allocate({.working = at::kDouble, .master = at::kDouble});
     TrainingState state(whole.config().training);
     load_training(got, model, table, state);
@@ -277,7 +284,7 @@ TEST(ModelParallel, CheckpointsHoldTheSameTensorsHoweverTheModelIsDivided) {
     EXPECT_LE((table.second_moment() - whole.table().second_moment()).abs().max().item<double>(),
               1e-10);
   }
-  everyone().barrier({"done"});
+  test::everyone().barrier({"done"});
 }
 
 // No file holds more than its share and one tensor: no worker ever has the whole model.
@@ -287,11 +294,11 @@ TEST(ModelParallel, ShardsWriteTheWholeTensorsInTurn) {
   for (const WorkerGrid& grid : test::divisions()) {
     SCOPED_TRACE(test::name_of(grid));
     const Trainer part(dense_config(), {}, source(), grid);
-    const Checkpoint saved(
+    const checkpoint::Checkpoint saved(
         save_training(folder / std::to_string(grid.num_shards()), parts_of(part), grid));
     std::map<std::string, int64_t> elements;
     int64_t all = 0, largest = 0;
-    for (const TensorEntry& entry : saved.manifest().tensors) {
+    for (const checkpoint::TensorEntry& entry : saved.manifest().tensors) {
       if (!entry.file.starts_with("model")) continue;
       int64_t size = 1;
       for (const int64_t extent : entry.shape) size *= extent;
@@ -303,7 +310,7 @@ TEST(ModelParallel, ShardsWriteTheWholeTensorsInTurn) {
     for (const auto& [file, size] : elements)
       EXPECT_LE(size, all / grid.num_shards() + largest) << file;
   }
-  everyone().barrier({"done"});
+  test::everyone().barrier({"done"});
 }
 
 TEST(ModelParallel, GoesOnFromACheckpointThatWasDividedOtherwise) {
@@ -321,12 +328,12 @@ TEST(ModelParallel, GoesOnFromACheckpointThatWasDividedOtherwise) {
       for (const WorkerGrid& after : test::divisions()) {
         SCOPED_TRACE(test::name_of(before) + ", then " + test::name_of(after));
         Trainer second(config, kDouble, source(), after);
-        second.resume(Checkpoint(saved));
-        EXPECT_LE(
-            largest_difference(losses(second, kSteps - 9), {expected.begin() + 9, expected.end()}),
-            1e-9);
+        second.resume(checkpoint::Checkpoint(saved));
+        EXPECT_LE(test::largest_difference(losses(second, kSteps - 9),
+                                           {expected.begin() + 9, expected.end()}),
+                  1e-9);
       }
-      everyone().barrier({"done"});
+      test::everyone().barrier({"done"});
     }
   }
 }
@@ -337,29 +344,29 @@ TEST(ModelParallel, StartsFromWeightsThatWereDividedOtherwise) {
   Config other = dense_config();
   other.training.seed = 7;
   Trainer alone(other, kDouble, source(), lone_worker());
-  if (everyone().rank() == 0) save_training(folder, parts_of(alone), lone_worker());
-  everyone().barrier({"saved"});
+  if (test::everyone().rank() == 0) save_training(folder, parts_of(alone), lone_worker());
+  test::everyone().barrier({"saved"});
   for (const WorkerGrid& grid : test::divisions()) {
     Trainer part(dense_config(), kDouble, source(), grid);
-    part.initialize_from(Checkpoint(folder / "step_00000000"));
+    part.initialize_from(checkpoint::Checkpoint(folder / "step_00000000"));
     expect_part_of(part.table(), alone.table(), 0);
   }
-  everyone().barrier({"done"});
+  test::everyone().barrier({"done"});
 }
 
 TEST(ModelParallel, AWeightOfAnotherShapeIsRefusedByItsWholeShape) {
   const test::TemporaryFolder own;
   Trainer alone(dense_config(), kDouble, source(), lone_worker());
-  const Checkpoint saved(save_training(own.path(), parts_of(alone), lone_worker()));
+  const checkpoint::Checkpoint saved(save_training(own.path(), parts_of(alone), lone_worker()));
   Config wider = dense_config();
   wider.model.hidden = 48;
   for (const WorkerGrid& grid : test::divisions()) {
     Trainer part(wider, kDouble, source(), grid);
-    const std::string error = error_of([&] { part.initialize_from(saved); });
+    const std::string error = test::error_of([&] { part.initialize_from(saved); });
     EXPECT_NE(error.find("F64 [24, 16]"), std::string::npos) << error;
     EXPECT_NE(error.find("F64 [48, 16]"), std::string::npos) << error;
   }
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::training

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/comm/run_worker_tests.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 class TrainingWorkersOf : public testing::TestWithParam<int> {};
@@ -35,4 +35,4 @@ INSTANTIATE_TEST_SUITE_P(Hosts, GraphsNcclCuda, testing::Values(2, 4),
                          [](const auto& info) { return std::to_string(info.param); });
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::training

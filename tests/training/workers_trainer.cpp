@@ -21,7 +21,7 @@
 #include "tests/training/counting_runs.h"
 #include "tests/training/router_variants.h"
 
-namespace ballast {
+namespace ballast::training {
 namespace {
 
 using test::everyone;
@@ -31,10 +31,10 @@ using test::lone_worker;
 
 constexpr int64_t kSteps = 20;
 
-std::vector<WeightedSource> source() { return test::counting_source(4000, 20); }
+std::vector<batches::WeightedSource> source() { return test::counting_source(4000, 20); }
 
-Config config_of(int64_t micro_steps = 1) {
-  Config config;
+config::Config config_of(int64_t micro_steps = 1) {
+  config::Config config;
   config.model = {.vocabulary = 20, .width = 16, .layers = 2, .heads = 2, .context = 12};
   config.experts.layers = 2;
   config.experts.count = 8;
@@ -56,7 +56,7 @@ std::vector<double> losses(Trainer& trainer, int64_t steps = kSteps) {
 
 // Parameters that both have are equal to rounding.
 void expect_same_weights(const Trainer& part, const Trainer& whole, double bound) {
-  for (const Segment& segment : part.table().segments()) {
+  for (const parameters::Segment& segment : part.table().segments()) {
     const at::Tensor difference =
         part.table().view(part.table().master(), segment) -
         whole.table().view(whole.table().master(), whole.table().segment(segment.name));
@@ -66,11 +66,11 @@ void expect_same_weights(const Trainer& part, const Trainer& whole, double bound
 
 TEST(TrainerOfWorkers, ComputesWhatOneWorkerComputes) {
   for (const int64_t micro_steps : {1, 2}) {
-    Trainer whole(config_of(micro_steps), kDouble, source(), lone_worker());
+    Trainer whole(config_of(micro_steps), kDouble, source(), test::lone_worker());
     Trainer part(config_of(micro_steps), kDouble, source(), everyone());
     const auto expected = losses(whole), got = losses(part);
     EXPECT_LT(expected.back(), expected.front() - 0.5) << "it learns";
-    EXPECT_LE(largest_difference(got, expected), 1e-9);
+    EXPECT_LE(test::largest_difference(got, expected), 1e-9);
     expect_same_weights(part, whole, 1e-8);
   }
 }
@@ -78,19 +78,19 @@ TEST(TrainerOfWorkers, ComputesWhatOneWorkerComputes) {
 TEST(TrainerOfWorkers, ComputeWhatOneWorkerComputesInEveryFrame) {
   for (const auto& [name, change] : test::router_variants()) {
     SCOPED_TRACE(name);
-    Config config = config_of();
+    config::Config config = config_of();
     change(config.experts);
-    Trainer whole(config, kDouble, source(), lone_worker()),
+    Trainer whole(config, kDouble, source(), test::lone_worker()),
         part(config, kDouble, source(), everyone());
-    EXPECT_LE(largest_difference(losses(part, 10), losses(whole, 10)), 1e-9);
+    EXPECT_LE(test::largest_difference(losses(part, 10), losses(whole, 10)), 1e-9);
     expect_same_weights(part, whole, 1e-8);
   }
 }
 
 TEST(TrainerOfWorkers, ClipsByTheNormOfAllParametersAlike) {
-  Config config = config_of();
-  config.optimizer.clip_over = ClipOver::kAll;
-  Trainer whole(config, kDouble, source(), lone_worker()),
+  config::Config config = config_of();
+  config.optimizer.clip_over = config::ClipOver::kAll;
+  Trainer whole(config, kDouble, source(), test::lone_worker()),
       part(config, kDouble, source(), everyone());
   for (int64_t i = 0; i < 5; ++i) {
     const StepStats expected = whole.step(), got = part.step();
@@ -107,7 +107,7 @@ TEST(TrainerOfWorkers, ClipsByTheNormOfAllParametersAlike) {
 // tokens rounds less (3e-8 was seen), and 20 steps of Adam must not make more of it.
 TEST(TrainerOfWorkers, ComputesTheSameInFp32WithTheSameAssignments) {
   test::MemoryTape tape;
-  Trainer whole(config_of(), {}, source(), lone_worker()),
+  Trainer whole(config_of(), {}, source(), test::lone_worker()),
       part(config_of(), {}, source(), everyone());
   whole.use_tape(&tape);
   const auto expected = losses(whole);
@@ -115,25 +115,25 @@ TEST(TrainerOfWorkers, ComputesTheSameInFp32WithTheSameAssignments) {
   part.use_tape(&tape);
   const auto got = losses(part);
   EXPECT_EQ(tape.replayed - before, 2 * kSteps);
-  EXPECT_LE(largest_difference(got, expected), 0x1p-20);
+  EXPECT_LE(test::largest_difference(got, expected), 0x1p-20);
 }
 
 TEST(TrainerOfWorkers, TellWhatTimeTheySpendOnCommunication) {
-  Config each_step = config_of();
+  config::Config each_step = config_of();
   each_step.model.heads = 4;
   each_step.training.log_every = 1;
-  Config no_step = each_step;
+  config::Config no_step = each_step;
   no_step.training.log_every = 1000;
-  for (const WorkerGrid& grid : test::divisions()) {
+  for (const comm::WorkerGrid& grid : test::divisions()) {
     SCOPED_TRACE(test::name_of(grid));
     Trainer watched(each_step, kDouble, source(), grid), plain(no_step, kDouble, source(), grid);
     for (int64_t step = 0; step < 5; ++step) {
       const StepStats stats = watched.step();
       EXPECT_EQ(plain.step().loss, stats.loss) << "to watch changes nothing";
       double sum = 0, communication = -1;
-      for (const PartSeconds& part : stats.parts) {
+      for (const step::PartSeconds& part : stats.parts) {
         sum += part.seconds;
-        if (part.part == StepPart::kCommunication) communication = part.seconds;
+        if (part.part == step::StepPart::kCommunication) communication = part.seconds;
       }
       EXPECT_LE(sum, stats.seconds);
       EXPECT_EQ(communication > 0, everyone().size() > 1);
@@ -144,10 +144,10 @@ TEST(TrainerOfWorkers, TellWhatTimeTheySpendOnCommunication) {
 
 // Buckets of one byte: every block is sent as soon as the backward pass has left it.
 TEST(TrainerOfWorkers, ReduceGradientsWhileTheBackwardPassGoesOn) {
-  const Config config = config_of();
-  const auto gradients = [&](Communicator& workers, int64_t bucket_bytes) {
-    ParameterTable table;
-    const LanguageModel model(config, table, workers);
+  const config::Config config = config_of();
+  const auto gradients = [&](comm::Communicator& workers, int64_t bucket_bytes) {
+    parameters::ParameterTable table;
+    const model::LanguageModel model(config, table, workers);
     table.allocate({.working = at::kDouble, .master = at::kDouble});
     table.initialize(1);
     GradientReducer reducer(table, config.model.layers, workers, bucket_bytes);
@@ -155,13 +155,17 @@ TEST(TrainerOfWorkers, ReduceGradientsWhileTheBackwardPassGoesOn) {
     const at::Tensor all = (at::arange(8 * 12) * 7).remainder(20).view({8, 12});
     const at::Tensor tokens = all.narrow(0, workers.rank() * rows, rows);
     const at::Tensor hidden = model.forward(
-        tokens, {.mode = RoutingMode::kBalanced, .training = TrainingRoute{.groups = 8}}, &reducer);
+        tokens,
+        {.mode = experts::RoutingMode::kBalanced, .training = experts::TrainingRoute{.groups = 8}},
+        &reducer);
     const auto result = model.losses_and_gradient(hidden, tokens.reshape({-1}), 1.0 / 96);
     torch::autograd::backward({hidden}, {result.gradient});
     reducer.finish();
-    return table.range(Owner::kShard, Owner::kRouter).of(table.gradient()).clone();
+    return table.range(parameters::Owner::kShard, parameters::Owner::kRouter)
+        .of(table.gradient())
+        .clone();
   };
-  const at::Tensor expected = gradients(lone_worker(), GradientReducer::kBucketBytes);
+  const at::Tensor expected = gradients(test::lone_worker(), GradientReducer::kBucketBytes);
   for (const int64_t bytes : {int64_t{1}, int64_t{10000}, GradientReducer::kBucketBytes}) {
     const at::Tensor difference = gradients(everyone(), bytes) - expected;
     EXPECT_LE(difference.abs().max().item<double>(), 1e-12) << bytes << " bytes";
@@ -170,37 +174,39 @@ TEST(TrainerOfWorkers, ReduceGradientsWhileTheBackwardPassGoesOn) {
 
 // A folder that all workers see.
 std::filesystem::path shared_folder(const test::TemporaryFolder& own) {
-  return gather_texts(everyone(), own.path().string(), {"folder"}).front();
+  return comm::gather_texts(everyone(), own.path().string(), {"folder"}).front();
 }
 
 // Saved by all of them, loaded by one, and the reverse.
 TEST(TrainerOfWorkers, GoOnFromEachOthersCheckpoints) {
   const test::TemporaryFolder own;
   const std::filesystem::path folder = shared_folder(own);
-  Trainer straight(config_of(), kDouble, source(), lone_worker());
+  Trainer straight(config_of(), kDouble, source(), test::lone_worker());
   const auto expected = losses(straight);
 
   Trainer first(config_of(), kDouble, source(), everyone());
   losses(first, 9);
   const auto saved = save_training(
       folder / "many", {first.config(), first.model(), first.table(), first.state()}, everyone());
-  Trainer alone(config_of(), kDouble, source(), lone_worker());
-  alone.resume(Checkpoint(saved));
-  EXPECT_LE(largest_difference(losses(alone, kSteps - 9), {expected.begin() + 9, expected.end()}),
-            1e-9);
+  Trainer alone(config_of(), kDouble, source(), test::lone_worker());
+  alone.resume(checkpoint::Checkpoint(saved));
+  EXPECT_LE(
+      test::largest_difference(losses(alone, kSteps - 9), {expected.begin() + 9, expected.end()}),
+      1e-9);
 
-  Trainer other(config_of(), kDouble, source(), lone_worker());
+  Trainer other(config_of(), kDouble, source(), test::lone_worker());
   losses(other, 9);
   // Each worker's own, to be loaded by all: the folder of worker 0.
   if (everyone().rank() == 0) {
     save_training(folder / "one", {other.config(), other.model(), other.table(), other.state()},
-                  lone_worker());
+                  test::lone_worker());
   }
   everyone().barrier({"saved"});
   Trainer second(config_of(), kDouble, source(), everyone());
-  second.resume(Checkpoint(folder / "one" / saved.filename()));
-  EXPECT_LE(largest_difference(losses(second, kSteps - 9), {expected.begin() + 9, expected.end()}),
-            1e-9);
+  second.resume(checkpoint::Checkpoint(folder / "one" / saved.filename()));
+  EXPECT_LE(
+      test::largest_difference(losses(second, kSteps - 9), {expected.begin() + 9, expected.end()}),
+      1e-9);
   everyone().barrier({"done"});
 }
 
@@ -225,9 +231,9 @@ TEST(TrainerOfWorkers, SkipAStepTogetherWhenOneExpertsGradientIsNotFinite) {
   EXPECT_TRUE(std::isfinite(stats.loss));
   EXPECT_TRUE(std::isfinite(stats.gradient_norm));
   EXPECT_NE(stats.skipped, "");
-  const auto shared = part.table().range(Owner::kShard, Owner::kRouter);
+  const auto shared = part.table().range(parameters::Owner::kShard, parameters::Owner::kRouter);
   EXPECT_TRUE(at::equal(shared.of(part.table().master()), shared.of(before)));
 }
 
 }  // namespace
-}  // namespace ballast
+}  // namespace ballast::training

@@ -7,17 +7,17 @@
 #include "ballast/studio/plan/plan.h"
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::experiments {
 namespace {
 
-std::optional<double> rate_on(const Cluster& cluster, const ComparedSystem& system) {
+std::optional<double> rate_on(const plan::Cluster& cluster, const ComparedSystem& system) {
   if (cluster.workers % system.shards != 0) return std::nullopt;
-  Config config = system.config;
+  config::Config config = system.config;
   config.experts.groups = 0;
   config.training.model_parallel = system.shards;
   config.training.batch *= cluster.workers;  // in M shards it has an M-th of both
   try {
-    return make_plan(config, cluster).own().tokens_per_second;
+    return plan::make_plan(config, cluster).own().tokens_per_second;
   } catch (const UserError&) {  // a number of experts, say, that its workers do not divide
     return std::nullopt;
   }
@@ -25,18 +25,18 @@ std::optional<double> rate_on(const Cluster& cluster, const ComparedSystem& syst
 
 }  // namespace
 
-ClusterEstimate estimate_on_cluster(const std::vector<const ComparedSystem*>& systems,
-                                    int64_t experts) {
+record::ClusterEstimate estimate_on_cluster(const std::vector<const ComparedSystem*>& systems,
+                                            int64_t experts) {
   constexpr int64_t kWorkers = 128;
-  Cluster cluster;
+  plan::Cluster cluster;
   cluster.workers = std::min(kWorkers, experts);
-  cluster.device = find_device("v100");
-  cluster.network = find_network("infiniband");
-  ClusterEstimate estimate{cluster.workers, cluster.device.name, cluster.network.name, {}};
+  cluster.device = plan::find_device("v100");
+  cluster.network = plan::find_network("infiniband");
+  record::ClusterEstimate estimate{cluster.workers, cluster.device.name, cluster.network.name, {}};
   for (const ComparedSystem* system : systems) {
     if (const auto rate = rate_on(cluster, *system)) estimate.tokens_per_second[system->id] = *rate;
   }
   return estimate;
 }
 
-}  // namespace ballast
+}  // namespace ballast::experiments

@@ -16,9 +16,10 @@
 #include "ballast/studio/experiments/systems.h"
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::experiments {
 namespace {
 
+using config::Config;
 using Systems = std::vector<ComparedSystem>;
 
 constexpr int64_t kSublayers = 3, kPlacementSublayers = 6, kPlacementBlocks = 6;
@@ -71,7 +72,7 @@ ComparedSystem model_parallel(const Setting& s, const Config& dense, int64_t sha
   Config config = larger_dense(dense, shards);
   const bool is_divided = s.workers % shards == 0;
   if (is_divided) config.training.model_parallel = shards;
-  TrainingConfig& training = config.training;
+  config::TrainingConfig& training = config.training;
   training.batch = std::max<int64_t>(1, training.batch / shards);
   training.micro_steps = std::gcd(training.micro_steps, training.batch);
   return {fmt::format("dense-x{}", shards),
@@ -100,12 +101,14 @@ Systems sparse_systems(const Setting& s) {
 }
 
 Systems expert_sizes(const Setting& s) {
-  const auto resized = [&](ExpertSize size) {
+  const auto resized = [&](config::ExpertSize size) {
     return resized_base_system(s.blocks, s.experts, s.sublayers, size);
   };
-  return {{s.with_experts("base-small"), "BASE x1, small experts", resized(ExpertSize::kSmall)},
-          base_xn(s, 1),
-          {s.with_experts("base-large"), "BASE x1, large experts", resized(ExpertSize::kLarge)}};
+  return {
+      {s.with_experts("base-small"), "BASE x1, small experts", resized(config::ExpertSize::kSmall)},
+      base_xn(s, 1),
+      {s.with_experts("base-large"), "BASE x1, large experts",
+       resized(config::ExpertSize::kLarge)}};
 }
 
 Systems placements(const Setting& s) {
@@ -221,8 +224,8 @@ bool is_wanted(const std::vector<std::string>& only, const std::string& id) {
 void check(const Systems& systems, int64_t workers) {
   for (const ComparedSystem& system : systems) {
     try {
-      check_config(system.config);
-      check_workers(system.config, workers);
+      config::check_config(system.config);
+      config::check_workers(system.config, workers);
     } catch (const UserError& error) {
       fail("{}: {}", system.title, error.what());
     }
@@ -237,7 +240,7 @@ void check_wanted(const std::vector<std::string>& only, const std::set<std::stri
 }
 
 std::vector<const ComparedSystem*> systems_of(const PlannedComparison& comparison,
-                                              const PanelRecord& panel) {
+                                              const record::PanelRecord& panel) {
   std::vector<const ComparedSystem*> systems;
   for (const ComparedSystem& system : comparison.systems) {
     if (std::ranges::find(panel.systems, system.id) != panel.systems.end())
@@ -270,7 +273,7 @@ PlannedComparison describe_comparison(const ComparisonRequest& request) {
       const Setting setting = setting_of(figure, request, experts);
       Systems systems = figure.systems(setting);
       tell_apart(systems, setting, request);
-      PanelRecord panel{fmt::format("{} experts", experts), {}};
+      record::PanelRecord panel{fmt::format("{} experts", experts), {}};
       if (figures.size() > 1) panel.title = fmt::format("{}, {}", figure.title, panel.title);
       for (ComparedSystem& system : systems) {
         all.insert(system.id);
@@ -310,15 +313,15 @@ bool is_decided_for_each_run(const std::string& knob) {
 namespace {
 
 // As set_knob reads it back.
-std::string text_of(const Knob& knob, const std::string& shown) {
+std::string text_of(const config::Knob& knob, const std::string& shown) {
   const auto* const* list = std::get_if<std::vector<std::string>*>(&knob.target);
   return list == nullptr ? shown : fmt::format("{}", fmt::join(**list, ","));
 }
 
 std::map<std::string, std::string> knobs_to_give(const Config& config) {
   Config copy = config;
-  const std::vector<Knob> all = knobs(copy);
-  const auto values = knob_values(config), defaults = knob_values(Config());
+  const std::vector<config::Knob> all = config::knobs(copy);
+  const auto values = config::knob_values(config), defaults = config::knob_values(Config());
   std::map<std::string, std::string> given;
   for (size_t i = 0; i < all.size(); ++i) {
     const auto& [name, value] = values[i];
@@ -330,16 +333,16 @@ std::map<std::string, std::string> knobs_to_give(const Config& config) {
 
 }  // namespace
 
-std::vector<SystemRecord> records_of(const PlannedComparison& comparison) {
-  std::vector<SystemRecord> records;
+std::vector<record::SystemRecord> records_of(const PlannedComparison& comparison) {
+  std::vector<record::SystemRecord> records;
   for (const ComparedSystem& system : comparison.systems) {
-    const ModelSize size = model_size(system.config);
-    SystemRecord record;
+    const model::ModelSize size = model::model_size(system.config);
+    record::SystemRecord record;
     record.id = system.id;
     record.title = system.title;
-    record.words = system_in_words(system.config);
+    record.words = config::system_in_words(system.config);
     const bool is_sparse = system.config.experts.layers > 0;
-    if (is_sparse) record.words += "; " + frame_in_words(system.config.experts);
+    if (is_sparse) record.words += "; " + config::frame_in_words(system.config.experts);
     record.kind = is_sparse ? system.config.experts.router : "dense";
     if (is_sparse) record.experts = system.config.experts.count;
     record.knobs = knobs_to_give(system.config);
@@ -352,4 +355,4 @@ std::vector<SystemRecord> records_of(const PlannedComparison& comparison) {
   return records;
 }
 
-}  // namespace ballast
+}  // namespace ballast::experiments

@@ -8,7 +8,7 @@
 #include "ballast/config/config.h"
 #include "ballast/record/experiment_file.h"
 
-namespace ballast {
+namespace ballast::experiments {
 
 // What an experiment compares: the systems of one of the paper's figures, and of two of our own.
 
@@ -20,7 +20,7 @@ struct ComparisonRequest {
   std::string name;
   // The dense model that all are made of; model.vocabulary is known. experts.groups 0: those that
   // come closest to 2048 tokens each.
-  Config blocks;
+  config::Config blocks;
   std::vector<int64_t> experts;  // a panel for each; empty: what the paper has, 8, 32 and 128 or
                                  // `usual_experts`
   // Of all BASE layers of a model together, as far as its layers divide them. 0: 3; for placement
@@ -33,13 +33,13 @@ struct ComparisonRequest {
 
 struct ComparedSystem {
   std::string id, title;
-  Config config;
+  config::Config config;
   int64_t shards = 1;  // workers among whom the paper divides it
 };
 
 struct PlannedComparison {
   std::string title;
-  std::vector<PanelRecord> panels;
+  std::vector<record::PanelRecord> panels;
   std::vector<ComparedSystem> systems;  // each once, in the order they are met in panels
 };
 
@@ -50,8 +50,8 @@ PlannedComparison describe_comparison(const ComparisonRequest& request);
 
 // The records an experiment starts with: nothing of them is measured. Knobs are those that differ
 // from the defaults, but for the ones that the experiment decides for each run.
-std::vector<SystemRecord> records_of(const PlannedComparison& comparison);
+std::vector<record::SystemRecord> records_of(const PlannedComparison& comparison);
 // Whether the length of a run, its purpose or its place in the experiment decides that knob.
 bool is_decided_for_each_run(const std::string& knob);
 
-}  // namespace ballast
+}  // namespace ballast::experiments

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace ballast {
+namespace ballast::experiments {
 namespace {
 
 constexpr size_t kMostBeyond = 2;
@@ -21,22 +21,23 @@ std::vector<double> learning_rates_around(double middle, size_t count) {
   return rates;
 }
 
-std::optional<double> best_rate(const std::vector<SweptRate>& swept) {
-  const SweptRate* best = nullptr;
-  for (const SweptRate& rate : swept) {
+std::optional<double> best_rate(const std::vector<record::SweptRate>& swept) {
+  const record::SweptRate* best = nullptr;
+  for (const record::SweptRate& rate : swept) {
     if (rate.loss && (best == nullptr || *rate.loss < *best->loss)) best = &rate;
   }
   return best == nullptr ? std::nullopt : std::optional(best->learning_rate);
 }
 
-std::vector<double> rates_to_try(const std::vector<SweptRate>& swept, double middle, size_t count) {
+std::vector<double> rates_to_try(const std::vector<record::SweptRate>& swept, double middle,
+                                 size_t count) {
   std::vector<double> left = learning_rates_around(middle, count);
   std::erase_if(left, [&](double rate) {
     return std::ranges::any_of(
-        swept, [&](const SweptRate& done) { return is_same(done.learning_rate, rate); });
+        swept, [&](const record::SweptRate& done) { return is_same(done.learning_rate, rate); });
   });
   if (!left.empty() || count == 1 || swept.size() >= count + kMostBeyond) return left;
-  const auto [lowest, highest] = std::ranges::minmax(swept, {}, &SweptRate::learning_rate);
+  const auto [lowest, highest] = std::ranges::minmax(swept, {}, &record::SweptRate::learning_rate);
   const std::optional<double> best = best_rate(swept);
   if (!best) return {lowest.learning_rate / 2};
   if (*best == lowest.learning_rate) return {*best / std::sqrt(2.0)};
@@ -44,4 +45,4 @@ std::vector<double> rates_to_try(const std::vector<SweptRate>& swept, double mid
   return {};
 }
 
-}  // namespace ballast
+}  // namespace ballast::experiments

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace ballast {
+namespace ballast::experiments {
 namespace {
 
 constexpr int64_t kFewestSteps = 20, kFewestSweepSteps = 400, kFewestWarmupSteps = 200;
@@ -33,10 +33,10 @@ int64_t warmup_steps(int64_t steps, int64_t full_steps) {
   return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, steps / 2));
 }
 
-void fix_steps(Experiment& experiment, double epochs_of_step) {
+void fix_steps(record::Experiment& experiment, double epochs_of_step) {
   if (!experiment.training_seconds) {
     double most_epochs = 0;
-    for (const SystemRecord& system : experiment.systems) {
+    for (const record::SystemRecord& system : experiment.systems) {
       if (!system.step_seconds) continue;
       const int64_t steps = steps_within(experiment.budget_seconds, *system.step_seconds);
       const double share = static_cast<double>(system.tokens_per_step) /
@@ -47,7 +47,7 @@ void fix_steps(Experiment& experiment, double epochs_of_step) {
     experiment.training_seconds =
         experiment.budget_seconds * std::min(1.0, experiment.max_epochs / most_epochs);
   }
-  for (SystemRecord& system : experiment.systems) {
+  for (record::SystemRecord& system : experiment.systems) {
     if (system.step_seconds && !system.steps)
       system.steps = steps_within(*experiment.training_seconds, *system.step_seconds);
   }
@@ -57,9 +57,9 @@ int64_t sweep_steps(int64_t steps) {
   return std::max(std::min(kFewestSweepSteps, steps), share_of(kSweepShare, steps));
 }
 
-Validations validations_of(const Experiment& experiment, int64_t split_batches) {
+Validations validations_of(const record::Experiment& experiment, int64_t split_batches) {
   int64_t fewest = 0;
-  for (const SystemRecord& system : experiment.systems) {
+  for (const record::SystemRecord& system : experiment.systems) {
     if (system.steps) fewest = fewest == 0 ? *system.steps : std::min(fewest, *system.steps);
   }
   const auto steps = static_cast<double>(fewest);
@@ -98,4 +98,4 @@ std::map<std::string, std::string> knobs_of(const RunLength& length) {
   return knobs;
 }
 
-}  // namespace ballast
+}  // namespace ballast::experiments

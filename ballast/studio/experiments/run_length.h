@@ -7,7 +7,7 @@
 
 #include "ballast/record/experiment_file.h"
 
-namespace ballast {
+namespace ballast::experiments {
 
 // Steps of a run that takes so long, at least a few.
 int64_t steps_within(double seconds, double step_seconds);
@@ -16,7 +16,7 @@ int64_t steps_within(double seconds, double step_seconds);
 // each may train are decided too: the budget, or less for all alike where one would see its data
 // more than max_epochs times. `epochs_of_step`: what a step of the experiment's tokens_per_step
 // takes of the data.
-void fix_steps(Experiment& experiment, double epochs_of_step);
+void fix_steps(record::Experiment& experiment, double epochs_of_step);
 
 // A sweep tries each learning rate with this share of a run's steps, and the run's own warm-up:
 // what a rate does early decides whether it diverges.
@@ -38,7 +38,7 @@ struct Validations {
 };
 // The same for all systems, on the whole split where that takes no longer than the shortest run's
 // steps; less often where it takes a good part of them. `split_batches`: the whole split's.
-Validations validations_of(const Experiment& experiment, int64_t split_batches);
+Validations validations_of(const record::Experiment& experiment, int64_t split_batches);
 
 struct RunLength {
   RunPurpose purpose = RunPurpose::kTrain;
@@ -51,4 +51,4 @@ struct RunLength {
 // training the last on the whole split), step lines, checkpoints (every few minutes).
 std::map<std::string, std::string> knobs_of(const RunLength& length);
 
-}  // namespace ballast
+}  // namespace ballast::experiments

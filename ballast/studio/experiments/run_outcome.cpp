@@ -8,7 +8,7 @@
 
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::experiments {
 namespace {
 
 constexpr size_t kFewestMeasured = 4, kPassedOver = 2;
@@ -21,15 +21,15 @@ double median_of(std::span<const double> values) {
 
 double or_zero(double value) { return std::isfinite(value) ? value : 0; }
 
-std::optional<RunOutcome::Routed> routed(const RoutingUse& use) {
+std::optional<RunOutcome::Routed> routed(const record::RoutingUse& use) {
   if (!std::isfinite(use.loss)) return std::nullopt;
   double busiest = 0;
-  for (const LayerUse& layer : use.layers)
+  for (const record::LayerUse& layer : use.layers)
     busiest = std::max(busiest, or_zero(layer.busiest_share));
   return RunOutcome::Routed{use.loss, busiest, {}};
 }
 
-void add_step(RunOutcome& outcome, const StepRecord& step) {
+void add_step(RunOutcome& outcome, const record::StepRecord& step) {
   outcome.step = step.step;
   outcome.seconds = or_zero(step.seconds);
   const auto tokens = static_cast<int64_t>(or_zero(step.tokens));
@@ -41,11 +41,11 @@ void add_step(RunOutcome& outcome, const StepRecord& step) {
   outcome.was_skipped = step.skipped;
 }
 
-void add_validation(RunOutcome& outcome, const std::vector<RoutingUse>& routings) {
-  const RoutingUse& main = routings.front();
+void add_validation(RunOutcome& outcome, const std::vector<record::RoutingUse>& routings) {
+  const record::RoutingUse& main = routings.front();
   outcome.greedy = routed(main);
   if (routings.size() < 2) return;
-  const RoutingUse& other = routings[1];
+  const record::RoutingUse& other = routings[1];
   const bool is_priced = other.routing == "priced";
   outcome.greedy = routed(is_priced ? main : other);
   outcome.priced = routed(is_priced ? other : main);
@@ -86,12 +86,13 @@ std::optional<double> RunOutcome::early_step_seconds() const {
 RunOutcome read_outcome(const std::filesystem::path& run) {
   RunOutcome outcome;
   if (!fs::exists(run / "metrics.jsonl")) return outcome;
-  const Metrics metrics = read_metrics(run / "metrics.jsonl");
-  for (const StepRecord& step : metrics.steps) add_step(outcome, step);
-  std::ranges::copy_if(metrics.validations, std::back_inserter(outcome.validations),
-                       [](const ValidationPoint& point) { return std::isfinite(point.loss); });
+  const record::Metrics metrics = record::read_metrics(run / "metrics.jsonl");
+  for (const record::StepRecord& step : metrics.steps) add_step(outcome, step);
+  std::ranges::copy_if(
+      metrics.validations, std::back_inserter(outcome.validations),
+      [](const record::ValidationPoint& point) { return std::isfinite(point.loss); });
   if (metrics.last_validation) add_validation(outcome, metrics.last_validation->routings);
   return outcome;
 }
 
-}  // namespace ballast
+}  // namespace ballast::experiments

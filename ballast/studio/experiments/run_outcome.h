@@ -10,7 +10,7 @@
 
 #include "ballast/record/metrics_file.h"
 
-namespace ballast {
+namespace ballast::experiments {
 
 // What experiments need of a run, read from its metrics.jsonl; a torn last line is passed over.
 struct RunOutcome {
@@ -27,8 +27,8 @@ struct RunOutcome {
   std::vector<double> step_seconds;  // of each step
   // Of steps that told them: seconds by part.
   std::vector<std::map<std::string, double>> step_parts;
-  std::vector<ValidationPoint> validations;  // whose losses are finite, in their order
-  std::optional<Routed> greedy, priced;      // of the last validation; a dense model's is `greedy`
+  std::vector<record::ValidationPoint> validations;  // whose losses are finite, in their order
+  std::optional<Routed> greedy, priced;  // of the last validation; a dense model's is `greedy`
 
   // The better of the two.
   std::optional<Routed> best() const;
@@ -43,4 +43,4 @@ struct RunOutcome {
 // A folder without metrics.jsonl gives an outcome of 0 steps.
 RunOutcome read_outcome(const std::filesystem::path& run);
 
-}  // namespace ballast
+}  // namespace ballast::experiments

@@ -7,8 +7,12 @@
 
 #include "ballast/studio/experiments/learning_rates.h"
 
-namespace ballast {
+namespace ballast::experiments {
 namespace {
+
+using record::Experiment;
+using record::Progression;
+using record::SystemRecord;
 
 constexpr double kSecondsToStart = 4;      // of a run, before and after its steps
 constexpr double kWithValidations = 1.15;  // a run's time by that of its steps
@@ -53,7 +57,8 @@ void add_sweep(std::vector<Stage>& stages, const SystemRecord& system,
 }
 
 bool is_trained_with(const SystemRecord& system, int64_t seed) {
-  return std::ranges::any_of(system.runs, [&](const TrainedRun& run) { return run.seed == seed; });
+  return std::ranges::any_of(system.runs,
+                             [&](const record::TrainedRun& run) { return run.seed == seed; });
 }
 
 }  // namespace
@@ -89,14 +94,15 @@ std::vector<Stage> next_stages(const Experiment& experiment, const std::set<std:
   return stages;
 }
 
-void record_step_time(SystemRecord& system, const MeasuredStep& step) {
+void record_step_time(SystemRecord& system, const plan::MeasuredStep& step) {
   system.step_seconds = step.seconds;
   system.early_step_seconds = step.early_seconds;
   system.step_parts = step.parts;
   system.status = Progression::kMeasured;
 }
 
-void record_swept(SystemRecord& system, const SweptRate& rate, const Experiment& experiment) {
+void record_swept(SystemRecord& system, const record::SweptRate& rate,
+                  const Experiment& experiment) {
   system.sweep.push_back(rate);
   const std::optional<double> best = best_rate(system.sweep);
   const bool is_done =
@@ -107,7 +113,7 @@ void record_swept(SystemRecord& system, const SweptRate& rate, const Experiment&
   system.status = Progression::kSwept;
 }
 
-void record_trained(SystemRecord& system, const TrainedRun& run) {
+void record_trained(SystemRecord& system, const record::TrainedRun& run) {
   system.runs.push_back(run);
   system.status = Progression::kTrained;
 }
@@ -171,4 +177,4 @@ double seconds_left(const Experiment& experiment) {
   return left + training * static_cast<double>(std::max<int64_t>(0, wanted - further));
 }
 
-}  // namespace ballast
+}  // namespace ballast::experiments

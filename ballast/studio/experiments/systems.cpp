@@ -12,10 +12,12 @@
 #include "ballast/model/model_size.h"
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::experiments {
 namespace {
 
-double flops_of(const Config& config) { return model_size(config).flops_per_token; }
+using config::Config;
+
+double flops_of(const Config& config) { return model::model_size(config).flops_per_token; }
 
 // The whole number in [1, most] whose config is closest by `distance`; the smaller of two.
 int64_t closest(int64_t most, const std::function<double(int64_t)>& distance) {
@@ -31,25 +33,26 @@ int64_t closest(int64_t most, const std::function<double(int64_t)>& distance) {
 }
 
 // Knobs that another router refuses go back to their defaults.
-void set_router(ExpertsConfig& experts, const std::string& router) {
-  const ExpertsConfig defaults;
+void set_router(config::ExpertsConfig& experts, const std::string& router) {
+  const config::ExpertsConfig defaults;
   experts.router = router;
   if (!experts.traits().balanced) {
     experts.solver = defaults.solver;
     experts.test_routing = defaults.test_routing;
     experts.self_check = defaults.self_check;
-    take_papers_frame(experts);
+    config::take_papers_frame(experts);
   }
   if (experts.experts_of_token() == 1) experts.second_expert = defaults.second_expert;
 }
 
-Config with_layers(Config config, const std::string& router, Placement placement, int64_t count) {
-  set_knob(config, "experts.count", std::to_string(count));
+Config with_layers(Config config, const std::string& router, config::Placement placement,
+                   int64_t count) {
+  config::set_knob(config, "experts.count", std::to_string(count));
   set_router(config.experts, router);
   config.experts.placement = placement;
-  config.experts.size = ExpertsConfig().size;
-  config.experts.per_token = ExpertsConfig().per_token;
-  config.experts.shared = ExpertsConfig().shared;
+  config.experts.size = config::ExpertsConfig().size;
+  config.experts.per_token = config::ExpertsConfig().per_token;
+  config.experts.shared = config::ExpertsConfig().shared;
   config.experts.layers = 1;
   config.experts.sublayers = 0;
   return config;
@@ -72,7 +75,7 @@ int64_t usual_groups(const Config& config, int64_t workers) {
 
 Config dense_system(const Config& blocks, int64_t layers) {
   Config config = blocks;
-  config.experts = ExpertsConfig();
+  config.experts = config::ExpertsConfig();
   config.model.layers = layers;
   return config;
 }
@@ -96,7 +99,9 @@ Config larger_dense(const Config& dense, int64_t factor) {
   config.model.heads = parts * factor;
   config.model.width = config.model.heads * head;
   config.model.hidden = dense.model.hidden * config.model.width / dense.model.width;
-  const auto parameters = [](const Config& c) { return static_cast<double>(model_size(c).total); };
+  const auto parameters = [](const Config& c) {
+    return static_cast<double>(model::model_size(c).total);
+  };
   const double wanted = static_cast<double>(factor) * parameters(dense);
   config.model.layers = closest(factor * dense.model.layers, [&](int64_t layers) {
     return std::abs(parameters(dense_system(config, layers)) - wanted);
@@ -109,28 +114,28 @@ int64_t sublayers_of_each(int64_t all, int64_t layers) {
 }
 
 Config base_system(const Config& blocks, int64_t count, int64_t layers, int64_t sublayers_each) {
-  Config config = with_layers(blocks, "base", Placement::kSpread, count);
+  Config config = with_layers(blocks, "base", config::Placement::kSpread, count);
   config.experts.layers = layers;
   config.experts.sublayers = sublayers_each;
   return config;
 }
 
 Config base_top_system(const Config& blocks, int64_t count, int64_t sublayers) {
-  Config config = with_layers(blocks, "base", Placement::kTop, count);
+  Config config = with_layers(blocks, "base", config::Placement::kTop, count);
   config.experts.sublayers = sublayers;
   return config;
 }
 
 Config gated_system(const Config& blocks, const std::string& router, int64_t count) {
-  Config config = with_layers(blocks, router, Placement::kReplace, count);
+  Config config = with_layers(blocks, router, config::Placement::kReplace, count);
   config.experts.layers = std::max<int64_t>(1, config.model.layers / 2);
   return config;
 }
 
 Config with_papers_router(Config base) {
-  take_papers_frame(base.experts);
-  base.experts.solver = TrainingSolver::kAuction;
-  base.experts.test_routing = TestRouting::kGreedy;
+  config::take_papers_frame(base.experts);
+  base.experts.solver = config::TrainingSolver::kAuction;
+  base.experts.test_routing = config::TestRouting::kGreedy;
   return base;
 }
 
@@ -149,14 +154,14 @@ Config with_shared_half(Config base) {
 
 Config deep_gated_system(const Config& blocks, const std::string& router, int64_t count,
                          int64_t sublayers) {
-  Config config = with_layers(blocks, router, Placement::kSpread, count);
+  Config config = with_layers(blocks, router, config::Placement::kSpread, count);
   config.experts.sublayers = sublayers;
   return config;
 }
 
 Config resized_base_system(const Config& blocks, int64_t count, int64_t sublayers,
-                           ExpertSize size) {
-  const bool is_small = size == ExpertSize::kSmall;
+                           config::ExpertSize size) {
+  const bool is_small = size == config::ExpertSize::kSmall;
   const int64_t standard = blocks.model.layers;
   const int64_t layers = is_small ? (7 * standard + 5) / 6 : std::max<int64_t>(1, 5 * standard / 8);
   const double wanted = flops_of(base_system(blocks, count, 1, sublayers));
@@ -240,9 +245,9 @@ Config config_of_system(const std::string& name, const Config& dense, const Syst
   Config blocks = dense;
   blocks.experts.groups = experts.groups > 0 ? experts.groups : workers;
   Config config = find_system(name).configure(blocks, experts, workers);
-  check_config(config);
-  check_workers(config, workers);
+  config::check_config(config);
+  config::check_workers(config, workers);
   return config;
 }
 
-}  // namespace ballast
+}  // namespace ballast::experiments

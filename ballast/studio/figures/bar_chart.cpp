@@ -10,7 +10,7 @@
 #include "ballast/studio/figures/palette.h"
 #include "ballast/studio/figures/svg.h"
 
-namespace ballast {
+namespace ballast::figures {
 namespace {
 
 constexpr double kBar = 22, kBelow = 44;
@@ -116,4 +116,4 @@ Drawing draw(const BarChart& chart, FigureSize size) {
   return drawing.finish({size.width, bottom + kBelow});
 }
 
-}  // namespace ballast
+}  // namespace ballast::figures

@@ -6,7 +6,7 @@
 
 #include "ballast/studio/figures/line_chart.h"
 
-namespace ballast {
+namespace ballast::figures {
 
 struct Bar {
   std::string name;
@@ -24,4 +24,4 @@ struct BarChart {
 // The height follows from the number of bars.
 Drawing draw(const BarChart& chart, FigureSize size);
 
-}  // namespace ballast
+}  // namespace ballast::figures

@@ -10,7 +10,7 @@
 #include "ballast/studio/figures/palette.h"
 #include "ballast/studio/figures/svg.h"
 
-namespace ballast {
+namespace ballast::figures {
 namespace {
 
 constexpr double kDoublings = 3;         // at which colours end
@@ -103,4 +103,4 @@ Drawing draw(const HeatMap& map, FigureSize size) {
   return drawing.finish({size.width, bottom + 30 + kScaleHeight});
 }
 
-}  // namespace ballast
+}  // namespace ballast::figures

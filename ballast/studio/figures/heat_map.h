@@ -6,7 +6,7 @@
 
 #include "ballast/studio/figures/line_chart.h"
 
-namespace ballast {
+namespace ballast::figures {
 
 // How many times its usual share each cell has: 1 is white, more is blue, less is orange, in
 // doublings up to eightfold.
@@ -19,4 +19,4 @@ struct HeatMap {
 
 Drawing draw(const HeatMap& map, FigureSize size);
 
-}  // namespace ballast
+}  // namespace ballast::figures

@@ -11,7 +11,7 @@
 #include "ballast/studio/figures/palette.h"
 #include "ballast/studio/figures/svg.h"
 
-namespace ballast {
+namespace ballast::figures {
 namespace {
 
 constexpr double kBottom = 44, kHeading = 24, kAxisLabel = 22, kRightMost = 0.42;
@@ -279,4 +279,4 @@ Drawing draw(const LineChart& chart, FigureSize size) {
   return drawing.finish({size.width, size.height + (legend > 0 ? legend + 4 : 0)});
 }
 
-}  // namespace ballast
+}  // namespace ballast::figures

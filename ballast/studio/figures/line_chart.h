@@ -7,7 +7,7 @@
 
 #include "ballast/studio/figures/ticks.h"
 
-namespace ballast {
+namespace ballast::figures {
 
 // The size of a drawing in pixels of a screen, at which its text is 12 high. Legends may make it
 // higher.
@@ -68,4 +68,4 @@ struct LineChart {
 // line that is alone needs none.
 Drawing draw(const LineChart& chart, FigureSize size);
 
-}  // namespace ballast
+}  // namespace ballast::figures

@@ -3,7 +3,7 @@
 
 #include "ballast/system/utf8.h"
 
-namespace ballast {
+namespace ballast::figures {
 
 std::string markup_text(std::string_view text) {
   std::string safe;
@@ -69,4 +69,4 @@ std::string shortened(std::string_view text, double width) {
   return std::string(text) + std::string(kEllipsis);
 }
 
-}  // namespace ballast
+}  // namespace ballast::figures

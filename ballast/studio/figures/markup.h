@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace ballast {
+namespace ballast::figures {
 
 // Text as it may stand in HTML and XML, within elements and within quoted attributes. Bytes that
 // are not UTF-8, and control characters that XML does not know, become U+FFFD.
@@ -16,4 +16,4 @@ double text_width(std::string_view text);
 // The text, or as much of its beginning as has room in `width` (as above) with an ellipsis.
 std::string shortened(std::string_view text, double width);
 
-}  // namespace ballast
+}  // namespace ballast::figures

@@ -7,7 +7,7 @@
 #include <array>
 #include <cmath>
 
-namespace ballast {
+namespace ballast::figures {
 
 std::string_view line_colour(size_t line) {
   // Yellow is left out: it cannot be read on white.
@@ -40,4 +40,4 @@ std::string diverging_colour(double level) {
 
 bool takes_dark_text(double level) { return level < 0.55 && level > -0.85; }
 
-}  // namespace ballast
+}  // namespace ballast::figures

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace ballast {
+namespace ballast::figures {
 
 // Colours that people with any kind of colour vision tell apart (Okabe and Ito), as "#rrggbb", in
 // the order in which the lines of a chart take them. Later ones begin again.
@@ -24,4 +24,4 @@ std::string diverging_colour(double level);
 // Whether dark text can be read on diverging_colour(level); white can where it cannot.
 bool takes_dark_text(double level);
 
-}  // namespace ballast
+}  // namespace ballast::figures

@@ -13,7 +13,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::figures {
 
 namespace {
 
@@ -51,4 +51,4 @@ PngResult write_png(const fs::path& svg, const fs::path& png) try {
   return PngResult::kNoProgram;
 }
 
-}  // namespace ballast
+}  // namespace ballast::figures

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-namespace ballast {
+namespace ballast::figures {
 
 enum class PngResult { kWritten, kNoProgram };
 
@@ -11,4 +11,4 @@ enum class PngResult { kWritten, kNoProgram };
 // librsvg2-bin), where there is one. Throws UserError if that fails.
 PngResult write_png(const std::filesystem::path& svg, const std::filesystem::path& png);
 
-}  // namespace ballast
+}  // namespace ballast::figures

@@ -7,7 +7,7 @@
 
 #include "ballast/studio/figures/markup.h"
 
-namespace ballast {
+namespace ballast::figures {
 namespace {
 
 constexpr double kSwatch = 28, kGap = 16;  // of a legend: swatch with its distance; after a name
@@ -111,4 +111,4 @@ Drawing side_by_side(const std::string& title, const std::vector<Drawing>& drawi
   return all.finish(size);
 }
 
-}  // namespace ballast
+}  // namespace ballast::figures

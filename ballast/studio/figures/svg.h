@@ -7,7 +7,7 @@
 
 #include "ballast/studio/figures/line_chart.h"
 
-namespace ballast {
+namespace ballast::figures {
 
 inline constexpr std::string_view kInk = "#1f2328", kMuted = "#59636e", kGrid = "#e4e7eb";
 inline constexpr double kFontSize = 12, kLegendRow = 18;
@@ -49,4 +49,4 @@ void draw_legend(SvgDrawing& drawing, const std::vector<LegendEntry>& entries, P
 Drawing side_by_side(const std::string& title, const std::vector<Drawing>& drawings,
                      size_t columns);
 
-}  // namespace ballast
+}  // namespace ballast::figures

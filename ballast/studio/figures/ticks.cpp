@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-namespace ballast {
+namespace ballast::figures {
 namespace {
 
 // The smallest of 1, 2, 5 times a power of ten that is at least x.
@@ -147,4 +147,4 @@ std::string number_text(double value, double step) {
   return trimmed(value / unit, digits) + suffix;
 }
 
-}  // namespace ballast
+}  // namespace ballast::figures

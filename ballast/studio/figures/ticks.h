@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace ballast {
+namespace ballast::figures {
 
 enum class Scale { kLinear, kLog };
 
@@ -37,4 +37,4 @@ std::vector<Tick> ticks_of(const Range& range, int wanted);
 // distance that must still be seen; 0: three digits.
 std::string number_text(double value, double step = 0);
 
-}  // namespace ballast
+}  // namespace ballast::figures

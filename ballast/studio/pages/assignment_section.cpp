@@ -11,8 +11,10 @@
 #include "ballast/studio/pages/sections.h"
 #include "ballast/studio/pages/words.h"
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
+
+using record::LayerStep;
 
 constexpr size_t kBuckets = 120;
 constexpr size_t kNamedSystems = 3;
@@ -21,10 +23,10 @@ constexpr double kRounding = 6e-8;  // that of scores in fp32: a relative gap be
 using Number = double LayerStep::*;
 
 // The mean over layers of a number in each step, averaged over steps one after another.
-Series series_of(const System& system, Number number, double factor) {
-  Series series;
+figures::Series series_of(const System& system, Number number, double factor) {
+  figures::Series series;
   series.name = system.name;
-  const std::vector<StepRecord>& steps = system.runs.front().steps;
+  const std::vector<record::StepRecord>& steps = system.runs.front().steps;
   const size_t length = std::max<size_t>(1, (steps.size() + kBuckets - 1) / kBuckets);
   for (size_t start = 0; start < steps.size(); start += length) {
     std::vector<double> values;
@@ -46,22 +48,22 @@ struct Chart {
   double factor = 1;
 };
 
-double last_of(const Series& series) {
-  return series.points.empty() ? kUnknown : series.points.back().y;
+double last_of(const figures::Series& series) {
+  return series.points.empty() ? record::kUnknown : series.points.back().y;
 }
 
-void add_chart(std::vector<LineChart>& charts, const std::vector<const System*>& systems,
+void add_chart(std::vector<figures::LineChart>& charts, const std::vector<const System*>& systems,
                const Chart& wanted) {
-  LineChart chart;
+  figures::LineChart chart;
   chart.title = "Assignment of tokens to experts";
   chart.heading = wanted.heading;
   chart.x = {.label = "steps", .low = 0};
   chart.y = {.label = wanted.label};
   for (const System* system : systems) {
-    Series series = series_of(*system, wanted.number, wanted.factor);
+    figures::Series series = series_of(*system, wanted.number, wanted.factor);
     series.style = system->style;
-    series.dashes =
-        static_cast<size_t>(std::ranges::count(chart.series, system->style, &Series::style));
+    series.dashes = static_cast<size_t>(
+        std::ranges::count(chart.series, system->style, &figures::Series::style));
     if (series.points.size() > 1) chart.series.push_back(std::move(series));
   }
   if (chart.series.empty()) return;
@@ -69,8 +71,9 @@ void add_chart(std::vector<LineChart>& charts, const std::vector<const System*>&
 
   chart.description = fmt::format("{}: ", wanted.heading);
   std::vector<std::string> ends;
-  for (const Series& series : chart.series)
-    ends.push_back(fmt::format("{} ends at {}", series.name, number_text(last_of(series))));
+  for (const figures::Series& series : chart.series)
+    ends.push_back(
+        fmt::format("{} ends at {}", series.name, figures::number_text(last_of(series))));
   chart.description += in_words(ends) + ".";
   charts.push_back(std::move(chart));
 }
@@ -78,7 +81,8 @@ void add_chart(std::vector<LineChart>& charts, const std::vector<const System*>&
 // Assignments of a run, as far as its config tells: one for each group of a micro-step.
 double assignments_of(const RunRecord& run) {
   double layers = 0;
-  for (const StepRecord& step : run.steps) layers += static_cast<double>(step.layers.size());
+  for (const record::StepRecord& step : run.steps)
+    layers += static_cast<double>(step.layers.size());
   if (!run.config) return layers;
   return layers * static_cast<double>(std::max<int64_t>(1, run.config->experts.groups) *
                                       run.config->training.micro_steps);
@@ -86,15 +90,15 @@ double assignments_of(const RunRecord& run) {
 
 double largest_of(const RunRecord& run, Number number) {
   double largest = 0;
-  for (const StepRecord& step : run.steps) {
+  for (const record::StepRecord& step : run.steps) {
     for (const LayerStep& layer : step.layers) largest = std::fmax(largest, layer.*number);
   }
   return largest;
 }
 
 std::string solver_of(const System& system) {
-  const std::optional<Config>& config = system.runs.front().config;
-  return name_of(config ? config->experts.solver : ExpertsConfig().solver);
+  const std::optional<config::Config>& config = system.runs.front().config;
+  return config::name_of(config ? config->experts.solver : config::ExpertsConfig().solver);
 }
 
 // What is known of how good assignments are: the exact solver certifies them, others do not.
@@ -123,11 +127,12 @@ std::string quality_in_words(const std::vector<const System*>& systems) {
 double assign_share(const System& system) {
   if (system.alone) {
     const auto part = system.alone->parts.find("assignment");
-    return part == system.alone->parts.end() ? kUnknown : part->second / system.alone->seconds;
+    return part == system.alone->parts.end() ? record::kUnknown
+                                             : part->second / system.alone->seconds;
   }
   const RunRecord& run = system.runs.front();
-  double assign = kUnknown;
-  for (const StepRecord& step : run.steps) {
+  double assign = record::kUnknown;
+  for (const record::StepRecord& step : run.steps) {
     for (const LayerStep& layer : step.layers) {
       if (layer.assign_seconds >= 0) assign = std::fmax(0, assign) + layer.assign_seconds;
     }
@@ -196,7 +201,7 @@ void add_assignment(Page& page, const Comparison& comparison) {
   }
   if (base.empty() && gates.empty()) return;
   page.section("assignment", "Assignment", "Assignment of tokens to experts in training");
-  std::vector<LineChart> charts;
+  std::vector<figures::LineChart> charts;
   add_chart(charts, base,
             {&LayerStep::greedy_share, "Tokens with their best expert", "percent of tokens", 100});
   if (has_gap)
@@ -220,4 +225,4 @@ void add_assignment(Page& page, const Comparison& comparison) {
     page.figure("assignment", charts, sentence);
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

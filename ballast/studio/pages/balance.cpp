@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace ballast {
+namespace ballast::pages {
 
 std::vector<double> sorted_shares(const std::vector<double>& loads) {
   const double total = std::accumulate(loads.begin(), loads.end(), 0.0);
@@ -17,7 +17,7 @@ std::vector<double> sorted_shares(const std::vector<double>& loads) {
   return shares;
 }
 
-bool is_used(const LayerUse& layer, size_t expert) {
+bool is_used(const record::LayerUse& layer, size_t expert) {
   if (layer.loads.empty()) return true;
   if (expert >= layer.loads.size()) return false;
   const double total = std::accumulate(layer.loads.begin(), layer.loads.end(), 0.0);
@@ -47,11 +47,11 @@ std::vector<double> mean_of_layers(const std::vector<std::vector<double>>& layer
   return mean;
 }
 
-std::vector<double> balance_curve(const RoutingUse& routing, Choice choice) {
+std::vector<double> balance_curve(const record::RoutingUse& routing, Choice choice) {
   std::vector<std::vector<double>> layers;
-  for (const LayerUse& layer : routing.layers)
+  for (const record::LayerUse& layer : routing.layers)
     layers.push_back(sorted_shares(choice == Choice::kFirst ? layer.loads : layer.second_loads));
   return mean_of_layers(layers);
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

@@ -12,7 +12,7 @@
 #include "ballast/studio/pages/sections.h"
 #include "ballast/studio/pages/words.h"
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
 
 struct Curve {
@@ -27,12 +27,12 @@ std::vector<Curve> curves_of(const SparseSystem& sparse) {
   const std::string& title = sparse.system->title;
   const auto add = [&](const std::string& name, const std::string& role, const char* routing,
                        Choice choice, size_t dashes) {
-    const RoutingUse* use = sparse.validation->find(routing);
+    const record::RoutingUse* use = sparse.validation->find(routing);
     if (use == nullptr) return;
     std::vector<double> shares = balance_curve(*use, choice);
     if (shares.empty()) return;
     Curve curve = {name, role, std::move(shares), sparse.system->style, dashes};
-    for (const LayerUse& layer : use->layers) {
+    for (const record::LayerUse& layer : use->layers) {
       const std::vector<double>& loads =
           choice == Choice::kFirst ? layer.loads : layer.second_loads;
       if (sorted_shares(loads).size() != curve.shares.size()) continue;  // not in the mean
@@ -55,8 +55,8 @@ std::vector<Curve> curves_of(const SparseSystem& sparse) {
   return curves;
 }
 
-Series series_of(const std::vector<double>& shares) {
-  Series series;
+figures::Series series_of(const std::vector<double>& shares) {
+  figures::Series series;
   for (size_t i = 0; i < shares.size(); ++i)
     series.points.push_back(
         {100 * (static_cast<double>(i) + 0.5) / static_cast<double>(shares.size()), shares[i]});
@@ -65,20 +65,21 @@ Series series_of(const std::vector<double>& shares) {
 
 // The paper's curves take the colours of ours that they are to be compared with; those that have
 // none colours of their own, as long as there are any.
-void add_paper(LineChart& chart, const std::vector<Curve>& ours) {
+void add_paper(figures::LineChart& chart, const std::vector<Curve>& ours) {
   std::set<std::string_view> taken;
-  for (const Curve& curve : ours) taken.insert(line_colour(curve.style));
+  for (const Curve& curve : ours) taken.insert(figures::line_colour(curve.style));
   size_t next = 0;
   for (const PaperCurve& paper : paper_balance()) {
-    Series series = series_of(paper.shares);
+    figures::Series series = series_of(paper.shares);
     series.name = paper.name;
-    series.weight = Weight::kFaint;
+    series.weight = figures::Weight::kFaint;
     const auto place = std::ranges::find(ours, paper.of_curve, &Curve::role);
     if (place != ours.end()) {
       series.style = place->style;
       series.dashes = place->dashes;
     } else {
-      for (size_t tries = 0; tries < 7 && taken.contains(line_colour(next)); ++tries) ++next;
+      for (size_t tries = 0; tries < 7 && taken.contains(figures::line_colour(next)); ++tries)
+        ++next;
       series.style = next++;
       series.dashes = 3;
     }
@@ -115,20 +116,21 @@ std::string sentence_of(const std::vector<Curve>& curves) {
       fmt::join(words, ", "), paper_balance().front().shares.size(), paper_in_words());
 }
 
-LineChart chart_of(const std::vector<Curve>& curves, const std::string& heading) {
-  LineChart chart;
+figures::LineChart chart_of(const std::vector<Curve>& curves, const std::string& heading) {
+  figures::LineChart chart;
   chart.title = "Share of tokens of each expert";
   chart.heading = heading;
   chart.description = sentence_of(curves);
   chart.x = {.label = "experts, sorted by use, percent of all", .low = 0, .high = 100};
-  chart.y = {.label = "tokens of an expert in fair shares, log scale", .scale = Scale::kLog};
+  chart.y = {.label = "tokens of an expert in fair shares, log scale",
+             .scale = figures::Scale::kLog};
   double lowest = 0.05, highest = 12;
   for (size_t i = 0; i < curves.size(); ++i) {
-    Series series = series_of(curves[i].shares);
+    figures::Series series = series_of(curves[i].shares);
     series.name = curves[i].name;
     series.style = curves[i].style;
     series.dashes = curves[i].dashes;
-    series.marks = series.points.size() <= 32 ? Marks::kPoints : Marks::kNone;
+    series.marks = series.points.size() <= 32 ? figures::Marks::kPoints : figures::Marks::kNone;
     highest = std::max(highest, 1.1 * curves[i].shares.front());
     for (const double share : curves[i].shares) {
       if (share > 0) lowest = std::clamp(0.8 * share, 0.005, lowest);
@@ -187,10 +189,11 @@ void add_balance(Page& page, const Comparison& comparison) {
       }
     }
     if (curves.empty()) continue;
-    const LineChart chart = chart_of(curves, comparison.panels.size() > 1 ? panel.title : "");
+    const figures::LineChart chart =
+        chart_of(curves, comparison.panels.size() > 1 ? panel.title : "");
     page.figure(figures++ == 0 ? "expert_balance" : fmt::format("expert_balance_{}", figures),
                 chart, chart.description);
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

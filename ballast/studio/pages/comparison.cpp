@@ -16,11 +16,11 @@
 #include "ballast/system/json.h"
 #include "ballast/system/progress.h"
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
 
-std::string title_of(const Config& config) {
-  const std::string words = system_in_words(config);
+std::string title_of(const config::Config& config) {
+  const std::string words = config::system_in_words(config);
   if (config.experts.layers == 0) return words;
   return fmt::format("{}, {} experts", words, config.experts.count);
 }
@@ -53,7 +53,7 @@ System system_of_run(const fs::path& folder, const CountModel& count_model) {
   system.id = folder_name(folder);
   system.title = system.words = system.id;
   if (run.config) {
-    const ExpertsConfig& experts = run.config->experts;
+    const config::ExpertsConfig& experts = run.config->experts;
     system.title = system.words = title_of(*run.config);
     system.kind = experts.layers == 0 ? "dense" : experts.router;
     system.experts = experts.layers == 0 ? 0 : experts.count;
@@ -65,12 +65,12 @@ System system_of_run(const fs::path& folder, const CountModel& count_model) {
       system.flops_per_token = counts.flops_per_token;
     }
   }
-  system.status = run.steps.empty() ? Progression::kPlanned : Progression::kTrained;
+  system.status = run.steps.empty() ? record::Progression::kPlanned : record::Progression::kTrained;
   system.runs.push_back(std::move(run));
   return system;
 }
 
-System system_of_record(const SystemRecord& record) {
+System system_of_record(const record::SystemRecord& record) {
   System system;
   system.id = record.id;
   system.title = record.title.empty() ? record.words : record.title;
@@ -81,7 +81,7 @@ System system_of_record(const SystemRecord& record) {
   system.parameters = static_cast<double>(record.parameters);
   system.active = static_cast<double>(record.active);
   system.flops_per_token = record.flops_per_token;
-  system.learning_rate = record.learning_rate.value_or(kUnknown);
+  system.learning_rate = record.learning_rate.value_or(record::kUnknown);
   system.status = record.status;
   system.sweep = record.sweep;
   return system;
@@ -92,26 +92,27 @@ System system_of_record(const SystemRecord& record) {
 void retime(RunRecord& run, const StepAlone& alone) {
   const double step_seconds = alone.seconds;
   double before = 0;
-  for (StepRecord& step : run.steps) {
+  for (record::StepRecord& step : run.steps) {
     step.seconds = static_cast<double>(step.step) * step_seconds;
     step.tokens_per_second = (step.tokens - before) / step_seconds;
     before = step.tokens;
     if (!step.parts.empty()) step.parts = alone.parts;
-    for (LayerStep& layer : step.layers) layer.assign_seconds = layer.exchange_seconds = kUnknown;
+    for (record::LayerStep& layer : step.layers)
+      layer.assign_seconds = layer.exchange_seconds = record::kUnknown;
   }
-  for (ValidationPoint& point : run.validations)
+  for (record::ValidationPoint& point : run.validations)
     point.seconds = static_cast<double>(point.step) * step_seconds;
 }
 
 // The runs that are there: of an experiment that goes on, later ones are not.
-void add_runs(System& system, const SystemRecord& record, const fs::path& folder) {
-  for (const TrainedRun& one : record.runs) {
+void add_runs(System& system, const record::SystemRecord& record, const fs::path& folder) {
+  for (const record::TrainedRun& one : record.runs) {
     const fs::path path = folder / one.run;
-    if (RunDirectory::is_run(path)) system.runs.push_back(read_run(path));
+    if (record::RunDirectory::is_run(path)) system.runs.push_back(read_run(path));
   }
 }
 
-void add_facts(Comparison& comparison, const Experiment& experiment) {
+void add_facts(Comparison& comparison, const record::Experiment& experiment) {
   const auto fact = [&](const char* name, const std::string& value) {
     if (!value.empty()) comparison.facts.push_back(fmt::format("{}: {}", name, value));
   };
@@ -127,11 +128,11 @@ void add_facts(Comparison& comparison, const Experiment& experiment) {
   fact("program", experiment.program_version);
 }
 
-void add_panels(Comparison& comparison, const Experiment& experiment,
+void add_panels(Comparison& comparison, const record::Experiment& experiment,
                 const std::map<std::string, size_t>& places) {
   std::set<size_t> shown;
-  for (const PanelRecord& record : experiment.panels) {
-    Panel panel = {record.title, {}, record.plan.value_or(ClusterEstimate())};
+  for (const record::PanelRecord& record : experiment.panels) {
+    Panel panel = {record.title, {}, record.plan.value_or(record::ClusterEstimate())};
     for (const std::string& id : record.systems) panel.systems.push_back(places.at(id));
     shown.insert(panel.systems.begin(), panel.systems.end());
     if (!panel.systems.empty()) comparison.panels.push_back(std::move(panel));
@@ -144,9 +145,9 @@ void add_panels(Comparison& comparison, const Experiment& experiment,
 }
 
 void add_experiment(Comparison& comparison, const fs::path& folder) {
-  const Experiment experiment = load_experiment(folder / kExperimentFile);
+  const record::Experiment experiment = record::load_experiment(folder / record::kExperimentFile);
   std::map<std::string, size_t> places;
-  for (const SystemRecord& record : experiment.systems) {
+  for (const record::SystemRecord& record : experiment.systems) {
     System system = system_of_record(record);
     add_runs(system, record, folder);
     if (experiment.at_once > 1 && record.step_seconds.value_or(0) > 0) {
@@ -154,8 +155,8 @@ void add_experiment(Comparison& comparison, const fs::path& folder) {
       for (RunRecord& run : system.runs) retime(run, *system.alone);
     }
     if (!system.is_trained())
-      comparison.notes.push_back(
-          fmt::format("{}: {} so far, not trained", system.id, progression_name(system.status)));
+      comparison.notes.push_back(fmt::format("{}: {} so far, not trained", system.id,
+                                             record::progression_name(system.status)));
 
     places[system.id] = comparison.systems.size();
     comparison.systems.push_back(std::move(system));
@@ -173,8 +174,9 @@ void choose_titles(Comparison& comparison, const std::vector<size_t>& runs) {
   }
   for (const size_t i : runs) {
     System& system = comparison.systems[i];
-    const std::optional<Config>& config = system.runs.front().config;
-    if (runs.size() > 1 && counts.size() == 1 && config) system.title = system_in_words(*config);
+    const std::optional<config::Config>& config = system.runs.front().config;
+    if (runs.size() > 1 && counts.size() == 1 && config)
+      system.title = config::system_in_words(*config);
   }
   std::map<std::string, int> titles;
 
@@ -217,7 +219,7 @@ bool System::is_trained() const {
 
 double Panel::planned_rate(const System& system) const {
   const auto rate = planned.tokens_per_second.find(system.id);
-  return rate == planned.tokens_per_second.end() ? kUnknown : rate->second;
+  return rate == planned.tokens_per_second.end() ? record::kUnknown : rate->second;
 }
 
 std::string Panel::planned_cluster() const {
@@ -229,9 +231,9 @@ Comparison read_comparison(const std::vector<fs::path>& paths, const CountModel&
   Comparison comparison;
   std::vector<size_t> runs;
   for (const fs::path& path : paths) {
-    if (fs::exists(path / kExperimentFile)) {
+    if (fs::exists(path / record::kExperimentFile)) {
       add_experiment(comparison, path);
-    } else if (RunDirectory::is_run(path)) {
+    } else if (record::RunDirectory::is_run(path)) {
       runs.push_back(comparison.systems.size());
       comparison.systems.push_back(system_of_run(path, count_model));
     } else {
@@ -256,4 +258,4 @@ Comparison read_comparison(const std::vector<fs::path>& paths, const CountModel&
   return comparison;
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

@@ -13,11 +13,11 @@
 #include "ballast/record/experiment_file.h"
 #include "ballast/studio/pages/run_record.h"
 
-namespace ballast {
+namespace ballast::pages {
 
 // A step measured while nothing else ran, of systems whose runs shared their hardware.
 struct StepAlone {
-  double seconds = kUnknown;
+  double seconds = record::kUnknown;
   std::map<std::string, double> parts = {};  // seconds by part; empty: not measured
 };
 
@@ -27,11 +27,12 @@ struct System {
   std::string name = {};  // unique in the report: the title, where needed with its experts or id
   std::string kind;       // base, dense, switch, sparsely_gated
   int64_t experts = 0;    // 0: dense
-  double parameters = kUnknown, active = kUnknown, flops_per_token = kUnknown;
-  double learning_rate = kUnknown;
-  std::vector<SweptRate> sweep = {};
+  double parameters = record::kUnknown, active = record::kUnknown,
+         flops_per_token = record::kUnknown;
+  double learning_rate = record::kUnknown;
+  std::vector<record::SweptRate> sweep = {};
   std::optional<StepAlone> alone = {};  // there: times of its runs are steps times this
-  Progression status = Progression::kPlanned;
+  record::Progression status = record::Progression::kPlanned;
   std::vector<RunRecord> runs = {};
   size_t style = 0;  // of its lines; systems of one title have the same
 
@@ -41,7 +42,7 @@ struct System {
 struct Panel {
   std::string title;  // may be empty
   std::vector<size_t> systems;
-  ClusterEstimate planned = {};  // of no workers: none
+  record::ClusterEstimate planned = {};  // of no workers: none
 
   double planned_rate(const System& system) const;  // NaN: none
   std::string planned_cluster() const;              // "128 x v100, infiniband"; empty: none
@@ -60,13 +61,14 @@ struct Comparison {
 
 // Parameters, those a token meets, and operations a token takes, counted from a configuration.
 struct ModelCounts {
-  double parameters = kUnknown, active = kUnknown, flops_per_token = kUnknown;
+  double parameters = record::kUnknown, active = record::kUnknown,
+         flops_per_token = record::kUnknown;
 };
-using CountModel = std::function<ModelCounts(const Config&)>;
+using CountModel = std::function<ModelCounts(const config::Config&)>;
 
 // Reads runs and experiments. Throws UserError if a path is neither. Runs whose systems have the
 // same name are told apart by their folders.
 Comparison read_comparison(const std::vector<std::filesystem::path>& paths,
                            const CountModel& count_model);
 
-}  // namespace ballast
+}  // namespace ballast::pages

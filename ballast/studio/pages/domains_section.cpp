@@ -12,11 +12,13 @@
 #include "ballast/studio/pages/sections.h"
 #include "ballast/studio/pages/words.h"
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
 
+using record::DomainResult;
+
 // lifts[d][e]: the share of domain d in the tokens of expert e over its share in all of them.
-std::vector<std::vector<double>> lifts_of(const LayerUse& layer, size_t domains) {
+std::vector<std::vector<double>> lifts_of(const record::LayerUse& layer, size_t domains) {
   std::vector<double> of_domain(domains, 0), of_expert;
   for (const std::vector<double>& row : layer.domain_loads) {
     of_expert.push_back(std::accumulate(row.begin(), row.end(), 0.0));
@@ -29,7 +31,7 @@ std::vector<std::vector<double>> lifts_of(const LayerUse& layer, size_t domains)
       const double part = d < layer.domain_loads[e].size() ? layer.domain_loads[e][d] : 0;
       lifts[d].push_back(of_expert[e] > 0 && of_domain[d] > 0
                              ? part * total / (of_expert[e] * of_domain[d])
-                             : kUnknown);
+                             : record::kUnknown);
     }
   }
   return lifts;
@@ -37,7 +39,7 @@ std::vector<std::vector<double>> lifts_of(const LayerUse& layer, size_t domains)
 
 // Experts ordered by the domain they have most of, and within it by how much; those that are hardly
 // used last.
-std::vector<size_t> expert_order(const LayerUse& layer,
+std::vector<size_t> expert_order(const record::LayerUse& layer,
                                  const std::vector<std::vector<double>>& lifts) {
   std::vector<size_t> order(lifts.empty() ? 0 : lifts.front().size());
   std::iota(order.begin(), order.end(), 0);
@@ -56,9 +58,9 @@ std::vector<size_t> expert_order(const LayerUse& layer,
   return order;
 }
 
-HeatMap map_of(const LayerUse& layer, const std::vector<DomainResult>& domains) {
+figures::HeatMap map_of(const record::LayerUse& layer, const std::vector<DomainResult>& domains) {
   const auto lifts = lifts_of(layer, domains.size());
-  HeatMap map;
+  figures::HeatMap map;
   map.column_label = "expert";
   const std::vector<size_t> order = expert_order(layer, lifts);
   for (const size_t expert : order) map.columns.push_back(fmt::format("{}", expert));
@@ -70,7 +72,7 @@ HeatMap map_of(const LayerUse& layer, const std::vector<DomainResult>& domains) 
   return map;
 }
 
-std::string sentence_of(const HeatMap& map, const LayerUse& layer) {
+std::string sentence_of(const figures::HeatMap& map, const record::LayerUse& layer) {
   double most = 0;
   std::string domain;
   size_t expert = 0;
@@ -102,10 +104,10 @@ std::string sentence_of(const HeatMap& map, const LayerUse& layer) {
 void add_maps(Page& page, const std::vector<SparseSystem>& sparse) {
   size_t figures = 0;
   for (const SparseSystem& one : sparse) {
-    const RoutingUse& routing = *one.validation->main();
-    for (const LayerUse& layer : routing.layers) {
+    const record::RoutingUse& routing = *one.validation->main();
+    for (const record::LayerUse& layer : routing.layers) {
       if (layer.domain_loads.empty() || routing.domains.empty()) continue;
-      HeatMap map = map_of(layer, routing.domains);
+      figures::HeatMap map = map_of(layer, routing.domains);
       map.title = fmt::format("Domains of the experts of {}, {}", one.system->name, layer.name);
       map.description = sentence_of(map, layer);
       const std::string heading = fmt::format("{}: {}", one.system->name, layer.name);
@@ -134,7 +136,7 @@ void add_maps(Page& page, const std::vector<SparseSystem>& sparse) {
 std::string routing_of_domains(const System& system) {
   const std::string best = result_of(system).routing;
   const bool is_known = std::ranges::all_of(system.runs, [&](const RunRecord& run) {
-    const RoutingUse* use = run.validation ? run.validation->find(best) : nullptr;
+    const record::RoutingUse* use = run.validation ? run.validation->find(best) : nullptr;
     return use == nullptr ? !run.validation : !use->domains.empty();
   });
   return best.empty() || is_known ? best : "greedy";
@@ -145,7 +147,8 @@ double perplexity_of(const System& system, const std::string& domain) {
   const bool is_priced = routing_of_domains(system) == "priced";
   for (const RunRecord& run : system.runs) {
     if (!run.validation) continue;
-    const RoutingUse* routing = is_priced ? run.validation->find("priced") : run.validation->main();
+    const record::RoutingUse* routing =
+        is_priced ? run.validation->find("priced") : run.validation->main();
     if (routing == nullptr) continue;
     for (const DomainResult& one : routing->domains) {
       if (one.name == domain) values.push_back(std::exp(one.loss));
@@ -157,7 +160,7 @@ double perplexity_of(const System& system, const std::string& domain) {
 const std::vector<DomainResult>* domains_of(const Comparison& comparison) {
   for (const System& system : comparison.systems) {
     for (const RunRecord& run : system.runs) {
-      const RoutingUse* routing = run.validation ? run.validation->main() : nullptr;
+      const record::RoutingUse* routing = run.validation ? run.validation->main() : nullptr;
       if (routing != nullptr && !routing->domains.empty()) return &routing->domains;
     }
   }
@@ -191,7 +194,7 @@ void add_table(Page& page, const Comparison& comparison, const Panel& panel,
   }
   if (systems.empty()) return;
   for (const DomainResult& domain : domains) {
-    std::vector<std::string> row = {markup_text(domain.name), count_text(domain.tokens)};
+    std::vector<std::string> row = {figures::markup_text(domain.name), count_text(domain.tokens)};
     for (const System* system : systems) {
       row.push_back(perplexity_text(perplexity_of(*system, domain.name)));
       const double usual = perplexity_of(*reference, domain.name);
@@ -221,4 +224,4 @@ void add_domains(Page& page, const Comparison& comparison) {
   for (const Panel& panel : comparison.panels) add_table(page, comparison, panel, *domains);
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

@@ -7,7 +7,9 @@
 #include "ballast/studio/figures/svg.h"
 #include "ballast/system/version.h"
 
-namespace ballast {
+namespace ballast::pages {
+
+using figures::markup_text;
 
 void Page::section(const std::string& id, const std::string& link, const std::string& heading) {
   if (!sections_.empty()) body_ += "</section>\n";
@@ -51,44 +53,45 @@ void Page::begin_folded(const std::string& summary, InPrint in_print) {
 
 void Page::end_folded() { body_ += "</details>\n"; }
 
-void Page::figure(const std::string& file, const std::vector<LineChart>& charts,
+void Page::figure(const std::string& file, const std::vector<figures::LineChart>& charts,
                   const std::string& sentence) {
   if (charts.size() == 1) {
     figure(file, charts.front(), sentence);
     return;
   }
   std::string panels;
-  std::vector<Drawing> drawings;
-  for (const LineChart& chart : charts) {
-    drawings.push_back(draw(chart, kNarrowFigure));
+  std::vector<figures::Drawing> drawings;
+  for (const figures::LineChart& chart : charts) {
+    drawings.push_back(figures::draw(chart, figures::kNarrowFigure));
     panels += "<div>" + drawings.back().svg + "</div>\n";
   }
   const std::string title = charts.empty() ? "" : charts.front().title;
-  files_.push_back({file, side_by_side(title, drawings, 3)});
+  files_.push_back({file, figures::side_by_side(title, drawings, 3)});
   body_ += fmt::format(
       "<figure id=\"figure-{}\">\n<div class=\"panels\">\n{}</div>\n<figcaption>{}</figcaption>\n"
       "</figure>\n",
       file, panels, markup_text(sentence));
 }
 
-void Page::wide_figure(const std::string& file, const HeatMap& map, const std::string& sentence) {
+void Page::wide_figure(const std::string& file, const figures::HeatMap& map,
+                       const std::string& sentence) {
   body_ += fmt::format(
       "<figure id=\"figure-{}\">\n<div class=\"scroll\" tabindex=\"0\">{}</div>\n"
       "<figcaption>{}</figcaption>\n</figure>\n",
-      file, draw(map, kWideFigure).svg, markup_text(sentence));
+      file, figures::draw(map, figures::kWideFigure).svg, markup_text(sentence));
   add_file(file, map);
 }
 
-void Page::linked_figure(const std::string& file, const HeatMap& map, const std::string& link,
-                         const std::string& sentence) {
+void Page::linked_figure(const std::string& file, const figures::HeatMap& map,
+                         const std::string& link, const std::string& sentence) {
   body_ += fmt::format("<p><a href=\"figures/{}.svg\">{}</a>. {}</p>\n", file, markup_text(link),
                        markup_text(sentence));
   add_file(file, map);
 }
 
-void Page::add_file(const std::string& file, HeatMap map) {
+void Page::add_file(const std::string& file, figures::HeatMap map) {
   if (map.heading.empty()) map.heading = map.title;
-  files_.push_back({file, draw(map, kWideFigure)});
+  files_.push_back({file, figures::draw(map, figures::kWideFigure)});
 }
 
 void Page::add_figure(FigureFile file, const Inline& drawings, const std::string& sentence) {
@@ -128,4 +131,4 @@ std::string Page::finish() const {
       markup_text(version()), kPageScript, kPageMarker);
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

@@ -9,7 +9,7 @@
 #include "ballast/studio/figures/heat_map.h"
 #include "ballast/studio/figures/line_chart.h"
 
-namespace ballast {
+namespace ballast::pages {
 
 struct Table {
   std::vector<std::string> head;               // plain text
@@ -19,7 +19,7 @@ struct Table {
 
 struct FigureFile {
   std::string name;  // without its ending
-  Drawing drawing;
+  figures::Drawing drawing;
 };
 
 // Stands in every page of ours: no other page is ever replaced.
@@ -50,16 +50,19 @@ class Page {
   void figure(const std::string& file, const Chart& chart, const std::string& sentence) {
     Chart with_heading = chart;
     if (with_heading.heading.empty()) with_heading.heading = chart.title;
-    add_figure({file, draw(with_heading, kWideFigure)},
-               {draw(chart, kWideFigure), draw(chart, kNarrowFigure)}, sentence);
+    add_figure(
+        {file, figures::draw(with_heading, figures::kWideFigure)},
+        {figures::draw(chart, figures::kWideFigure), figures::draw(chart, figures::kNarrowFigure)},
+        sentence);
   }
   // A figure that scrolls sideways on phones, and so needs no narrow version.
-  void wide_figure(const std::string& file, const HeatMap& map, const std::string& sentence);
+  void wide_figure(const std::string& file, const figures::HeatMap& map,
+                   const std::string& sentence);
   // A file beside the page alone, with a link to it.
-  void linked_figure(const std::string& file, const HeatMap& map, const std::string& link,
+  void linked_figure(const std::string& file, const figures::HeatMap& map, const std::string& link,
                      const std::string& sentence);
   // Several small charts side by side as one figure; each has a heading. One alone is large.
-  void figure(const std::string& file, const std::vector<LineChart>& charts,
+  void figure(const std::string& file, const std::vector<figures::LineChart>& charts,
               const std::string& sentence);
 
   std::string finish() const;
@@ -67,9 +70,9 @@ class Page {
 
  private:
   struct Inline {
-    Drawing wide, narrow;
+    figures::Drawing wide, narrow;
   };
-  void add_file(const std::string& file, HeatMap map);
+  void add_file(const std::string& file, figures::HeatMap map);
   void add_figure(FigureFile file, const Inline& drawings, const std::string& sentence);
 
   std::string title_, body_;
@@ -81,4 +84,4 @@ class Page {
 extern const char* const kPageStyle;
 extern const char* const kPageScript;
 
-}  // namespace ballast
+}  // namespace ballast::pages

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/studio/pages/page.h"
 
-namespace ballast {
+namespace ballast::pages {
 
 const char* const kPageStyle = R"css(
 :root { --ink: #1f2328; --muted: #59636e; --line: #d9dee3; --soft: #f6f8fa; --link: #0060a0; }
@@ -170,4 +170,4 @@ const char* const kPageScript = R"js(
 })();
 )js";
 
-}  // namespace ballast
+}  // namespace ballast::pages

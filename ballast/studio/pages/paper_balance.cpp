@@ -3,7 +3,7 @@
 
 #include "ballast/studio/pages/balance.h"
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
 
 constexpr size_t kExperts = 128;
@@ -67,4 +67,4 @@ const std::vector<PaperCurve>& paper_balance() {
   return curves;
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

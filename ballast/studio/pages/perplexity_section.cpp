@@ -9,7 +9,7 @@
 #include "ballast/studio/pages/sections.h"
 #include "ballast/studio/pages/words.h"
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
 
 constexpr double kEarly = 0.4;  // of the x axis: what lies higher before may be cut off
@@ -17,16 +17,16 @@ constexpr double kLogFrom = 4;  // ratio of highest and lowest from which a scal
 constexpr size_t kSmoothPoints = 200;
 
 // Training perplexity of a run, smoothed, behind its validations.
-Series training_series(const RunRecord& run, size_t style, Against against, double unit) {
-  Series series;
+figures::Series training_series(const RunRecord& run, size_t style, Against against, double unit) {
+  figures::Series series;
   series.name = "training, smoothed";
   series.style = style;
-  series.weight = Weight::kFaint;
+  series.weight = figures::Weight::kFaint;
   const double keep = 1 - 1 / std::clamp(static_cast<double>(run.steps.size()) / 40, 1.0, 50.0);
-  double mean = kUnknown;
+  double mean = record::kUnknown;
   const size_t every = run.steps.size() / kSmoothPoints + 1;
   for (size_t i = 0; i < run.steps.size(); ++i) {
-    const StepRecord& step = run.steps[i];
+    const record::StepRecord& step = run.steps[i];
     if (!std::isfinite(step.loss)) continue;
     mean = std::isnan(mean) ? step.loss : keep * mean + (1 - keep) * step.loss;
     if (i % every == 0 || i + 1 == run.steps.size())
@@ -38,21 +38,21 @@ Series training_series(const RunRecord& run, size_t style, Against against, doub
 
 // Of all charts, so that they can be compared: what is high early on is cut off if it would leave
 // no room for the differences at the end.
-void choose_y_axis(std::vector<LineChart>& charts, double floor) {
-  double low = kUnknown, high = kUnknown, late = kUnknown;
-  for (const LineChart& chart : charts) {
+void choose_y_axis(std::vector<figures::LineChart>& charts, double floor) {
+  double low = record::kUnknown, high = record::kUnknown, late = record::kUnknown;
+  for (const figures::LineChart& chart : charts) {
     double last = 0;
-    for (const Series& series : chart.series) {
-      for (const Point& point : series.points) last = std::max(last, point.x);
+    for (const figures::Series& series : chart.series) {
+      for (const figures::Point& point : series.points) last = std::max(last, point.x);
     }
-    for (const Series& series : chart.series) {
-      for (const Point& point : series.points) {
+    for (const figures::Series& series : chart.series) {
+      for (const figures::Point& point : series.points) {
         if (!std::isfinite(point.y)) continue;
         low = std::isnan(low) ? point.y : std::min(low, point.y);
         high = std::isnan(high) ? point.y : std::max(high, point.y);
         if (point.x >= kEarly * last) late = std::isnan(late) ? point.y : std::max(late, point.y);
       }
-      for (const Band& band : series.band) {  // no seed lies outside of the figure
+      for (const figures::Band& band : series.band) {  // no seed lies outside of the figure
         if (std::isfinite(band.low)) low = std::min(low, band.low);
       }
     }
@@ -64,8 +64,8 @@ void choose_y_axis(std::vector<LineChart>& charts, double floor) {
   if (std::isfinite(floor) && floor > 0.6 * low) low = std::min(low, floor);
   const bool is_log = high / low > kLogFrom;
   const double room = 0.05;
-  for (LineChart& chart : charts) {
-    chart.y.scale = is_log ? Scale::kLog : Scale::kLinear;
+  for (figures::LineChart& chart : charts) {
+    chart.y.scale = is_log ? figures::Scale::kLog : figures::Scale::kLinear;
     if (is_log) chart.y.label += ", log scale";
     chart.y.low = is_log ? low / std::pow(high / low, room) : low - room * (high - low);
     chart.y.high = is_log ? high * std::pow(high / low, room) : high + room * (high - low);
@@ -105,7 +105,7 @@ std::vector<const System*> systems_to_name(const Comparison& comparison, const P
 // "dense 24.61 and BASE x1 with priced routing 23.41 (-4.9 %)".
 std::string ends_in_words(const Comparison& comparison, const Panel& panel) {
   const System* reference = reference_of(comparison, panel);
-  const double usual = reference == nullptr ? kUnknown : final_perplexity(*reference);
+  const double usual = reference == nullptr ? record::kUnknown : final_perplexity(*reference);
   std::vector<std::string> words;
   for (const System* system : systems_to_name(comparison, panel)) {
     const double perplexity = final_perplexity(*system);
@@ -129,9 +129,9 @@ std::string at_tokens_in_words(const Comparison& comparison, const Panel& panel,
 }
 
 std::string first_to_last(const System& system) {
-  const Series series = perplexity_series(system, Against::kTokens, 1);
+  const figures::Series series = perplexity_series(system, Against::kTokens, 1);
   if (series.points.empty()) return "";
-  const Point &first = series.points.front(), &last = series.points.back();
+  const figures::Point &first = series.points.front(), &last = series.points.back();
   const std::string what = with_routing("Validation perplexity", routing_on_the_way(system));
   if (series.points.size() == 1)
     return fmt::format("{} is {} after {} tokens", what, perplexity_text(last.y),
@@ -182,10 +182,10 @@ void add_charts(Page& page, const Comparison& comparison, Against against) {
   const bool by_time = against == Against::kSeconds;
   const TimeUnit time = time_unit(longest_time(comparison));
   const double unit = by_time ? time.seconds : 1;
-  double floor = kUnknown;
-  std::vector<LineChart> charts;
+  double floor = record::kUnknown;
+  std::vector<figures::LineChart> charts;
   for (const Panel& panel : comparison.panels) {
-    LineChart chart;
+    figures::LineChart chart;
     chart.title = by_time ? "Validation perplexity against training time"
                           : "Validation perplexity against tokens";
     chart.heading = comparison.panels.size() > 1 ? panel.title : "";
@@ -194,7 +194,7 @@ void add_charts(Page& page, const Comparison& comparison, Against against) {
     chart.y.label = comparison.is_single_run() ? "perplexity" : "validation perplexity";
     for (const size_t i : panel.systems) {
       const System& system = comparison.systems[i];
-      Series series = perplexity_series(system, against, unit);
+      figures::Series series = perplexity_series(system, against, unit);
       if (series.points.empty()) continue;
       if (comparison.is_single_run()) {
         series.name = "validation";
@@ -211,7 +211,7 @@ void add_charts(Page& page, const Comparison& comparison, Against against) {
     return;
   }
   const std::string sentence = sentence_of(comparison, against);
-  for (LineChart& chart : charts) chart.description = sentence;
+  for (figures::LineChart& chart : charts) chart.description = sentence;
   choose_y_axis(charts, floor);
   page.figure(by_time ? "perplexity_time" : "perplexity_tokens", charts, sentence);
 }
@@ -225,4 +225,4 @@ void add_perplexity(Page& page, const Comparison& comparison) {
   add_charts(page, comparison, Against::kTokens);
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

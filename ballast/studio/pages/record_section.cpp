@@ -12,7 +12,7 @@
 #include "ballast/studio/pages/sections.h"
 #include "ballast/studio/pages/words.h"
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
 
 void add_configuration(Page& page, const RunRecord& run) {
@@ -20,12 +20,12 @@ void add_configuration(Page& page, const RunRecord& run) {
     Table table;
     table.head = {"knob", "default", "here"};
     table.text_columns = table.head.size();
-    const auto defaults = knob_values(Config());
-    const auto values = knob_values(*run.config);
+    const auto defaults = config::knob_values(config::Config());
+    const auto values = config::knob_values(*run.config);
     for (size_t i = 0; i < values.size(); ++i) {
       if (values[i].second == defaults[i].second) continue;
       const auto code = [](const std::string& text) {
-        return fmt::format("<code>{}</code>", markup_text(text));
+        return fmt::format("<code>{}</code>", figures::markup_text(text));
       };
       table.rows.push_back(
           {code(values[i].first), code(defaults[i].second), code(values[i].second)});
@@ -36,7 +36,7 @@ void add_configuration(Page& page, const RunRecord& run) {
   }
   if (run.config_text.empty()) return;
   page.begin_folded("all of config.toml", Page::InPrint::kLeftOut);
-  page.html(fmt::format("<pre>{}</pre>\n", markup_text(run.config_text)));
+  page.html(fmt::format("<pre>{}</pre>\n", figures::markup_text(run.config_text)));
   page.end_folded();
 }
 
@@ -48,7 +48,7 @@ void add_starts(Page& page, const RunRecord& run) {
     if (!start.machine.empty()) words += " on " + start.machine;
     if (!start.version.empty()) words += ", ballast " + start.version;
     page.html(fmt::format("<p class=\"facts\">{}</p>\n<pre class=\"text\">{}</pre>\n",
-                          markup_text(words), markup_text(start.command)));
+                          figures::markup_text(words), figures::markup_text(start.command)));
   }
 }
 
@@ -57,7 +57,7 @@ void add_run(Page& page, const RunRecord& run) {
   add_starts(page, run);
   if (run.sample.empty()) return;
   page.paragraph(fmt::format("What it wrote after step {}:", run.sample_step));
-  page.html(fmt::format("<pre class=\"text\">{}</pre>\n", markup_text(run.sample)));
+  page.html(fmt::format("<pre class=\"text\">{}</pre>\n", figures::markup_text(run.sample)));
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ void add_run(Page& page, const RunRecord& run) {
 void add_sweep(Page& page, const Comparison& comparison) {
   std::set<double> rates;
   for (const System& system : comparison.systems) {
-    for (const SweptRate& point : system.sweep) rates.insert(point.learning_rate);
+    for (const record::SweptRate& point : system.sweep) rates.insert(point.learning_rate);
   }
   if (rates.empty()) return;
   page.section("learning-rates", "Learning rates", "Learning rates: the sweep of each system");
@@ -75,10 +75,10 @@ void add_sweep(Page& page, const Comparison& comparison) {
   std::vector<double> chosen;
   for (const System& system : comparison.systems) {
     if (system.sweep.empty()) continue;
-    std::vector<std::string> row = {markup_text(system.name)};
+    std::vector<std::string> row = {figures::markup_text(system.name)};
     for (const double rate : rates) {
       std::string cell;
-      for (const SweptRate& point : system.sweep) {
+      for (const record::SweptRate& point : system.sweep) {
         if (point.learning_rate != rate) continue;
         cell = point.loss ? fmt::format("{:.4f}", *point.loss) : "<small>diverged</small>";
         if (rate == system.learning_rate) cell = "<b>" + cell + "</b>";
@@ -88,8 +88,9 @@ void add_sweep(Page& page, const Comparison& comparison) {
     chosen.push_back(system.learning_rate);
     table.rows.push_back(std::move(row));
   }
-  page.paragraph(fmt::format("Loss at the end of a short run; the rate in bold was chosen, {}.",
-                             span_text(chosen, [](double rate) { return number_text(rate); })));
+  page.paragraph(
+      fmt::format("Loss at the end of a short run; the rate in bold was chosen, {}.",
+                  span_text(chosen, [](double rate) { return figures::number_text(rate); })));
   page.table(table);
 }
 
@@ -108,4 +109,4 @@ void add_records(Page& page, const Comparison& comparison) {
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

@@ -6,7 +6,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::pages {
 
 Page make_page(const Comparison& comparison) {
   Page page(comparison.title);
@@ -56,10 +56,10 @@ WrittenReport write_report(const Comparison& comparison, const fs::path& folder)
     write_text_atomically(svg, figure.drawing.svg);
     written.figures.push_back(svg);
     if (!written.has_png) continue;
-    written.has_png = write_png(svg, png) == PngResult::kWritten;
+    written.has_png = figures::write_png(svg, png) == figures::PngResult::kWritten;
     if (written.has_png) written.figures.push_back(png);
   }
   return written;
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

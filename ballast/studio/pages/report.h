@@ -7,7 +7,7 @@
 
 #include "ballast/studio/pages/comparison.h"
 
-namespace ballast {
+namespace ballast::pages {
 
 // What was written.
 struct WrittenReport {
@@ -21,4 +21,4 @@ struct WrittenReport {
 // UserError where the folder holds anything but a report, and leaves it as it is.
 WrittenReport write_report(const Comparison& comparison, const std::filesystem::path& folder);
 
-}  // namespace ballast
+}  // namespace ballast::pages

@@ -9,14 +9,14 @@
 #include <map>
 #include <set>
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
 
 double last_perplexity(const RunRecord& run, const std::string& routing) {
-  if (!run.validation) return kUnknown;
-  const RoutingUse* use =
+  if (!run.validation) return record::kUnknown;
+  const record::RoutingUse* use =
       routing == "greedy" ? run.validation->main() : run.validation->find(routing);
-  return use == nullptr ? kUnknown : std::exp(use->loss);
+  return use == nullptr ? record::kUnknown : std::exp(use->loss);
 }
 
 template <typename Get>
@@ -31,7 +31,8 @@ Spread over_seeds(const System& system, Get get) {
 
 double tokens_per_second_of(const RunRecord& run) {
   std::vector<double> rates;
-  for (const StepRecord* step : settled_steps(run)) rates.push_back(step->tokens_per_second);
+  for (const record::StepRecord* step : settled_steps(run))
+    rates.push_back(step->tokens_per_second);
   return median_of(rates);
 }
 
@@ -57,7 +58,7 @@ Spread spread_of(const std::vector<double>& values) {
 
 double median_of(std::vector<double> values) {
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
-  if (values.empty()) return kUnknown;
+  if (values.empty()) return record::kUnknown;
   std::ranges::sort(values);
   const size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
@@ -74,7 +75,7 @@ SystemResult result_of(const System& system) {
                          (result.greedy.count == 0 && result.priced.count > 0);
   if (is_base) result.routing = is_priced ? "priced" : "greedy";
   result.floor = over_seeds(system, [](const RunRecord& run) {
-                   return run.validation ? std::exp(run.validation->floor) : kUnknown;
+                   return run.validation ? std::exp(run.validation->floor) : record::kUnknown;
                  }).mean;
   result.tokens = over_seeds(system, [](const RunRecord& run) { return run.tokens(); }).mean;
   result.seconds = over_seeds(system, [](const RunRecord& run) { return run.seconds(); }).mean;
@@ -96,7 +97,7 @@ const RunRecord* half_trained_run(const System& system) {
 }
 
 double final_perplexity(const System& system) {
-  return half_trained_run(system) == nullptr ? result_of(system).best().mean : kUnknown;
+  return half_trained_run(system) == nullptr ? result_of(system).best().mean : record::kUnknown;
 }
 
 std::string with_routing(const std::string& text, const std::string& routing) {
@@ -110,7 +111,8 @@ std::string title_with_routing(const System& system) {
 std::string routing_on_the_way(const System& system) {
   if (result_of(system).routing.empty()) return "";
   const bool is_known = !system.runs.empty() && system.runs.front().config;
-  return is_known ? name_of(system.runs.front().config->experts.tested_routing()) : "greedy";
+  return is_known ? config::name_of(system.runs.front().config->experts.tested_routing())
+                  : "greedy";
 }
 
 const System* lowest_of(const Comparison& comparison, const Panel& panel,
@@ -125,21 +127,21 @@ const System* lowest_of(const Comparison& comparison, const Panel& panel,
   return lowest;
 }
 
-std::vector<const StepRecord*> settled_steps(const RunRecord& run) {
+std::vector<const record::StepRecord*> settled_steps(const RunRecord& run) {
   std::set<int64_t> firsts = {1};
   for (const RunStartRecord& start : run.starts) firsts.insert(start.step + 1);
-  std::vector<const StepRecord*> settled;
-  for (const StepRecord& step : run.steps) {
+  std::vector<const record::StepRecord*> settled;
+  for (const record::StepRecord& step : run.steps) {
     if (!firsts.contains(step.step)) settled.push_back(&step);
   }
   return settled;
 }
 
 double tokens_of_all(const Comparison& comparison, const Panel& panel) {
-  double most = kUnknown;
+  double most = record::kUnknown;
   for (const size_t i : panel.systems) {
     for (const RunRecord& run : comparison.systems[i].runs) {
-      const std::vector<ValidationPoint> points = known_points(run.validations);
+      const std::vector<record::ValidationPoint> points = record::known_points(run.validations);
       if (points.empty()) continue;
       most = std::isnan(most) ? points.back().tokens : std::min(most, points.back().tokens);
     }
@@ -148,28 +150,29 @@ double tokens_of_all(const Comparison& comparison, const Panel& panel) {
 }
 
 double perplexity_at(const System& system, double tokens) {
-  return over_seeds(
-             system,
-             [&](const RunRecord& run) { return std::exp(loss_at(run.validations, tokens)); })
+  return over_seeds(system,
+                    [&](const RunRecord& run) {
+                      return std::exp(record::loss_at(run.validations, tokens));
+                    })
       .mean;
 }
 
-Series perplexity_series(const System& system, Against against, double unit) {
+figures::Series perplexity_series(const System& system, Against against, double unit) {
   struct AtStep {
     std::vector<double> places, perplexities;
   };
   std::map<int64_t, AtStep> steps;
   size_t runs = 0;
   for (const RunRecord& run : system.runs) {
-    const std::vector<ValidationPoint> points = known_points(run.validations);
+    const std::vector<record::ValidationPoint> points = record::known_points(run.validations);
     if (!points.empty()) ++runs;
-    for (const ValidationPoint& point : points) {
+    for (const record::ValidationPoint& point : points) {
       steps[point.step].places.push_back(against == Against::kSeconds ? point.seconds
                                                                       : point.tokens);
       steps[point.step].perplexities.push_back(std::exp(point.loss));
     }
   }
-  Series series;
+  figures::Series series;
   const std::string routing = routing_on_the_way(system);
   series.name = routing.empty() ? system.title : fmt::format("{}, {}", system.title, routing);
   series.style = system.style;
@@ -181,7 +184,7 @@ Series perplexity_series(const System& system, Against against, double unit) {
       series.band.push_back({x, *std::ranges::min_element(at.perplexities),
                              *std::ranges::max_element(at.perplexities)});
   }
-  series.marks = series.points.size() <= 24 ? Marks::kPoints : Marks::kNone;
+  series.marks = series.points.size() <= 24 ? figures::Marks::kPoints : figures::Marks::kNone;
   return series;
 }
 
@@ -201,4 +204,4 @@ const System* reference_of(const Comparison& comparison, const Panel& panel) {
   return reference;
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

@@ -6,23 +6,24 @@
 #include "ballast/studio/figures/line_chart.h"
 #include "ballast/studio/pages/comparison.h"
 
-namespace ballast {
+namespace ballast::pages {
 
 // Numbers of systems, computed from their runs.
 
 // Over seeds. The deviation is that of a sample; NaN for fewer than two.
 struct Spread {
-  double mean = kUnknown, deviation = kUnknown;
+  double mean = record::kUnknown, deviation = record::kUnknown;
   size_t count = 0;
 };
 Spread spread_of(const std::vector<double>& values);  // those that are not finite are passed over
 double median_of(std::vector<double> values);         // likewise; NaN of none
 
 struct SystemResult {
-  Spread greedy, priced;    // perplexity at the last validation; greedy: also of dense models
-  std::string routing;      // the better of the two for a BASE system; empty: there is one way
-  double floor = kUnknown;  // entropy floor, as a perplexity
-  double tokens = kUnknown, seconds = kUnknown, tokens_per_second = kUnknown;  // means over seeds
+  Spread greedy, priced;  // perplexity at the last validation; greedy: also of dense models
+  std::string routing;    // the better of the two for a BASE system; empty: there is one way
+  double floor = record::kUnknown;  // entropy floor, as a perplexity
+  double tokens = record::kUnknown, seconds = record::kUnknown,
+         tokens_per_second = record::kUnknown;  // means over seeds
   bool whole_split = false;
 
   const Spread& best() const { return routing == "priced" ? priced : greedy; }
@@ -47,7 +48,7 @@ const System* lowest_of(const Comparison& comparison, const Panel& panel,
                         const std::function<bool(const System&)>& is_meant);
 
 // Steps but the first of a start, in which memory is allocated and files are read.
-std::vector<const StepRecord*> settled_steps(const RunRecord& run);
+std::vector<const record::StepRecord*> settled_steps(const RunRecord& run);
 
 // The most tokens after which all trained systems of a panel have a validation loss; NaN if none.
 double tokens_of_all(const Comparison& comparison, const Panel& panel);
@@ -57,10 +58,10 @@ double perplexity_at(const System& system, double tokens);
 enum class Against { kSeconds, kTokens };
 // Validation perplexity of a system, mean over its seeds where each has it; with the band from the
 // lowest to the highest seed where there are several. x is as `against` says, divided by `unit`.
-Series perplexity_series(const System& system, Against against, double unit);
+figures::Series perplexity_series(const System& system, Against against, double unit);
 
 // The system others are compared with: of a panel the one titled "Dense, equal FLOPs", else the
 // first dense one, else the first; only those that have a step. Null where none has.
 const System* reference_of(const Comparison& comparison, const Panel& panel);
 
-}  // namespace ballast
+}  // namespace ballast::pages

@@ -18,7 +18,7 @@
 #include "ballast/system/json.h"
 #include "ballast/system/progress.h"
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
 
 using nlohmann::json;
@@ -34,8 +34,8 @@ void read_config(RunRecord& run) {
     return;
   }
   try {
-    Config config;
-    read_recorded_config(config, run.config_text, (run.path / "config.toml").string());
+    config::Config config;
+    config::read_recorded_config(config, run.config_text, (run.path / "config.toml").string());
     run.config = config;
   } catch (const UserError& error) {
     run.notes.push_back(fmt::format("config.toml is not understood: {}", error.what()));
@@ -44,32 +44,33 @@ void read_config(RunRecord& run) {
 
 void read_starts(RunRecord& run) {
   const json file = parse_json_or_discard(text_or_nothing(run.path / "run.json"));
-  for (const json& start : list_in(file, "starts")) {
+  for (const json& start : record::list_in(file, "starts")) {
     std::vector<std::string> words;
-    for (const json& word : list_in(start, "command_line"))
+    for (const json& word : record::list_in(start, "command_line"))
       words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
-    run.starts.push_back(
-        {count_in(start, "step"), text_in(start, "time"), text_in(start, "program_version"),
-         fmt::format("{}", fmt::join(words, " ")), machine_in_words(field_in(start, "hardware"))});
+    run.starts.push_back({record::count_in(start, "step"), record::text_in(start, "time"),
+                          record::text_in(start, "program_version"),
+                          fmt::format("{}", fmt::join(words, " ")),
+                          machine_in_words(record::field_in(start, "hardware"))});
   }
 }
 
 // Runs of earlier programs called the bound of an inexact solver a gap, too.
 void rename_bounds(RunRecord& run) {
-  if (!run.config || run.config->experts.solver == TrainingSolver::kExact) return;
-  for (StepRecord& step : run.steps) {
-    for (LayerStep& layer : step.layers) {
+  if (!run.config || run.config->experts.solver == config::TrainingSolver::kExact) return;
+  for (record::StepRecord& step : run.steps) {
+    for (record::LayerStep& layer : step.layers) {
       if (std::isfinite(layer.relative_gap))
-        layer.shortfall_bound = std::exchange(layer.relative_gap, kUnknown);
+        layer.shortfall_bound = std::exchange(layer.relative_gap, record::kUnknown);
     }
   }
 }
 
 // The routing of `valid_loss` in metrics.jsonl.
-std::string routing_of(const RunRecord& run, const RoutingUse& main) {
+std::string routing_of(const RunRecord& run, const record::RoutingUse& main) {
   if (main.layers.empty()) return "";
   return run.config && run.config->experts.traits().balanced
-             ? name_of(run.config->experts.tested_routing())
+             ? config::name_of(run.config->experts.tested_routing())
              : "greedy";
 }
 
@@ -79,7 +80,7 @@ void read_steps(RunRecord& run) {
     run.notes.emplace_back("metrics.jsonl is missing: no step was recorded");
     return;
   }
-  Metrics metrics = read_metrics(path);
+  record::Metrics metrics = record::read_metrics(path);
   if (metrics.damaged > 0)
     run.notes.push_back(fmt::format("metrics.jsonl: {} damaged line{} passed over", metrics.damaged,
                                     metrics.damaged > 1 ? "s" : ""));
@@ -88,7 +89,7 @@ void read_steps(RunRecord& run) {
   run.validation = std::move(metrics.last_validation);
   rename_bounds(run);
   if (!run.validation) return;
-  RoutingUse& main = run.validation->routings.front();
+  record::RoutingUse& main = run.validation->routings.front();
   main.routing = routing_of(run, main);
 }
 
@@ -104,7 +105,7 @@ void read_last_validation(RunRecord& run) {
     return;
   }
   try {
-    LastValidation validation = read_validation(path);
+    record::LastValidation validation = record::read_validation(path);
     if (run.validation && run.validation->step != validation.step) {
       run.notes.push_back(fmt::format(
           "validation.json is of step {}, the last validation of step {}: it is left aside",
@@ -121,7 +122,7 @@ void read_last_validation(RunRecord& run) {
 // The last sample, without the two spaces before each of its lines.
 void read_sample(RunRecord& run) {
   const std::string text = text_or_nothing(run.path / "samples.txt");
-  for (const std::string_view line : whole_lines(text)) {
+  for (const std::string_view line : record::whole_lines(text)) {
     constexpr std::string_view kHead = "== step ";
     if (line.starts_with(kHead)) {
       run.sample_step = std::atoll(std::string(line.substr(kHead.size())).c_str());
@@ -148,7 +149,7 @@ bool RunRecord::is_finished() const {
 }
 
 RunRecord read_run(const fs::path& folder) {
-  if (!RunDirectory::is_run(folder))
+  if (!record::RunDirectory::is_run(folder))
     fail("{} is not the folder of a run (there is no run.json of Ballast in it)", folder.string());
   RunRecord run;
   run.path = folder;
@@ -164,18 +165,19 @@ RunRecord read_run(const fs::path& folder) {
 std::string machine_in_words(const json& hardware) {
   std::vector<std::string> words;
   std::map<std::string, int> gpus;
-  for (const json& gpu : list_in(hardware, "gpus")) {
+  for (const json& gpu : record::list_in(hardware, "gpus")) {
     if (gpu.is_string()) ++gpus[gpu.get<std::string>()];
   }
   for (const auto& [name, count] : gpus)
     words.push_back(count > 1 ? fmt::format("{} x {}", count, name) : name);
-  if (const std::string cpu = text_in(hardware, "cpu"); !cpu.empty()) words.push_back(cpu);
-  if (const int64_t cores = count_in(hardware, "cores"); cores > 0)
+  if (const std::string cpu = record::text_in(hardware, "cpu"); !cpu.empty()) words.push_back(cpu);
+  if (const int64_t cores = record::count_in(hardware, "cores"); cores > 0)
     words.push_back(fmt::format("{} core{}", cores, cores > 1 ? "s" : ""));
-  if (const double memory = number_in(hardware, "memory_bytes"); memory > 0)
+  if (const double memory = record::number_in(hardware, "memory_bytes"); memory > 0)
     words.push_back(format_bytes(memory));
-  if (const std::string system = text_in(hardware, "os"); !system.empty()) words.push_back(system);
+  if (const std::string system = record::text_in(hardware, "os"); !system.empty())
+    words.push_back(system);
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

@@ -11,7 +11,7 @@
 #include "ballast/config/config.h"
 #include "ballast/record/metrics_file.h"
 
-namespace ballast {
+namespace ballast::pages {
 
 // A run read back from its folder. Nothing in it is locked or changed: a run that goes on can be
 // read as well. Numbers that are not there are NaN.
@@ -24,11 +24,11 @@ struct RunStartRecord {
 struct RunRecord {
   std::filesystem::path path;
   std::string config_text;
-  std::optional<Config> config;  // none: it cannot be read, see notes
+  std::optional<config::Config> config;  // none: it cannot be read, see notes
   std::vector<RunStartRecord> starts;
-  std::vector<StepRecord> steps;             // by rising step
-  std::vector<ValidationPoint> validations;  // by rising step
-  std::optional<LastValidation> validation;
+  std::vector<record::StepRecord> steps;             // by rising step
+  std::vector<record::ValidationPoint> validations;  // by rising step
+  std::optional<record::LastValidation> validation;
   bool has_validation_file = false;
   std::string sample;  // the last one
   int64_t sample_step = 0;
@@ -38,8 +38,8 @@ struct RunRecord {
   // Came to the end of its schedule, as far as its config tells.
   bool is_finished() const;
   int64_t steps_done() const { return steps.empty() ? 0 : steps.back().step; }
-  double tokens() const { return steps.empty() ? kUnknown : steps.back().tokens; }
-  double seconds() const { return steps.empty() ? kUnknown : steps.back().seconds; }
+  double tokens() const { return steps.empty() ? record::kUnknown : steps.back().tokens; }
+  double seconds() const { return steps.empty() ? record::kUnknown : steps.back().seconds; }
 };
 
 // Throws UserError if `folder` is not the folder of a run. What is damaged in it is noted.
@@ -49,4 +49,4 @@ RunRecord read_run(const std::filesystem::path& folder);
 // experiment.json calls hardware.
 std::string machine_in_words(const nlohmann::json& hardware);
 
-}  // namespace ballast
+}  // namespace ballast::pages

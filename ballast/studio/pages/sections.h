@@ -4,7 +4,7 @@
 #include "ballast/studio/pages/comparison.h"
 #include "ballast/studio/pages/page.h"
 
-namespace ballast {
+namespace ballast::pages {
 
 // The page of a report: all sections in their order.
 Page make_page(const Comparison& comparison);
@@ -26,8 +26,8 @@ void add_records(Page& page, const Comparison& comparison);
 // that has one: BASE first, then by perplexity.
 struct SparseSystem {
   const System* system;
-  const LastValidation* validation;
+  const record::LastValidation* validation;
 };
 std::vector<SparseSystem> sparse_systems(const Comparison& comparison);
 
-}  // namespace ballast
+}  // namespace ballast::pages

@@ -7,12 +7,12 @@
 
 #include "ballast/studio/pages/balance.h"
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
 
-double bits_of(const std::vector<TokenUse>& tokens) {
+double bits_of(const std::vector<record::TokenUse>& tokens) {
   double sum = 0, count = 0;
-  for (const TokenUse& token : tokens) {
+  for (const record::TokenUse& token : tokens) {
     if (!(token.count > 0) || !(token.lift > 0)) continue;
     sum += token.count * std::log2(token.lift);
     count += token.count;
@@ -22,14 +22,14 @@ double bits_of(const std::vector<TokenUse>& tokens) {
 
 }  // namespace
 
-double specialisation(const ExpertTokens& expert) {
+double specialisation(const record::ExpertTokens& expert) {
   return std::max(bits_of(expert.tokens), bits_of(expert.previous));
 }
 
-std::vector<const ExpertTokens*> by_specialisation(const LayerUse& layer) {
-  std::vector<const ExpertTokens*> experts;
-  for (const ExpertTokens& expert : layer.experts) experts.push_back(&expert);
-  std::ranges::stable_sort(experts, std::greater(), [&](const ExpertTokens* expert) {
+std::vector<const record::ExpertTokens*> by_specialisation(const record::LayerUse& layer) {
+  std::vector<const record::ExpertTokens*> experts;
+  for (const record::ExpertTokens& expert : layer.experts) experts.push_back(&expert);
+  std::ranges::stable_sort(experts, std::greater(), [&](const record::ExpertTokens* expert) {
     return std::make_pair(is_used(layer, static_cast<size_t>(expert->expert)),
                           specialisation(*expert));
   });
@@ -47,4 +47,4 @@ std::string with_visible_spaces(const std::string& token) {
   return text;
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

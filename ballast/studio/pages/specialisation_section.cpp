@@ -13,35 +13,36 @@
 #include "ballast/studio/pages/specialisation.h"
 #include "ballast/studio/pages/words.h"
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
 
 constexpr size_t kShown = 24;  // experts of a layer that are not folded
 constexpr size_t kTokens = 5;  // of each list, as in the paper's table
 
-std::string tokens_html(const std::vector<TokenUse>& tokens) {
+std::string tokens_html(const std::vector<record::TokenUse>& tokens) {
   std::string html;
-  for (const TokenUse& token : std::span(tokens).first(std::min(kTokens, tokens.size()))) {
+  for (const record::TokenUse& token : std::span(tokens).first(std::min(kTokens, tokens.size()))) {
     const std::string lift = !std::isfinite(token.lift) ? ""
                              : token.lift < 9.95        ? fmt::format("×{:.1f}", token.lift)
                                                         : fmt::format("×{:.0f}", token.lift);
     html += fmt::format("<span class=\"token\"><code>{}</code> <small>{}</small></span>",
-                        markup_text(with_visible_spaces(token.text)), lift);
+                        figures::markup_text(with_visible_spaces(token.text)), lift);
   }
   return html;
 }
 
-std::string share_text(const LayerUse& layer, size_t expert) {
+std::string share_text(const record::LayerUse& layer, size_t expert) {
   const double total = std::accumulate(layer.loads.begin(), layer.loads.end(), 0.0);
   return expert < layer.loads.size() ? percent_text(layer.loads[expert] / total) : "-";
 }
 
-Table table_of(const LayerUse& layer, std::span<const ExpertTokens* const> experts) {
+Table table_of(const record::LayerUse& layer,
+               std::span<const record::ExpertTokens* const> experts) {
   Table table;
   table.head = {"expert", "share of tokens", "most frequent previous tokens, lift over chance",
                 "most frequent current tokens, lift over chance"};
   table.text_columns = table.head.size();
-  for (const ExpertTokens* expert : experts) {
+  for (const record::ExpertTokens* expert : experts) {
     table.rows.push_back({fmt::format("{}", expert->expert),
                           share_text(layer, static_cast<size_t>(expert->expert)),
                           tokens_html(expert->previous), tokens_html(expert->tokens)});
@@ -49,13 +50,15 @@ Table table_of(const LayerUse& layer, std::span<const ExpertTokens* const> exper
   return table;
 }
 
-std::string sentence_of(const LayerUse& layer, const std::vector<const ExpertTokens*>& experts) {
+std::string sentence_of(const record::LayerUse& layer,
+                        const std::vector<const record::ExpertTokens*>& experts) {
   std::string sentence;
-  const auto favourite = [](const std::vector<TokenUse>& tokens) -> const TokenUse* {
+  const auto favourite =
+      [](const std::vector<record::TokenUse>& tokens) -> const record::TokenUse* {
     return tokens.empty() ? nullptr : &tokens.front();
   };
   const auto first = static_cast<size_t>(experts.front()->expert);
-  if (const TokenUse* token = favourite(experts.front()->tokens);
+  if (const record::TokenUse* token = favourite(experts.front()->tokens);
       token != nullptr && is_used(layer, first))
     sentence = fmt::format(
         "The most specialised expert, {} ({} of tokens), gets “{}” {:.1f} times as often as chance "
@@ -72,11 +75,11 @@ std::string sentence_of(const LayerUse& layer, const std::vector<const ExpertTok
   return sentence + ".";
 }
 
-void add_layer(Page& page, const LayerUse& layer) {
-  const std::vector<const ExpertTokens*> experts = by_specialisation(layer);
+void add_layer(Page& page, const record::LayerUse& layer) {
+  const std::vector<const record::ExpertTokens*> experts = by_specialisation(layer);
   if (experts.empty()) return;
   page.paragraph(sentence_of(layer, experts));
-  const std::span<const ExpertTokens* const> all = experts;
+  const std::span<const record::ExpertTokens* const> all = experts;
   const size_t shown = std::min(kShown, all.size());
   page.table(table_of(layer, all.first(shown)));
   if (shown == all.size()) return;
@@ -87,7 +90,7 @@ void add_layer(Page& page, const LayerUse& layer) {
 
 bool has_tokens(const SparseSystem& sparse) {
   return std::ranges::any_of(sparse.validation->main()->layers,
-                             [](const LayerUse& layer) { return !layer.experts.empty(); });
+                             [](const record::LayerUse& layer) { return !layer.experts.empty(); });
 }
 
 }  // namespace
@@ -106,7 +109,7 @@ void add_specialisation(Page& page, const Comparison& comparison) {
   }
   bool first = true;
   for (const SparseSystem& one : sparse) {
-    for (const LayerUse& layer : one.validation->main()->layers) {
+    for (const record::LayerUse& layer : one.validation->main()->layers) {
       const std::string heading =
           sparse.size() > 1 ? fmt::format("{}: {}", one.system->name, layer.name) : layer.name;
       if (first)
@@ -120,4 +123,4 @@ void add_specialisation(Page& page, const Comparison& comparison) {
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

@@ -9,7 +9,7 @@
 #include "ballast/studio/pages/sections.h"
 #include "ballast/studio/pages/words.h"
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
 
 constexpr size_t kBuckets = 60;
@@ -32,9 +32,9 @@ double quantile(const std::vector<double>& sorted, double part) {
   return sorted[static_cast<size_t>(std::lround(part * static_cast<double>(sorted.size() - 1)))];
 }
 
-std::vector<double> sorted_rates(std::vector<const StepRecord*> steps) {
+std::vector<double> sorted_rates(std::vector<const record::StepRecord*> steps) {
   std::vector<double> rates;
-  for (const StepRecord* step : steps) {
+  for (const record::StepRecord* step : steps) {
     if (std::isfinite(step->tokens_per_second)) rates.push_back(step->tokens_per_second);
   }
   std::ranges::sort(rates);
@@ -42,12 +42,12 @@ std::vector<double> sorted_rates(std::vector<const StepRecord*> steps) {
 }
 
 // Medians of runs of steps one after another, with the band that holds 80 % of the steps.
-Series rate_series(const System& system, double unit) {
-  Series series;
+figures::Series rate_series(const System& system, double unit) {
+  figures::Series series;
   series.name = system.title;
   series.style = system.style;
   if (system.runs.empty()) return series;
-  const std::vector<const StepRecord*> steps = settled_steps(system.runs.front());
+  const std::vector<const record::StepRecord*> steps = settled_steps(system.runs.front());
   const size_t length = std::max<size_t>(1, (steps.size() + kBuckets - 1) / kBuckets);
   for (size_t start = 0; start < steps.size(); start += length) {
     const size_t end = std::min(steps.size(), start + length);
@@ -101,9 +101,9 @@ void add_rates(Page& page, const Comparison& comparison) {
     longest = std::fmax(longest, result_of(system).seconds);
   const TimeUnit time = time_unit(longest);
   const std::string sentence = rates_in_words(comparison);
-  std::vector<LineChart> charts;
+  std::vector<figures::LineChart> charts;
   for (const Panel& panel : comparison.panels) {
-    LineChart chart;
+    figures::LineChart chart;
     chart.title = "Tokens a second over the run";
     chart.description = sentence;
     chart.heading = comparison.panels.size() > 1 ? panel.title : "";
@@ -111,7 +111,7 @@ void add_rates(Page& page, const Comparison& comparison) {
     chart.y = {.label = "tokens a second", .low = 0};
     for (const size_t i : panel.systems) {
       if (comparison.systems[i].alone) continue;  // the same at every step
-      Series series = rate_series(comparison.systems[i], time.seconds);
+      figures::Series series = rate_series(comparison.systems[i], time.seconds);
       if (series.points.size() > 1) chart.series.push_back(std::move(series));
     }
     if (!chart.series.empty()) charts.push_back(std::move(chart));
@@ -134,7 +134,7 @@ void add_rates(Page& page, const Comparison& comparison) {
 std::vector<double> parts_of(const RunRecord& run) {
   std::vector<double> sums(kParts.size() + 1, 0);
   double steps = 0;
-  for (const StepRecord* step : settled_steps(run)) {
+  for (const record::StepRecord* step : settled_steps(run)) {
     if (step->parts.empty() || !(step->tokens_per_second > 0) || !(step->tokens > 0)) continue;
     const double tokens = step->tokens / static_cast<double>(step->step);
     double rest = 1 / step->tokens_per_second;
@@ -156,11 +156,11 @@ std::vector<double> parts_of(const RunRecord& run) {
 std::vector<double> parts_of_layers(const RunRecord& run) {
   std::vector<double> sums(kParts.size() + 1, 0);
   double steps = 0;
-  for (const StepRecord* step : settled_steps(run)) {
+  for (const record::StepRecord* step : settled_steps(run)) {
     if (!(step->tokens_per_second > 0) || !(step->tokens > 0)) continue;
     const double tokens = step->tokens / static_cast<double>(step->step);
     double rest = 1 / step->tokens_per_second;
-    for (const LayerStep& layer : step->layers) {
+    for (const record::LayerStep& layer : step->layers) {
       const double assign = std::fmax(0, layer.assign_seconds) / tokens,
                    exchange = std::fmax(0, layer.exchange_seconds) / tokens;
       sums[kAssignment] += assign;
@@ -175,13 +175,13 @@ std::vector<double> parts_of_layers(const RunRecord& run) {
   return sums;
 }
 
-double total_of(const Bar& bar) {
+double total_of(const figures::Bar& bar) {
   double total = 0;
   for (const double value : bar.values) total += value;
   return total;
 }
 
-std::string bar_in_words(const BarChart& chart, const Bar& bar) {
+std::string bar_in_words(const figures::BarChart& chart, const figures::Bar& bar) {
   const double total = total_of(bar);
   const auto largest = std::ranges::max_element(bar.values.begin(), bar.values.end() - 1);
   const auto part = static_cast<size_t>(largest - bar.values.begin());
@@ -193,24 +193,26 @@ std::string bar_in_words(const BarChart& chart, const Bar& bar) {
   return text;
 }
 
-std::string bars_in_words(const BarChart& chart) {
+std::string bars_in_words(const figures::BarChart& chart) {
   if (chart.bars.size() > kNamedSystems) {
-    const auto share = [](const Bar& bar) { return bar.values[kAssignment] / total_of(bar); };
-    const Bar &least = *std::ranges::min_element(chart.bars, {}, total_of),
-              &most = *std::ranges::max_element(chart.bars, {}, total_of),
-              &assigns = *std::ranges::max_element(chart.bars, {}, share);
+    const auto share = [](const figures::Bar& bar) {
+      return bar.values[kAssignment] / total_of(bar);
+    };
+    const figures::Bar &least = *std::ranges::min_element(chart.bars, {}, total_of),
+                       &most = *std::ranges::max_element(chart.bars, {}, total_of),
+                       &assigns = *std::ranges::max_element(chart.bars, {}, share);
     return fmt::format(
         "A token takes from {:.2f} µs ({}) to {:.2f} µs ({}); assignment takes most of {}, {:.1f} "
         "%.",
         total_of(least), least.name, total_of(most), most.name, assigns.name, 100 * share(assigns));
   }
   std::vector<std::string> words;
-  for (const Bar& bar : chart.bars) words.push_back(bar_in_words(chart, bar));
+  for (const figures::Bar& bar : chart.bars) words.push_back(bar_in_words(chart, bar));
   return fmt::format("Time a token takes: {}.", in_words(words));
 }
 
 void add_parts(Page& page, const Comparison& comparison) {
-  BarChart chart;
+  figures::BarChart chart;
   chart.title = "Where the time goes";
   chart.label = "microseconds a token";
   for (const Part& part : kParts) chart.parts.emplace_back(part.name);
@@ -253,4 +255,4 @@ void add_speed(Page& page, const Comparison& comparison) {
   add_parts(page, comparison);
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

@@ -10,7 +10,7 @@
 #include "ballast/studio/pages/sections.h"
 #include "ballast/studio/pages/words.h"
 
-namespace ballast {
+namespace ballast::pages {
 namespace {
 
 void add_tiles(Page& page, const System& system) {
@@ -18,7 +18,8 @@ void add_tiles(Page& page, const System& system) {
   std::string tiles;
   const auto tile = [&](const char* name, const std::string& value) {
     if (value != "-")
-      tiles += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", name, markup_text(value));
+      tiles +=
+          fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", name, figures::markup_text(value));
   };
   const bool base = system.kind == "base";
   tile(base ? "perplexity, greedy routing" : "perplexity", perplexity_text(result.greedy.mean));
@@ -58,8 +59,8 @@ std::string labelled(const std::string& number, const std::string& routing) {
 std::vector<std::string> row_of(const Panel& panel, const System& system, const System* reference,
                                 double tokens, Columns columns) {
   const SystemResult result = result_of(system);
-  const double usual = reference == nullptr ? kUnknown : final_perplexity(*reference);
-  std::vector<std::string> row = {markup_text(system.title) + seeds_text(system) +
+  const double usual = reference == nullptr ? record::kUnknown : final_perplexity(*reference);
+  std::vector<std::string> row = {figures::markup_text(system.title) + seeds_text(system) +
                                   progress_text(system)};
   row.push_back(labelled(spread_text(result.best()), result.routing));
   row.push_back(&system == reference ? "<small>reference</small>"
@@ -106,7 +107,7 @@ void add_panel(Page& page, const Comparison& comparison, const Panel& panel) {
     page.html(fmt::format(
         "<p class=\"facts\">Planned: what the cost model expects of {}, of every row; each worker "
         "has the whole batch of the experiment.</p>\n",
-        markup_text(panel.planned_cluster())));
+        figures::markup_text(panel.planned_cluster())));
 }
 
 // What a panel shows, such as "BASE x1 has the lowest perplexity, 23.41, 4.9 % below dense
@@ -116,7 +117,7 @@ std::string lowest_in_words(const Comparison& comparison, const Panel& panel) {
   const System* best = lowest_of(comparison, panel, [](const System&) { return true; });
   const std::string where = panel.title.empty() ? "" : panel.title + ": ";
   if (best == nullptr) return where + "no system was trained to its end and validated yet";
-  const double usual = reference == nullptr ? kUnknown : final_perplexity(*reference),
+  const double usual = reference == nullptr ? record::kUnknown : final_perplexity(*reference),
                lowest = final_perplexity(*best);
   std::string words = fmt::format("{}{} has the lowest perplexity, {}", where,
                                   title_with_routing(*best), perplexity_text(lowest));
@@ -155,8 +156,9 @@ void add_summary(Page& page, const Comparison& comparison) {
       "systems that train on more tokens are still in the middle of their decay of the learning "
       "rate there. Active: parameters that a token meets.</p>\n");
   if (!comparison.facts.empty())
-    page.html(fmt::format("<p class=\"facts\">{}</p>\n",
-                          markup_text(fmt::format("{}", fmt::join(comparison.facts, " · ")))));
+    page.html(
+        fmt::format("<p class=\"facts\">{}</p>\n",
+                    figures::markup_text(fmt::format("{}", fmt::join(comparison.facts, " · ")))));
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

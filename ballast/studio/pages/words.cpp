@@ -9,7 +9,7 @@
 
 #include "ballast/system/progress.h"
 
-namespace ballast {
+namespace ballast::pages {
 
 std::string perplexity_text(double perplexity) {
   if (!std::isfinite(perplexity)) return "-";
@@ -49,7 +49,7 @@ std::string in_words(const std::vector<std::string>& list) {
 std::string span_text(const std::vector<double>& values, std::string (*text)(double)) {
   std::vector<double> known = values;
   std::erase_if(known, [](double value) { return !std::isfinite(value); });
-  if (known.empty()) return text(kUnknown);
+  if (known.empty()) return text(record::kUnknown);
   const auto [least, most] = std::ranges::minmax_element(known);
   return text(*least) == text(*most) ? text(*least)
                                      : fmt::format("{} to {}", text(*least), text(*most));
@@ -61,4 +61,4 @@ TimeUnit time_unit(double longest_seconds) {
   return {1, "seconds"};
 }
 
-}  // namespace ballast
+}  // namespace ballast::pages

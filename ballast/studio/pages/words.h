@@ -6,7 +6,7 @@
 
 #include "ballast/studio/pages/results.h"
 
-namespace ballast {
+namespace ballast::pages {
 
 // Numbers as sentences and tables show them. What is not known is "-".
 
@@ -28,4 +28,4 @@ struct TimeUnit {
 };
 TimeUnit time_unit(double longest_seconds);
 
-}  // namespace ballast
+}  // namespace ballast::pages

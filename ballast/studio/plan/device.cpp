@@ -5,7 +5,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::plan {
 namespace {
 
 constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6;
@@ -76,4 +76,4 @@ Device find_device(const std::string& name) {
   fail("--device: there is no \"{}\"; want one of {}", name, fmt::join(device_names(), ", "));
 }
 
-}  // namespace ballast
+}  // namespace ballast::plan

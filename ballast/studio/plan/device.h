@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace ballast {
+namespace ballast::plan {
 
 // What a GPU can do, or a machine's CPU. docs/plan.md says where each number comes from.
 struct Device {
@@ -34,4 +34,4 @@ struct Device {
 std::vector<std::string> device_names();
 Device find_device(const std::string& name);  // UserError lists the names
 
-}  // namespace ballast
+}  // namespace ballast::plan

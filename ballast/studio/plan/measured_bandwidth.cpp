@@ -7,7 +7,7 @@
 
 #include "ballast/system/parallel.h"
 
-namespace ballast {
+namespace ballast::plan {
 
 double measure_memory_bandwidth(size_t threads) {
   const size_t count = threads > 0 ? threads : num_cores();
@@ -33,4 +33,4 @@ double measure_memory_bandwidth(size_t threads) {
   return best;
 }
 
-}  // namespace ballast
+}  // namespace ballast::plan

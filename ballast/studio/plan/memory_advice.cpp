@@ -8,14 +8,14 @@
 #include "ballast/system/error.h"
 #include "ballast/system/progress.h"
 
-namespace ballast {
+namespace ballast::plan {
 namespace {
 
 // That layout, where it is possible and fits.
-std::optional<LayoutPlan> fitting(Config config, const Cluster& cluster) {
+std::optional<LayoutPlan> fitting(config::Config config, const Cluster& cluster) {
   if (config.experts.groups == 0) config.experts.groups = cluster.workers;
   try {
-    check_workers(config, cluster.workers);
+    config::check_workers(config, cluster.workers);
   } catch (const UserError&) {
     return std::nullopt;
   }
@@ -28,11 +28,11 @@ std::string described(const std::string& change, const LayoutPlan& layout) {
                      format_count(layout.tokens_per_second));
 }
 
-std::optional<std::string> by_micro_steps(Config config, const Cluster& cluster) {
+std::optional<std::string> by_micro_steps(config::Config config, const Cluster& cluster) {
   const int64_t replicas = cluster.workers / config.training.model_parallel;
   for (int64_t times = 2; config.training.batch / config.training.micro_steps / times >= replicas;
        times *= 2) {
-    Config shorter = config;
+    config::Config shorter = config;
     shorter.training.micro_steps *= times;
     if (shorter.training.batch % shorter.training.micro_steps != 0) return std::nullopt;
     if (const auto layout = fitting(shorter, cluster))
@@ -42,14 +42,14 @@ std::optional<std::string> by_micro_steps(Config config, const Cluster& cluster)
   return std::nullopt;
 }
 
-std::optional<std::string> by_recomputing(Config config, const Cluster& cluster) {
-  if (config.training.recompute == Recompute::kBlocks) return std::nullopt;
-  config.training.recompute = Recompute::kBlocks;
+std::optional<std::string> by_recomputing(config::Config config, const Cluster& cluster) {
+  if (config.training.recompute == config::Recompute::kBlocks) return std::nullopt;
+  config.training.recompute = config::Recompute::kBlocks;
   const auto layout = fitting(config, cluster);
   return layout ? std::optional(described("--training.recompute blocks", *layout)) : std::nullopt;
 }
 
-std::optional<std::string> by_shards(Config config, const Cluster& cluster) {
+std::optional<std::string> by_shards(config::Config config, const Cluster& cluster) {
   for (config.training.model_parallel *= 2; config.training.model_parallel <= 8;
        config.training.model_parallel *= 2) {
     if (const auto layout = fitting(config, cluster))
@@ -58,7 +58,7 @@ std::optional<std::string> by_shards(Config config, const Cluster& cluster) {
   return std::nullopt;
 }
 
-std::optional<std::string> by_workers(const Config& config, Cluster cluster) {
+std::optional<std::string> by_workers(const config::Config& config, Cluster cluster) {
   constexpr int64_t kMost = 4096;
   for (cluster.workers *= 2; cluster.workers <= kMost; cluster.workers *= 2) {
     if (const auto layout = fitting(config, cluster))
@@ -67,7 +67,7 @@ std::optional<std::string> by_workers(const Config& config, Cluster cluster) {
   return std::nullopt;
 }
 
-std::optional<std::string> by_device(const Config& config, Cluster cluster) {
+std::optional<std::string> by_device(const config::Config& config, Cluster cluster) {
   const double own = cluster.of_worker().memory;
   for (const std::string& name : device_names()) {
     cluster.device = find_device(name);
@@ -80,7 +80,7 @@ std::optional<std::string> by_device(const Config& config, Cluster cluster) {
 
 }  // namespace
 
-std::vector<std::string> advice_on_memory(const Config& config, const Cluster& cluster) {
+std::vector<std::string> advice_on_memory(const config::Config& config, const Cluster& cluster) {
   std::vector<std::string> advice;
   for (const auto& way :
        {by_micro_steps(config, cluster), by_recomputing(config, cluster),
@@ -90,4 +90,4 @@ std::vector<std::string> advice_on_memory(const Config& config, const Cluster& c
   return advice;
 }
 
-}  // namespace ballast
+}  // namespace ballast::plan

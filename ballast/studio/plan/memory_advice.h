@@ -6,15 +6,15 @@
 
 #include "ballast/studio/plan/plan.h"
 
-namespace ballast {
+namespace ballast::plan {
 
 // One layout, as training.model_parallel says. REQUIRES: check_workers is content; groups are
 // known.
-LayoutPlan plan_layout(const Config& config, const Cluster& cluster);
+LayoutPlan plan_layout(const config::Config& config, const Cluster& cluster);
 
 // What would make a layout fit its device, each change tried alone, the least first: shorter
 // micro-steps, blocks computed again, another division of the same workers, more workers, another
 // device.
-std::vector<std::string> advice_on_memory(const Config& config, const Cluster& cluster);
+std::vector<std::string> advice_on_memory(const config::Config& config, const Cluster& cluster);
 
-}  // namespace ballast
+}  // namespace ballast::plan

@@ -8,7 +8,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::plan {
 namespace {
 
 // Fitted to the paper's table (tests/plan/paper_table_test.cpp).
@@ -74,4 +74,4 @@ double Wires::all_gather(double bytes, const GroupOnNetwork& group) const {
          others * network.latency;
 }
 
-}  // namespace ballast
+}  // namespace ballast::plan

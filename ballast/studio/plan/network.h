@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace ballast {
+namespace ballast::plan {
 
 // What joins the workers. Within a machine of `machine_workers` it is the device's links. Between
 // machines it is one adapter (or several, taken together) that the workers of a machine share.
@@ -53,4 +53,4 @@ struct Wires {
   double link(const GroupOnNetwork& group) const;
 };
 
-}  // namespace ballast
+}  // namespace ballast::plan

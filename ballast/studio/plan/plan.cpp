@@ -10,7 +10,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/progress.h"
 
-namespace ballast {
+namespace ballast::plan {
 namespace {
 
 double as_double(int64_t value) { return static_cast<double>(value); }
@@ -29,7 +29,7 @@ Groups groups_of(const LayoutShape& shape, const Network& network) {
 }
 
 double assignment_seconds(const LayoutShape& shape, const Cluster& cluster) {
-  const ExpertsConfig& experts = shape.config.experts;
+  const config::ExpertsConfig& experts = shape.config.experts;
   if (experts.layers == 0 || !experts.traits().balanced) return 0;
   const Device device = cluster.of_worker();
   const double groups = as_double(experts.groups / shape.workers);
@@ -40,7 +40,7 @@ double assignment_seconds(const LayoutShape& shape, const Cluster& cluster) {
 }
 
 double all_to_all_seconds(const LayoutShape& shape, const Wires& wires, const GroupOnNetwork& all) {
-  const ExpertsConfig& experts = shape.config.experts;
+  const config::ExpertsConfig& experts = shape.config.experts;
   if (experts.layers == 0 || shape.workers == 1) return 0;
   // To the experts and back, forward and backward; BASE layers shuffle before and after.
   const double row = shape.width * shape.number;
@@ -100,13 +100,13 @@ std::string words_of(const LayoutShape& shape) {
   return words;
 }
 
-void check_cluster(const Cluster& cluster, Precision precision) {
+void check_cluster(const Cluster& cluster, config::Precision precision) {
   const Device& device = cluster.device;
-  if (precision != Precision::kAuto &&
-      precision != (device.is_cpu() ? Precision::kFp32 : Precision::kBf16))
+  if (precision != config::Precision::kAuto &&
+      precision != (device.is_cpu() ? config::Precision::kFp32 : config::Precision::kBf16))
     fail("training.precision: {} is planned in {} alone, got {}", device.name,
          device.is_cpu() ? "fp32" : "half precision (numbers of 2 bytes, bf16 or fp16; say bf16)",
-         name_of(precision));
+         config::name_of(precision));
   if (device.matrix_rate() <= 0 || device.pass_rate() <= 0)
     fail("{}: its rates are not known; measure them, or give --flops and --bandwidth", device.name);
   if (!cluster.network.is_one_machine(cluster.workers) && cluster.network.bandwidth <= 0)
@@ -125,7 +125,7 @@ Device Cluster::of_worker() const {
   return own;
 }
 
-LayoutPlan plan_layout(const Config& config, const Cluster& cluster) {
+LayoutPlan plan_layout(const config::Config& config, const Cluster& cluster) {
   const Device device = cluster.of_worker();
   const LayoutShape shape(config, cluster.workers, device);
   LayoutPlan layout;
@@ -143,18 +143,18 @@ LayoutPlan plan_layout(const Config& config, const Cluster& cluster) {
   return layout;
 }
 
-Plan make_plan(const Config& given, const Cluster& cluster) {
+Plan make_plan(const config::Config& given, const Cluster& cluster) {
   check_cluster(cluster, given.training.precision);
-  Config config = given;
+  config::Config config = given;
   if (config.experts.groups == 0) config.experts.groups = cluster.workers;
-  check_workers(config, cluster.workers);
+  config::check_workers(config, cluster.workers);
   Plan plan;
   plan.layouts.push_back(plan_layout(config, cluster));
   for (const int64_t shards : {1, 2, 4, 8}) {
     if (shards == given.training.model_parallel || shards > cluster.workers) continue;
     config.training.model_parallel = shards;
     try {
-      check_workers(config, cluster.workers);
+      config::check_workers(config, cluster.workers);
       plan.layouts.push_back(plan_layout(config, cluster));
     } catch (const UserError& error) {
       plan.refused.push_back({shards, error.what()});
@@ -164,4 +164,4 @@ Plan make_plan(const Config& given, const Cluster& cluster) {
   return plan;
 }
 
-}  // namespace ballast
+}  // namespace ballast::plan

@@ -10,7 +10,7 @@
 #include "ballast/studio/plan/device.h"
 #include "ballast/studio/plan/network.h"
 
-namespace ballast {
+namespace ballast::plan {
 
 // The cost model: what a model takes of each worker's memory, and how long its steps take, from its
 // shapes and the rates of a cluster alone. docs/plan.md has every formula, and how far off it is.
@@ -89,6 +89,6 @@ struct Plan {
 
 // Throws UserError where the config does not suit the number of workers, or a rate of the device is
 // not known. REQUIRES: config.model.vocabulary > 0. experts.groups 0 is the number of workers.
-Plan make_plan(const Config& config, const Cluster& cluster);
+Plan make_plan(const config::Config& config, const Cluster& cluster);
 
-}  // namespace ballast
+}  // namespace ballast::plan

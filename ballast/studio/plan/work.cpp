@@ -6,7 +6,7 @@
 
 #include "ballast/model/model_size.h"
 
-namespace ballast {
+namespace ballast::plan {
 namespace {
 
 // A matrix is read forward and backward, its gradient read and written.
@@ -19,8 +19,8 @@ constexpr double kHeapShare = 0.3, kCpuLibraries = 40e6;
 double as_double(int64_t value) { return static_cast<double>(value); }
 
 // Rows that the experts of one layer compute on this worker; blocks are filled up to the ceiling.
-double rows_of_experts(const Config& config, double tokens_of_all, double workers) {
-  const ExpertsConfig& experts = config.experts;
+double rows_of_experts(const config::Config& config, double tokens_of_all, double workers) {
+  const config::ExpertsConfig& experts = config.experts;
   if (experts.layers == 0) return 0;
   const double count = as_double(experts.count), groups = as_double(experts.groups);
   const double fair = tokens_of_all / groups / count;
@@ -50,7 +50,7 @@ double seconds_of(const Work& work, const Device& device) {
          work.bytes / device.pass_rate() + work.operations * device.launch;
 }
 
-LayoutShape::LayoutShape(const Config& of, int64_t all_workers, const Device& device)
+LayoutShape::LayoutShape(const config::Config& of, int64_t all_workers, const Device& device)
     : config(of),
       workers(all_workers),
       shards(of.training.model_parallel),
@@ -69,11 +69,11 @@ LayoutShape::LayoutShape(const Config& of, int64_t all_workers, const Device& de
       shared_hidden(of.experts.layers > 0 ? as_double(of.experts.width_of_shared(of.model)) : 0),
       expert_sublayers(of.experts.layers > 0 ? as_double(of.experts.sublayers_of_layer()) : 0),
       experts_here(of.experts.layers > 0 ? as_double(of.experts.count / all_workers) : 0),
-      parameters(as_double(parameters_of_worker(of, all_workers))),
-      expert_parameters(experts_here * as_double(model_size(of).per_expert)),
+      parameters(as_double(model::parameters_of_worker(of, all_workers))),
+      expert_parameters(experts_here * as_double(model::model_size(of).per_expert)),
       is_cpu(device.is_cpu()),
       fused(device.fused),
-      recomputes_blocks(of.training.recompute == Recompute::kBlocks) {}
+      recomputes_blocks(of.training.recompute == config::Recompute::kBlocks) {}
 
 double LayoutShape::rows_of_logits() const {
   const double here = as_double(config.model.vocabulary) / as_double(shards);
@@ -201,7 +201,7 @@ Work optimizer_work(const LayoutShape& s, const Device& device) {
 }
 
 MemoryParts memory_of(const LayoutShape& s, const Device& device) {
-  const ParameterBytes each = bytes_of_parameter(device.working, device.master);
+  const model::ParameterBytes each = model::bytes_of_parameter(device.working, device.master);
   const double shards = as_double(s.shards);
   MemoryParts memory;
   memory.weights = s.parameters * as_double(each.weights);
@@ -239,4 +239,4 @@ bool fits(const MemoryParts& memory, const Device& device) {
   return device.memory == 0 || memory.total() <= kUsableMemory * device.memory;
 }
 
-}  // namespace ballast
+}  // namespace ballast::plan

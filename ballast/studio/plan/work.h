@@ -7,7 +7,7 @@
 #include "ballast/studio/plan/device.h"
 #include "ballast/studio/plan/plan.h"
 
-namespace ballast {
+namespace ballast::plan {
 
 // What one worker computes, counted from the operations of `model`, `experts` and `training`.
 struct Work {
@@ -26,9 +26,9 @@ double seconds_of(const Work& work, const Device& device);
 // The sizes that decide it, of one way to divide the model.
 struct LayoutShape {
   // REQUIRES: check_workers is content with both; groups are known.
-  LayoutShape(const Config& config, int64_t workers, const Device& device);
+  LayoutShape(const config::Config& config, int64_t workers, const Device& device);
 
-  Config config;
+  config::Config config;
   int64_t workers, shards, replicas;
   double width, hidden, blocks, feed_forwards;  // feed_forwards: of the blocks that have one
   double tokens;                                // of a replica's micro-step
@@ -48,7 +48,7 @@ struct LayoutShape {
 
   double rows_of_logits() const;  // of a chunk
   bool shuffles() const {
-    const ExpertsConfig& e = config.experts;
+    const config::ExpertsConfig& e = config.experts;
     return e.traits().balanced && e.shuffle && e.groups > 1;
   }
 };
@@ -66,4 +66,4 @@ MemoryParts memory_of(const LayoutShape& shape, const Device& device);
 // Always true where the memory is not known.
 bool fits(const MemoryParts& memory, const Device& device);
 
-}  // namespace ballast
+}  // namespace ballast::plan

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <numbers>
 
-namespace ballast {
+namespace ballast::scores {
 namespace {
 
 constexpr size_t kPairs = 256;  // made at a time: small enough for the first cache
@@ -67,4 +67,4 @@ void fill_normal(uint64_t key, std::span<float> out) {
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::scores

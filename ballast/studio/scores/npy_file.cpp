@@ -9,7 +9,7 @@
 #include "ballast/assignment/half_float.h"
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::scores {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);
@@ -221,7 +221,7 @@ std::vector<double> NpyFile::numbers() const {
       for (size_t i = 0; i < numbers.size(); ++i) {
         uint16_t bits = 0;
         std::memcpy(&bits, &in[2 * i], 2);
-        numbers[i] = from_float16(bits);
+        numbers[i] = assignment::from_float16(bits);
       }
   } else if (kind_ == 'i') {
     if (size == 8)
@@ -262,4 +262,4 @@ void write_npy(const fs::path& path, std::span<const float> values, int64_t colu
   write_array(path, "<f4", fmt::format("{}, {}", rows, columns), values);
 }
 
-}  // namespace ballast
+}  // namespace ballast::scores

@@ -10,7 +10,7 @@
 
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::scores {
 
 // A numpy array file (.npy, versions 1 to 3), mapped read-only. The constructor checks all that the
 // header claims against the file's size; UserError names the file and what is wrong.
@@ -51,4 +51,4 @@ void write_npy(const fs::path& path, std::span<const int32_t> values);
 void write_npy(const fs::path& path, std::span<const double> values);
 void write_npy(const fs::path& path, std::span<const float> values, int64_t columns);
 
-}  // namespace ballast
+}  // namespace ballast::scores

@@ -10,7 +10,7 @@
 
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::scores {
 namespace {
 
 constexpr std::string_view kSpace = " \t\r";
@@ -117,4 +117,4 @@ class TableReader {
 
 NumberTable read_number_table(const fs::path& path) { return TableReader(path).read(); }
 
-}  // namespace ballast
+}  // namespace ballast::scores

@@ -6,7 +6,7 @@
 
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::scores {
 
 struct NumberTable {
   int64_t rows = 0;
@@ -18,4 +18,4 @@ struct NumberTable {
 // the first line, empty lines and those with # are passed over. UserError names line and column.
 NumberTable read_number_table(const fs::path& path);
 
-}  // namespace ballast
+}  // namespace ballast::scores

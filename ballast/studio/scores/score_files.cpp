@@ -11,7 +11,7 @@
 #include "ballast/studio/scores/number_table.h"
 #include "ballast/system/error.h"
 
-namespace ballast {
+namespace ballast::scores {
 namespace {
 
 bool is_text(const fs::path& path) {
@@ -26,7 +26,7 @@ std::shared_ptr<const void> keep(std::vector<Element> elements) {
 
 // fp32 scores of numbers that lie in any order.
 StoredScores rounded(const std::string& where, const std::vector<double>& numbers,
-                     ScoreMatrix matrix) {
+                     assignment::ScoreMatrix matrix) {
   std::vector<float> scores(numbers.size());
   for (size_t i = 0; i < numbers.size(); ++i) {
     scores[i] = static_cast<float>(numbers[i]);
@@ -38,14 +38,15 @@ StoredScores rounded(const std::string& where, const std::vector<double>& number
            by_rows ? at % matrix.experts : at / matrix.tokens, numbers[i]);
     }
   }
-  matrix.type = ScoreType::kFloat32;
+  matrix.type = assignment::ScoreType::kFloat32;
   StoredScores stored{matrix, keep(std::move(scores))};
   stored.matrix.data = stored.memory.get();
   return stored;
 }
 
 // Elements of two or four bytes as they are.
-StoredScores as_they_are(std::vector<std::byte> bytes, ScoreMatrix matrix, ScoreType type) {
+StoredScores as_they_are(std::vector<std::byte> bytes, assignment::ScoreMatrix matrix,
+                         assignment::ScoreType type) {
   matrix.type = type;
   StoredScores stored{matrix, keep(std::move(bytes))};
   stored.matrix.data = stored.memory.get();
@@ -56,33 +57,34 @@ StoredScores read_npy(const std::string& where) {
   const NpyFile file(where);
   if (file.shape().size() != 2)
     fail("{} holds an array {}; want two dimensions, tokens and experts", where, file.shape_text());
-  ScoreMatrix matrix{.tokens = file.shape()[0], .experts = file.shape()[1]};
+  assignment::ScoreMatrix matrix{.tokens = file.shape()[0], .experts = file.shape()[1]};
   matrix.token_stride = file.is_fortran() ? 1 : matrix.experts;
   matrix.expert_stride = file.is_fortran() ? matrix.tokens : 1;
   if (file.kind() == 'f' && file.item_size() == 2)
-    return as_they_are(file.bytes(), matrix, ScoreType::kFloat16);
+    return as_they_are(file.bytes(), matrix, assignment::ScoreType::kFloat16);
   if (file.kind() == 'f' && file.item_size() == 4)
-    return as_they_are(file.bytes(), matrix, ScoreType::kFloat32);
+    return as_they_are(file.bytes(), matrix, assignment::ScoreType::kFloat32);
   return rounded(where, file.numbers(), matrix);
 }
 
-const TensorView& choose_tensor(const SafetensorsFile& file, const std::string& name) {
+const checkpoint::TensorView& choose_tensor(const checkpoint::SafetensorsFile& file,
+                                            const std::string& name) {
   std::string names;
-  const TensorView* only = nullptr;
+  const checkpoint::TensorView* only = nullptr;
   size_t matrices = 0;
-  for (const TensorView& tensor : file.tensors()) {
+  for (const checkpoint::TensorView& tensor : file.tensors()) {
     if (tensor.shape.size() != 2) continue;
     names += (matrices++ == 0 ? "" : ", ") + tensor.name;
     only = &tensor;
   }
   if (!name.empty()) {
-    const TensorView* const found = file.find(name);
+    const checkpoint::TensorView* const found = file.find(name);
     if (found == nullptr)
       fail("{} holds no tensor \"{}\"; those of two dimensions are: {}", file.path().string(), name,
            matrices == 0 ? "none" : names);
     if (found->shape.size() != 2)
       fail("{}: tensor \"{}\" is {}; want two dimensions, tokens and experts", file.path().string(),
-           name, describe(found->dtype, found->shape));
+           name, checkpoint::describe(found->dtype, found->shape));
     return *found;
   }
   if (matrices == 0)
@@ -94,26 +96,26 @@ const TensorView& choose_tensor(const SafetensorsFile& file, const std::string& 
 }
 
 StoredScores read_safetensors(const std::string& path, const std::string& name) {
-  const SafetensorsFile file(path);
-  const TensorView& tensor = choose_tensor(file, name);
-  const ScoreMatrix matrix{
+  const checkpoint::SafetensorsFile file(path);
+  const checkpoint::TensorView& tensor = choose_tensor(file, name);
+  const assignment::ScoreMatrix matrix{
       .tokens = tensor.shape[0], .experts = tensor.shape[1], .token_stride = tensor.shape[1]};
   const auto bytes = [&] { return std::vector(tensor.data.begin(), tensor.data.end()); };
   switch (tensor.dtype) {
-    case Dtype::kF16:
-      return as_they_are(bytes(), matrix, ScoreType::kFloat16);
-    case Dtype::kBF16:
-      return as_they_are(bytes(), matrix, ScoreType::kBFloat16);
-    case Dtype::kF32:
-      return as_they_are(bytes(), matrix, ScoreType::kFloat32);
-    case Dtype::kF64: {
+    case checkpoint::Dtype::kF16:
+      return as_they_are(bytes(), matrix, assignment::ScoreType::kFloat16);
+    case checkpoint::Dtype::kBF16:
+      return as_they_are(bytes(), matrix, assignment::ScoreType::kBFloat16);
+    case checkpoint::Dtype::kF32:
+      return as_they_are(bytes(), matrix, assignment::ScoreType::kFloat32);
+    case checkpoint::Dtype::kF64: {
       std::vector<double> numbers(tensor.data.size() / sizeof(double));
       if (!numbers.empty()) std::memcpy(numbers.data(), tensor.data.data(), tensor.data.size());
       return rounded(path, numbers, matrix);
     }
     default:
       fail("{}: tensor \"{}\" is {}; want F16, BF16, F32 or F64", path, tensor.name,
-           describe(tensor.dtype, tensor.shape));
+           checkpoint::describe(tensor.dtype, tensor.shape));
   }
 }
 
@@ -136,7 +138,7 @@ void write_list(const fs::path& path, std::span<const Number> numbers) {
 }  // namespace
 
 StoredScores store_scores(std::vector<float> scores, int64_t tokens, int64_t experts) {
-  StoredScores stored{score_matrix(nullptr, tokens, experts), keep(std::move(scores))};
+  StoredScores stored{assignment::score_matrix(nullptr, tokens, experts), keep(std::move(scores))};
   stored.matrix.data = stored.memory.get();
   return stored;
 }
@@ -194,4 +196,4 @@ void check_numbers_path(const fs::path& path) {
     fail("cannot write {}: want a name that ends in .npy or .csv", path.string());
 }
 
-}  // namespace ballast
+}  // namespace ballast::scores

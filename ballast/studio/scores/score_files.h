@@ -10,11 +10,11 @@
 #include "ballast/assignment/problem.h"
 #include "ballast/system/file.h"
 
-namespace ballast {
+namespace ballast::scores {
 
 // Scores with the memory they lie in.
 struct StoredScores {
-  ScoreMatrix matrix;
+  assignment::ScoreMatrix matrix;
   std::shared_ptr<const void> memory;
 };
 
@@ -36,4 +36,4 @@ void write_numbers(const fs::path& path, std::span<const double> numbers);
 // UserError if write_numbers would refuse the name: to know before the work is done.
 void check_numbers_path(const fs::path& path);
 
-}  // namespace ballast
+}  // namespace ballast::scores

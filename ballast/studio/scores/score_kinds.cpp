@@ -11,7 +11,7 @@
 #include "ballast/system/parallel.h"
 #include "ballast/system/random.h"
 
-namespace ballast {
+namespace ballast::scores {
 namespace {
 
 struct KindText {
@@ -369,4 +369,4 @@ std::vector<float> generate_scores(const ScoreRequest& request, size_t threads) 
   return scores;
 }
 
-}  // namespace ballast
+}  // namespace ballast::scores

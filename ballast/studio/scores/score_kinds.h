@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ballast {
+namespace ballast::scores {
 
 // Score matrices to measure and attack solvers with.
 enum class ScoreKind : uint8_t {
@@ -45,4 +45,4 @@ struct ScoreRequest {
 // negative tokens, less than one expert.
 std::vector<float> generate_scores(const ScoreRequest& request, size_t threads = 0);
 
-}  // namespace ballast
+}  // namespace ballast::scores
