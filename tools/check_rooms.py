@@ -99,7 +99,7 @@ def check_arrows(texts, rooms):
     used = set()
     for path, text in texts.items():
         if path.parts[0] == "ballast" and len(path.parts) > 2:
-            used |= {(path.parts[1], included.split("/")[1]) for included in INCLUDE.findall(text) if included.count("/") > 1}
+            used |= {(path.parts[-2], included.split("/")[-2]) for included in INCLUDE.findall(text) if "/" in included}
     for room, depends in rooms.items():
         for other in depends:
             if (room, other) not in used:

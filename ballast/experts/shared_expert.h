@@ -16,8 +16,8 @@ struct SharedExpertShape {
   double down_deviation = 0;                     // of fresh last projections; 0: they are zero
 };
 
-// The expert that every token passes beside its own, on every worker: what knows all tokens need
-// not be learned by each of the others. A stack of residual blocks as theirs.
+// The expert that every token passes beside its own. Every worker has it. What all tokens need is
+// learned here once, not by each of the other experts. It is a stack of residual blocks as theirs.
 class SharedExpert {
  public:
   // Parameters are called NAME.shared.sublayer.0.up.weight and so on.

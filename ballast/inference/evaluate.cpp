@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "ballast/comm/any_worker.h"
+#include "ballast/inference/score_moments.h"
 #include "ballast/inference/window_rounds.h"
 #include "ballast/loading/batch_tensors.h"
 
@@ -50,6 +51,7 @@ class ExpertCounter {
       uses.emplace_back(experts, vocabulary, source.domains());
       if (layer->experts_of_token() > 1) second_uses.push_back(uses.back());
       if (options.previous_tokens) previous_uses.emplace_back(experts, vocabulary, kNoDomains);
+      moments_.emplace_back(experts);
       places_.push_back(layer->place());
     }
   }
@@ -61,13 +63,16 @@ class ExpertCounter {
     Tokens these{batch.inputs, batch.domains, {}}, before;
     for (const int64_t target : batch.targets) these.counted.push_back(target >= 0 ? 1 : 0);
     if (!previous_uses.empty()) before = tokens_before(these, batch.context);
+    const at::Tensor counted = to_mask(these.counted, device);
     return {.mode = mode,
             .counted = mode == experts::RoutingMode::kBalanced
                            ? to_mask(tokens_of_text(batch), device)
                            : at::Tensor(),
-            .seen = [this, these, before](const experts::SeenRoute& route) {
+            .seen = [this, these, before, counted](const experts::SeenRoute& route) {
               const auto place =
                   static_cast<size_t>(std::ranges::find(places_, route.layer) - places_.begin());
+              moments_[place].add(route.scores,
+                                  counted.narrow(0, route.first_token, route.scores.size(0)));
               const at::Tensor expert = route.expert_of_token.to(at::kCPU, at::kInt);
               count(these, route.first_token, expert, uses[place]);
               if (!previous_uses.empty())
@@ -87,6 +92,14 @@ class ExpertCounter {
         workers.all_reduce(all, comm::Reduction::kSum, {"expert use"});
       }
     }
+    for (ScoreMoments& moments : moments_)
+      workers.all_reduce(moments.sums(), comm::Reduction::kSum, {"moments of scores"});
+  }
+
+  std::vector<double> first_direction_shares() const {
+    std::vector<double> shares;
+    for (const ScoreMoments& moments : moments_) shares.push_back(moments.first_direction_share());
+    return shares;
   }
 
   std::vector<ExpertUse> uses, second_uses, previous_uses;
@@ -118,6 +131,7 @@ class ExpertCounter {
   }
 
   std::vector<int64_t> places_;
+  std::vector<ScoreMoments> moments_;
 };
 
 // Sums of losses: of all targets, and of those of each domain.
@@ -188,6 +202,7 @@ Evaluation evaluate(const model::LanguageModel& model, const model::ComputePlace
   losses.sum_over(model);
   experts.sum_over(workers);
   Evaluation result;
+  result.first_direction_shares = experts.first_direction_shares();
   result.experts = std::move(experts.uses);
   result.second_experts = std::move(experts.second_uses);
   result.previous_tokens = std::move(experts.previous_uses);

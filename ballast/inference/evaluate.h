@@ -29,6 +29,9 @@ struct Evaluation {
   // What each layer of experts did with the predicted tokens' inputs: their experts, or first and
   // second ones. Empty: there are none.
   std::vector<ExpertUse> experts, second_experts;
+  // Of each layer, the share of the variance of what was compared, over the same inputs, that lies
+  // in its first singular direction (score_moments.h).
+  std::vector<double> first_direction_shares = {};
   // The same of the tokens that stood before those inputs in their window; the first of a window
   // has none. Domains are left out. Empty unless asked for.
   std::vector<ExpertUse> previous_tokens = {};

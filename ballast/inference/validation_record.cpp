@@ -62,6 +62,7 @@ record::RoutingUse routing_use(const RoutedEvaluation& routed, const EvaluatedMo
     layer.layer = places[i];
     layer.name = names[i];
     layer.loads = numbers(evaluation.experts[i].loads());
+    layer.first_direction_share = evaluation.first_direction_shares.at(i);
     if (!evaluation.second_experts.empty())
       layer.second_loads = numbers(evaluation.second_experts[i].loads());
     if (routed.routing != experts::RoutingMode::kBalanced)

@@ -28,6 +28,7 @@ StepRecord step_of(const json& record) {
     step.layers.push_back({.layer = count_in(layer, "layer"),
                            .assign_seconds = number_in(layer, "assign_seconds"),
                            .exchange_seconds = number_in(layer, "exchange_seconds"),
+                           .mean_gate = number_in(layer, "mean_gate"),
                            .greedy_share = number_in(layer, "greedy_share"),
                            .relative_gap = number_in(layer, "relative_gap"),
                            .shortfall_bound = number_in(layer, "shortfall_bound"),

@@ -70,6 +70,7 @@ Json routing_json(const RoutingUse& routing) {
   for (const LayerUse& use : routing.layers) {
     Json layer = {{"layer", use.layer}, {"name", use.name}, {"loads", whole(use.loads)}};
     if (!use.second_loads.empty()) layer["second_loads"] = whole(use.second_loads);
+    layer["first_direction_share"] = use.first_direction_share;
     if (!sees_the_future) add_uses(use, layer);
     out["layers"].push_back(std::move(layer));
   }
@@ -104,6 +105,7 @@ LayerUse read_layer(const json& record) {
     for (const json& value : row)
       layer.domain_loads.back().push_back(value.is_number() ? value.get<double>() : 0);
   }
+  layer.first_direction_share = number_in(record, "first_direction_share");
   layer.domain_bits = number_in(record, "domain_bits");
   layer.token_bits = number_in(record, "token_bits");
   layer.previous_bits = number_in(record, "previous_bits");

@@ -32,6 +32,8 @@ struct LayerUse {
   std::string name = {};                               // "BASE layer 2"
   std::vector<double> loads = {}, second_loads = {};   // tokens of each expert
   std::vector<std::vector<double>> domain_loads = {};  // [experts][domains]; may be empty
+  // Of the variance of scores, what lies in their first singular direction.
+  double first_direction_share = kUnknown;
   double domain_bits = kUnknown, token_bits = kUnknown, previous_bits = kUnknown;
   std::vector<ExpertTokens> experts = {};
   double busiest_share = kUnknown;  // in metrics.jsonl alone: the largest load, in fair shares

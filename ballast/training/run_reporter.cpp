@@ -98,6 +98,16 @@ nlohmann::json use_json(const inference::ExpertUse& use, int64_t place) {
           {"loads", use.loads()}};
 }
 
+// What a validation's layers have, each with the variance of its scores in one direction.
+nlohmann::json uses_json(const inference::Evaluation& result, const model::LanguageModel& model) {
+  nlohmann::json list = nlohmann::json::array();
+  for (size_t i = 0; i < result.experts.size(); ++i) {
+    list.push_back(use_json(result.experts[i], model.expert_layers()[i]->place()));
+    list.back()["first_direction_share"] = result.first_direction_shares[i];
+  }
+  return list;
+}
+
 }  // namespace
 
 std::string RunReporter::step_line(const StepStats& stats) const {
@@ -176,19 +186,18 @@ void RunReporter::validation(int64_t step, const Validation& validation,
     other = {{"routing", experts::routing_name(validation.other_routing)},
              {"loss", validation.other->loss},
              {"perplexity", validation.other->perplexity}};
-    for (size_t i = 0; i < validation.other->experts.size(); ++i)
-      other["experts"].push_back(
-          use_json(validation.other->experts[i], trainer_.model().expert_layers()[i]->place()));
+    other["experts"] = uses_json(*validation.other, trainer_.model());
   }
+  if (!result.experts.empty()) record["experts"] = uses_json(result, trainer_.model());
   std::vector<record::Scalar> scalars = {{"valid/loss", result.loss},
                                          {"valid/perplexity", result.perplexity}};
   for (size_t i = 0; i < result.experts.size(); ++i) {
     const int64_t place = trainer_.model().expert_layers()[i]->place();
-    record["experts"].push_back(use_json(result.experts[i], place));
     if (!result.second_experts.empty())
       record["second_experts"].push_back(use_json(result.second_experts[i], place));
     const std::string name = fmt::format("valid/layer{}_", place);
     scalars.push_back({name + "busiest_share", result.experts[i].busiest_share()});
+    scalars.push_back({name + "first_direction_share", result.first_direction_shares[i]});
     scalars.push_back({name + "domain_information", result.experts[i].domain_information()});
     scalars.push_back(
         {name + "dead_experts", static_cast<double>(result.experts[i].dead_experts().size())});

@@ -97,6 +97,7 @@ Size parse_size(const Options& options, const std::string& text) {
   config::set_knob(size.config, "experts.groups", std::to_string(options.groups));
   config::set_knob(size.config, "experts.router", options.router);
   config::set_knob(size.config, "experts.capacity", options.capacity);
+  config::take_papers_frame(size.config.experts);  // the twin's
   size.config.experts.shuffle = !options.no_shuffle;
   config::check_config(size.config);
   if (size.tokens % options.groups != 0)

@@ -40,19 +40,15 @@ Trains a model in turns with its twin, the same model and step (forward, backwar
 in plain PyTorch (benchmarks/twin): a few steps here, a few there, so that a busy machine slows both
 alike. On a GPU the twin computes in bf16 under autocast, with cuDNN's attention.
 With --experts it is a BASE model, its layer in the middle, in turns with its twin and a dense
-model. The dense model has the same blocks, with feed-forwards wider by what an expert computes: the
-two do the same operations a token but for the affinities. One worker holds, and updates, all
-experts. The twin is the same BASE model (one routing group; experts divide the tokens); the paper's
-auction, written in PyTorch, assigns its tokens.
-With --systems the systems that the paper compares, of the same blocks, run in turns, by any number
-of workers:
+model. The dense model has the same blocks, with feed-forwards wider by what an expert computes: as
+many operations a token but for the affinities. One worker holds, and updates, all experts. The twin
+is the same BASE model (one routing group); the paper's auction, in PyTorch, assigns its tokens.
+With --systems the systems that the paper compares run in turns, by any number of workers:
   dense            data parallel
-  model_parallel   the same dense model, each layer divided among all workers (the paper's is also
-                   larger); where there are several
+  model_parallel   the same dense model, each layer divided among all workers; where there are some
   base, base_x2,   one, two or three BASE layers; --experts gives experts and the sublayers of all
   base_x3          layers together, of which each has floor(sublayers / layers); default 8,6
-  sparsely_gated   gates to two experts, and
-  switch           to one, in place of every other feed-forward, with the paper's capacities
+  sparsely_gated, switch   gates to two experts, or one, in place of every other feed-forward
 
 Examples
   ballast bench step                              both standard sizes, beside PyTorch if it is found
@@ -127,6 +123,7 @@ Config with_experts(Config config, const std::string& text) {
   set_knob(config, "experts.count", std::to_string(numbers[0]));
   set_knob(config, "experts.sublayers", std::to_string(numbers[1]));
   set_knob(config, "experts.groups", std::to_string(std::max<int64_t>(numbers[2], 1)));
+  config::take_papers_frame(config.experts);  // the twin's
   config::check_config(config);
   config::check_workers(config, 1);
   return config;
@@ -135,11 +132,10 @@ Config with_experts(Config config, const std::string& text) {
 // The dense model whose blocks do what an expert does, too. Odd widths would be slower.
 Config dense_peer(Config config) {
   constexpr int64_t kWhole = 16;
-  const config::ModelConfig& m = config.model;
-  const auto more = static_cast<double>(config.experts.sublayers * m.feed_forward_width());
-  config.model.hidden =
-      m.feed_forward_width() +
-      kWhole * std::llround(more / static_cast<double>(m.layers) / static_cast<double>(kWhole));
+  const int64_t width = config.model.feed_forward_width();
+  const auto more = static_cast<double>(config.experts.sublayers * width);
+  const auto of_block = more / static_cast<double>(config.model.layers);
+  config.model.hidden = width + kWhole * std::llround(of_block / static_cast<double>(kWhole));
   config.experts.layers = 0;
   return config;
 }

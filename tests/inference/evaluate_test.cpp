@@ -269,5 +269,24 @@ TEST(Evaluate, StopsWhenAskedAndTellsOfWhatItRead) {
   EXPECT_FALSE(result.bits_per_byte);
 }
 
+// Routes of the first layer read the same features, whatever decides them.
+TEST(Evaluate, TellsInHowManyDirectionsScoresVary) {
+  const test::SparseModel m(test::sparse_config(8));
+  const batches::EvalWindows windows(test::random_tokens(60, 13), 8, 8);
+  std::vector<double> shares;
+  for (const experts::RoutingMode mode :
+       {experts::RoutingMode::kGreedy, experts::RoutingMode::kPriced}) {
+    for (const int64_t batch : {1, 100}) {
+      const Evaluation result =
+          evaluate(m.model, m.place, windows, {.batch = batch, .routing = mode});
+      ASSERT_EQ(result.first_direction_shares.size(), 2U);
+      shares.push_back(result.first_direction_shares[0]);
+    }
+  }
+  EXPECT_GT(shares[0], 1.0 / 3);
+  EXPECT_LT(shares[0], 1);
+  EXPECT_THAT(shares, testing::Each(testing::DoubleNear(shares[0], 1e-6)));  // scores are fp32
+}
+
 }  // namespace
 }  // namespace ballast::inference

@@ -133,9 +133,9 @@ TEST(BestRouting, IsNamedOnlyWhereThereIsAChoice) {
   EXPECT_EQ(title_with_routing(dense), "dense");
   EXPECT_EQ(routing_on_the_way(dense), "");
   System base = system_of("base", {routed_run(20, 18)});
-  EXPECT_EQ(routing_on_the_way(base), "greedy");
-  base.runs.front().config->experts.test_routing = config::TestRouting::kPriced;
   EXPECT_EQ(routing_on_the_way(base), "priced");
+  base.runs.front().config->experts.test_routing = config::TestRouting::kGreedy;
+  EXPECT_EQ(routing_on_the_way(base), "greedy");
 }
 
 TEST(HalfTrained, SystemsAreNoneOfTheLowest) {

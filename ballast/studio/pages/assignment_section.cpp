@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 
+#include "ballast/studio/figures/markup.h"
 #include "ballast/studio/pages/results.h"
 #include "ballast/studio/pages/sections.h"
 #include "ballast/studio/pages/words.h"
@@ -40,6 +41,40 @@ figures::Series series_of(const System& system, Number number, double factor) {
           {static_cast<double>(steps[(start + end - 1) / 2].step), factor * spread.mean});
   }
   return series;
+}
+
+// The mean of a layer's number over the last steps, as many as the last point of a chart has.
+double end_of(const RunRecord& run, size_t layer, Number number) {
+  const size_t length = (run.steps.size() + kBuckets - 1) / kBuckets;
+  std::vector<double> values;
+  for (size_t i = run.steps.size() - length; i < run.steps.size(); ++i) {
+    if (layer < run.steps[i].layers.size()) values.push_back(run.steps[i].layers[layer].*number);
+  }
+  return spread_of(values).mean;
+}
+
+// What tells in each layer whether its router has learned to tell tokens apart.
+void add_layers(Page& page, const std::vector<const System*>& systems) {
+  Table table;
+  table.head = {"system", "layer", "tokens with their best expert", "mean gate",
+                "scores' variance in one direction"};
+  table.text_columns = 2;
+  for (const System* system : systems) {
+    const RunRecord& run = system->runs.front();
+    const record::RoutingUse* routing = run.validation ? run.validation->main() : nullptr;
+    for (size_t i = 0; i < run.steps.back().layers.size(); ++i) {
+      const bool is_known = routing != nullptr && i < routing->layers.size();
+      const double gate = end_of(run, i, &LayerStep::mean_gate);
+      table.rows.push_back(
+          {figures::markup_text(system->name),
+           is_known ? figures::markup_text(routing->layers[i].name)
+                    : fmt::format("layer {}", run.steps.back().layers[i].layer),
+           percent_text(end_of(run, i, &LayerStep::greedy_share)),
+           std::isfinite(gate) ? fmt::format("{:.3f}", gate) : "-",
+           percent_text(is_known ? routing->layers[i].first_direction_share : record::kUnknown)});
+    }
+  }
+  if (!table.rows.empty()) page.table(table);
 }
 
 struct Chart {
@@ -204,6 +239,9 @@ void add_assignment(Page& page, const Comparison& comparison) {
   std::vector<figures::LineChart> charts;
   add_chart(charts, base,
             {&LayerStep::greedy_share, "Tokens with their best expert", "percent of tokens", 100});
+  std::vector<const System*> all = base;
+  all.insert(all.end(), gates.begin(), gates.end());
+  add_chart(charts, all, {&LayerStep::mean_gate, "Mean gate", "weight of a token's first expert"});
   if (has_gap)
     add_chart(charts, base, {&LayerStep::relative_gap, "Gap to the optimum", "relative gap"});
   add_chart(charts, base,
@@ -223,6 +261,7 @@ void add_assignment(Page& page, const Comparison& comparison) {
     page.note(sentence);
   else
     page.figure("assignment", charts, sentence);
+  add_layers(page, all);
 }
 
 }  // namespace ballast::pages
