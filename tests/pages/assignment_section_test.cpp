@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/studio/pages/report.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ballast/studio/pages/report.h"
 #include "ballast/system/file.h"
 #include "tests/pages/run_folder.h"
 #include "tests/support/temporary_folder.h"
@@ -12,6 +11,7 @@
 namespace ballast::pages {
 namespace {
 
+using test::TemporaryFolder;
 using testing::HasSubstr;
 
 ModelCounts no_counts(const config::Config&) { return {}; }

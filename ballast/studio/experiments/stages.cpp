@@ -94,7 +94,7 @@ std::vector<Stage> next_stages(const Experiment& experiment, const std::set<std:
   return stages;
 }
 
-void record_step_time(SystemRecord& system, const plan::MeasuredStep& step) {
+void record_step_time(SystemRecord& system, const MeasuredStep& step) {
   system.step_seconds = step.seconds;
   system.early_step_seconds = step.early_seconds;
   system.step_parts = step.parts;

@@ -42,7 +42,7 @@ struct MeasuredStep {
   std::optional<double> early_seconds = {};
   std::map<std::string, double> parts = {};
 };
-void record_step_time(record::SystemRecord& system, const plan::MeasuredStep& step);
+void record_step_time(record::SystemRecord& system, const MeasuredStep& step);
 void record_swept(record::SystemRecord& system, const record::SweptRate& rate,
                   const record::Experiment& experiment);
 void record_trained(record::SystemRecord& system, const record::TrainedRun& run);
