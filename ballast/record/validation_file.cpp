@@ -151,7 +151,8 @@ const RoutingUse* LastValidation::find(const std::string& routing) const {
 
 const RoutingUse* LastValidation::main() const {
   const RoutingUse* greedy = find("greedy");
-  return greedy != nullptr ? greedy : find("");
+  if (greedy != nullptr || routings.empty()) return greedy;
+  return &routings.front();  // a dense model's; of a run that is validated with priced routing
 }
 
 void write_validation(const std::filesystem::path& path, const LastValidation& validation) {

@@ -160,7 +160,7 @@ class BenchAssignment(unittest.TestCase):
                                  (["--sizes", "64,0"], "TOKENS,EXPERTS"), (["--sizes", "64,4,2"], "TOKENS,EXPERTS"),
                                  (["--solvers", "best"], "best"),
                                  (["--solvers", "exact", "auction", "exact", "--kinds", "gauss", "--sizes", "8,2"], "exact twice"),
-                                 (["--seed", "-1"], "--seed: \"-1\" is not a whole number of at least 0"), (["--repeats", "0"], "--repeats"),
+                                 (["--seed", "-1"], "--seed: \"-1\" is not a whole number of at least 0"), (["--repeats", "0"], "--rounds"),
                                  (["--scores", "missing.npy"], "missing.npy"), (["--device", "tpu"], "--device"),
                                  (["--python", "/bin/false", "--kinds", "gauss", "--sizes", "8,2"], "/bin/false")]:
             with self.subTest(arguments=arguments):

@@ -35,9 +35,9 @@ class BenchSystems(Bench):
         self.assertEqual([found[name]["words"] for name in ["dense", *bases]], ["dense", "BASE x1", "BASE x2", "BASE x3"])
         self.assertEqual([found[name]["sublayers"] for name in [*bases, "dense", "switch"]], [6, 6, 6, None, None])
         dense, of_expert = found["dense"], 2 * 32 * 128 + 128 + 32 + 2 * 32  # two matrices, their biases, the norm
-        # Six sublayers of each of 8 experts, in one layer, two or three, and the experts' embeddings.
+        # Six sublayers of each of 8 experts, in one layer, two or three; the experts' embeddings and the router's norm.
         for layers, name in enumerate(bases, 1):
-            self.assertEqual(found[name]["parameters"], dense["parameters"] + 6 * 8 * of_expert + layers * 8 * 32)
+            self.assertEqual(found[name]["parameters"], dense["parameters"] + 6 * 8 * of_expert + layers * (8 * 32 + 2 * 32))
         for system in found.values():
             self.assertEqual((system["shards"], system["parameters_of_worker"]), (1, system["parameters"]))
         # Every other of six feed-forwards is 8 experts; a token meets one or two of them.

@@ -239,13 +239,15 @@ class Experts(Evaluating):
 
 class Workers(Evaluating):
     def test_any_number_of_workers_finds_the_same(self):
-        alone = self.eval_json("sparse", "--routing", "all", "--experts")
+        # In fp32 a balanced assignment may decide a near-tie otherwise, where rows are multiplied in other numbers.
+        wish = ["sparse", "--routing", "all", "--experts", "--precision", "fp64"]
+        alone = self.eval_json(*wish)
         for workers in (1, 2, 4):
             with self.subTest(workers=workers):
-                result = self.eval_json("sparse", "--routing", "all", "--experts", starter=[*MPIRUN, str(workers)])
+                result = self.eval_json(*wish, starter=[*MPIRUN, str(workers)])
                 self.assertEqual(result["tokens"], alone["tokens"])
                 for one, other in zip(result["routings"], alone["routings"]):
-                    self.assertAlmostEqual(one["loss"], other["loss"], delta=1e-6)
+                    self.assertAlmostEqual(one["loss"], other["loss"], delta=1e-12)
                     self.assertEqual(one["layers"], other["layers"])
 
     def test_workers_without_data_just_wait(self):

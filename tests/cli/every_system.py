@@ -12,13 +12,14 @@ SETTING = (
 EXPERTS = "--experts.count=8 --experts.groups=2".split()
 BETWEEN = [*EXPERTS, "--experts.layers=1", "--experts.sublayers=2"]
 IN_PLACE = [*EXPERTS, "--experts.layers=1", "--experts.placement=replace"]
+GATES = "--experts.scores=dot --experts.router_rate=1 --experts.look_ahead=false".split()  # their papers' frame
 SYSTEMS = {
     "dense": ["--workers", 2],
     "model_parallel": ["--workers", 2, "--training.model_parallel=2"],
     "base": BETWEEN,
-    "sparsely_gated": [*IN_PLACE, "--experts.router=sparsely_gated"],
-    "switch": [*IN_PLACE, "--experts.router=switch"],
-    "gates_between_blocks": [*BETWEEN, "--experts.router=sparsely_gated"],
+    "sparsely_gated": [*IN_PLACE, *GATES, "--experts.router=sparsely_gated"],
+    "switch": [*IN_PLACE, *GATES, "--experts.router=switch"],
+    "gates_between_blocks": [*BETWEEN, *GATES, "--experts.router=sparsely_gated"],
 }
 
 

@@ -99,8 +99,8 @@ class RealRuns(ReportCase):
                 # Validation.json and the last line of metrics.jsonl tell of the same validation.
                 found = {system["routing"] or "greedy": system["perplexity"], "greedy": system["greedy_perplexity"]}
                 told = {"greedy": last["valid_perplexity"]}
-                if name == "base":
-                    told["priced"] = last["other_routing"]["perplexity"]
+                if name == "base":  # validated with priced routing along the way
+                    told = {"priced": last["valid_perplexity"], "greedy": last["other_routing"]["perplexity"]}
                     self.assertEqual(system["perplexity"], min(system["greedy_perplexity"], system["priced_perplexity"]))
                 for routing, perplexity in found.items():
                     self.assertAlmostEqual(perplexity, told[routing], delta=1e-9 * perplexity)

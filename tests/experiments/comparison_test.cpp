@@ -164,8 +164,8 @@ TEST(Comparisons, RoutersHaveTheFrameThatTheirTitlesTell) {
                               near = experts("base-in-place-near-e32"),
                               ahead = experts("base-in-place-e32");
   EXPECT_EQ(config::frame_in_words(paper), "raw features, sigmoid gate, dot scores");
-  EXPECT_EQ(paper.solver, "auction");
-  EXPECT_EQ(paper.tested_routing(), "greedy");
+  EXPECT_EQ(paper.solver, config::TrainingSolver::kAuction);
+  EXPECT_EQ(paper.tested_routing(), config::TestRouting::kGreedy);
   EXPECT_EQ(config::frame_in_words(gate), "normed features, softmax gate, dot scores");
   EXPECT_EQ(config::frame_in_words(ahead), config::frame_in_words(config::ExpertsConfig()));
   EXPECT_TRUE(ahead.look_ahead);
@@ -173,7 +173,7 @@ TEST(Comparisons, RoutersHaveTheFrameThatTheirTitlesTell) {
   EXPECT_EQ(experts("base-top2-e64").experts_of_token(), 2);
   EXPECT_EQ(experts("base-shared-e32").width_of_shared(find(frames, "dense").config.model), 256);
   for (const config::ExpertsConfig& each : {paper, gate, near, ahead})
-    EXPECT_EQ(each.placement, "replace");
+    EXPECT_EQ(each.placement, config::Placement::kReplace);
 }
 
 TEST(Comparisons, GroupsHaveAbout2048TokensUnlessToldOtherwise) {

@@ -50,7 +50,7 @@ TEST_F(Outcome, TheSettledPartsAreMeansOfTheLastThird) {
 }
 
 TEST_F(Outcome, ATornLastLineIsPassedOver) {
-  EXPECT_EQ(of(std::string(kTwoSteps) + R"({"step":3,"loss":3.)").step, 2);
+  EXPECT_EQ(of(fmt::format("{}{}", kTwoSteps, R"({"step":3,"loss":3.)")).step, 2);
 }
 
 // Steps of 100 tokens that take so long.
@@ -83,9 +83,10 @@ TEST_F(Outcome, OfFewStepsTheFirstTwoAreNotMeasured) {
 
 TEST_F(Outcome, GreedyAndPricedAreToldApartWhicheverIsFirst) {
   const auto validation = [](const char* other) {
-    return std::string(kTwoSteps) +
-           R"({"step":2,"valid_loss":3.5,"experts":[{"busiest_share":2.5},{"busiest_share":1.5}],"other_routing":{"routing":")" +
-           other + R"(","loss":3.25,"experts":[{"busiest_share":1.25}]}})" + "\n";
+    const char* const first =
+        R"({"step":2,"valid_loss":3.5,"experts":[{"busiest_share":2.5},{"busiest_share":1.5}],)";
+    return fmt::format("{}{}\"other_routing\":{{\"routing\":\"{}\",{}}}}}\n", kTwoSteps, first,
+                       other, R"("loss":3.25,"experts":[{"busiest_share":1.25}])");
   };
   const RunOutcome greedy_first = of(validation("priced"));
   EXPECT_EQ(greedy_first.greedy->loss, 3.5);

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "tests/inference/sparse_model.h"
+#include "tests/loading/sparse_model.h"
 
 namespace ballast::inference {
 namespace {

@@ -140,7 +140,7 @@ TEST(ValidationRecord, KeepsLittleOfBalancedRouting) {
   const json& balanced = w.read["routings"][2];
   for (const char* key : {"domains", "bits_per_byte"}) EXPECT_FALSE(balanced.contains(key)) << key;
   for (const json& layer : balanced.at("layers")) {
-    EXPECT_EQ(layer.size(), 3U) << layer;
+    EXPECT_EQ(layer.size(), 4U) << layer;
     int64_t sum = 0;
     const auto experts = static_cast<double>(layer.at("loads").size());
     for (const json& load : layer.at("loads")) {

@@ -50,8 +50,8 @@ config::Config config_of(const Case& c) {
   config.experts.shuffle = c.shuffle;
   if (c.router != "base") {
     config.experts.router = c.router;
-    config.experts.placement = "replace";
-    config.experts.second_expert = "random";
+    config.experts.placement = config::Placement::kReplace;
+    config.experts.second_expert = config::SecondExpert::kRandom;
   }
   return config;
 }

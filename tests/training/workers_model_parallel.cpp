@@ -162,7 +162,7 @@ TEST(ModelParallel, InitialWeightsAreThoseOfTheWholeModelToTheBit) {
 }
 
 TEST(ModelParallel, ClipsAlikeByTheNormOfAllParts) {
-  for (const char* over : {"shared", "all"}) {
+  for (const config::ClipOver over : {config::ClipOver::kShared, config::ClipOver::kAll}) {
     Config config = config_with("base");
     config.optimizer.clip_over = over;
     for (const WorkerGrid& grid : test::divisions()) {
