@@ -60,7 +60,7 @@ struct LastValidation {
 
   // Null where it was not measured.
   const RoutingUse* find(const std::string& routing) const;
-  // What a language model does: greedy routing, or all there is of a dense model; null if neither.
+  // Greedy routing; where that was not measured, the first there is. Null: there is none.
   const RoutingUse* main() const;
 };
 
