@@ -106,7 +106,8 @@ class WholeExperiments(ExperimentTest):
             for key in ["learning_rate", "sweep", "step_seconds", "early_step_seconds"]:
                 self.assertEqual(one[key], other[key], key)
             self.assertAlmostEqual(2 * one["steps"], other["steps"], delta=2)
-        again = json.loads(self.run_well(*self.experiment("--json", "--max-epochs", 100, systems="dense,base-in-place", budget="2s"), "--out", "x/2s").stdout)
+        command = self.experiment("--json", "--max-epochs", 100, systems="dense,base-in-place", budget="2s")
+        again = json.loads(self.run_well(*("x/2s" if word == "x" else word for word in command)).stdout)
         self.assertEqual(again, long, "each is an experiment by itself")
 
     def test_a_rate_that_is_given_is_swept_around_where_that_is_asked_for(self):

@@ -68,7 +68,7 @@ class AnyNumberOfWorkers(InFolder):
         self.assertLess(layer["relative_gap"], 1e-6)
         self.assertGreater(layer["exchange_seconds"], 0)
         self.assertEqual(sum(self.validation("seen")["experts"][0]["loads"]), self.validation("seen")["valid_tokens"])
-        self.assertEqual(self.validation("seen")["other_routing"]["routing"], "priced")
+        self.assertEqual(self.validation("seen")["other_routing"]["routing"], "greedy")
 
     def test_what_the_auction_leaves_open_is_not_called_a_gap(self):
         result = self.train("auction", 1, "--training.log_every=1", "--experts.solver=auction")
