@@ -5,6 +5,7 @@
 
 #include "ballast/assignment/exact_cuda.h"
 #include "ballast/assignment/exact_kernels_cuda.cuh"
+#include "ballast/assignment/on_chip_cuda.h"
 
 namespace ballast::assignment {
 namespace {
@@ -94,11 +95,16 @@ void launch(Arguments arguments, cudaStream_t stream) {
   check(cudaLaunchKernelExC(&config, kernel, parameters), "launch");
 }
 
+// Behind the teams' memory: which problems the on-chip solver has solved.
+size_t solved_bytes(const CudaProblems& problems) {
+  return sizeof(int32_t) * static_cast<size_t>(std::max(1, problems.problems));
+}
+
 }  // namespace
 
 size_t exact_cuda_workspace(const CudaProblems& problems, const ExactCudaOptions&) {
   const Shape shape = shape_of(problems, current_device().blocks);
-  return exact_cuda::lay_out(shape, nullptr).bytes * shape.teams;
+  return exact_cuda::lay_out(shape, nullptr).bytes * shape.teams + solved_bytes(problems);
 }
 
 void launch_exact_cuda(const CudaProblems& problems, const CudaAssignments& results,
@@ -115,12 +121,20 @@ void launch_exact_cuda(const CudaProblems& problems, const CudaAssignments& resu
   arguments.workspace = static_cast<char*>(workspace);
   const exact_cuda::Work layout = exact_cuda::lay_out(arguments.shape, nullptr);
   arguments.workspace_stride = layout.bytes;
-  if (workspace_bytes < layout.bytes * arguments.shape.teams) {
-    throw std::invalid_argument(
-        "the exact CUDA solver: the workspace has " + std::to_string(workspace_bytes) + " bytes, " +
-        std::to_string(layout.bytes * arguments.shape.teams) + " are needed");
+  const size_t of_teams = layout.bytes * arguments.shape.teams;
+  const size_t needed = of_teams + solved_bytes(problems);
+  if (workspace_bytes < needed) {
+    throw std::invalid_argument("the exact CUDA solver: the workspace has " +
+                                std::to_string(workspace_bytes) + " bytes, " +
+                                std::to_string(needed) + " are needed");
   }
   if (problems.problems == 0) return;
+  if (fits_on_chip(problems)) {
+    auto* solved = reinterpret_cast<int32_t*>(arguments.workspace + of_teams);
+    launch_on_chip_cuda(problems, results, {.gap = options.relative_gap}, solved, stream);
+    if (options.relative_gap > 0) return;  // it leaves nothing open then
+    arguments.solved = solved;
+  }
   check(
       cudaMemset2DAsync(workspace, layout.bytes, 0, layout.cleared, arguments.shape.teams, stream),
       "memset");

@@ -275,6 +275,7 @@ __device__ void run(const Arguments& arguments, char* memory) {
   __syncthreads();
   Team team{b.work.counter, 0, shape.team, static_cast<int>(blockIdx.x) % shape.team};
   for (int problem = slot; problem < arguments.problems.problems; problem += shape.teams) {
+    if (arguments.solved != nullptr && arguments.solved[problem] != 0) continue;
     if (problem != slot) {
       team.meet();
       auto* words = reinterpret_cast<int*>(b.work.head);

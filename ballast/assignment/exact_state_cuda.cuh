@@ -165,7 +165,8 @@ struct Arguments {
   double relative_gap;
   long long max_work;
   Shape shape;
-  char* workspace;  // one Work for each team
+  const int* solved;  // [problems], or null: 1 where nothing is left to do
+  char* workspace;    // one Work for each team
   size_t workspace_stride;
   int shared_bytes;
 };

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ballast/assignment/on_chip_state_cuda.cuh"
+
+// Newton's step: how the loads follow the prices is a matrix, the sum over tokens of products of
+// their probabilities. Tensor cores make it; conjugate gradients solve with it.
+namespace ballast::assignment::on_chip {
+
+// Four numbers in bf16.
+__device__ inline uint2 four_of(const float* x) {
+  const __nv_bfloat162 low = __floats2bfloat162_rn(x[0], x[1]);
+  const __nv_bfloat162 high = __floats2bfloat162_rn(x[2], x[3]);
+  return make_uint2(*reinterpret_cast<const unsigned*>(&low),
+                    *reinterpret_cast<const unsigned*>(&high));
+}
+
+// A row's probabilities in bf16, in the arena.
+template <int kExperts>
+__device__ inline void stage_row(Chip<kExperts>& c, int row, const float (&q)[kValues]) {
+  constexpr int kLanes = Chip<kExperts>::kLanes;
+  auto* stage = reinterpret_cast<__nv_bfloat16*>(c.arena()) + row * Chip<kExperts>::kStagePitch;
+#pragma unroll
+  for (int j = 0; j < kValues / 4; ++j) {
+    reinterpret_cast<uint2*>(stage)[j * kLanes + threadIdx.x % kLanes] = four_of(q + 4 * j);
+  }
+}
+
+__device__ inline void load_transposed(unsigned (&r)[4], const __nv_bfloat16* at) {
+  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(at));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address));
+}
+
+__device__ inline void multiply_add(float (&d)[4], const unsigned (&a)[4], unsigned b0,
+                                    unsigned b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// This block's sums of products, [E, E] at the arena's beginning, over the rows staged there. Each
+// warp has a tile of 32 x 32; where there are fewer tiles than warps these share the rows.
+template <int kExperts>
+__device__ void multiply_rows(Chip<kExperts>& c) {
+  using C = Chip<kExperts>;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int tile = warp % (C::kSideTiles * C::kSideTiles);
+  const int group = warp / (C::kSideTiles * C::kSideTiles);
+  const int m = tile / C::kSideTiles * 32, n = tile % C::kSideTiles * 32;
+  const auto* stage = reinterpret_cast<const __nv_bfloat16*>(c.arena());
+  const int upper = lane / 8 % 2 * 8, far = lane / 16 * 8, near = lane % 8;
+  float sum[2][4][4] = {};
+  for (int k = 16 * group; k < c.count; k += 16 * C::kTileGroups) {
+    unsigned a[2][4], b[2][4];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      load_transposed(a[i], stage + (k + far + near) * C::kStagePitch + m + 16 * i + upper);
+      load_transposed(b[i], stage + (k + upper + near) * C::kStagePitch + n + 16 * i + far);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        multiply_add(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+    }
+  }
+  __syncthreads();                      // the sums take the place of the rows
+  if constexpr (C::kTileGroups == 1) {  // a large matrix travels in bf16
+    auto* rows = reinterpret_cast<__nv_bfloat162*>(c.arena());
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int at = ((m + 16 * i + lane / 4) * kExperts + n + 8 * j) / 2 + lane % 4;
+        rows[at] = __floats2bfloat162_rn(sum[i][j][0], sum[i][j][1]);
+        rows[at + 4 * kExperts] = __floats2bfloat162_rn(sum[i][j][2], sum[i][j][3]);
+      }
+    }
+    return;
+  }
+  float* slot = reinterpret_cast<float*>(c.arena()) + group * kExperts * kExperts;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float* at = slot + (m + 16 * i + lane / 4) * kExperts + n + 8 * j + lane % 4 * 2;
+      *reinterpret_cast<float2*>(at) = make_float2(sum[i][j][0], sum[i][j][1]);
+      *reinterpret_cast<float2*>(at + 8 * kExperts) = make_float2(sum[i][j][2], sum[i][j][3]);
+    }
+  }
+  __syncthreads();
+  if constexpr (C::kTileGroups > 1) {
+    auto* slots = reinterpret_cast<float*>(c.arena());
+    for (int i = threadIdx.x; i < kExperts * kExperts; i += kThreads) {
+      float all = 0;
+#pragma unroll
+      for (int g = 0; g < C::kTileGroups; ++g) all += slots[g * kExperts * kExperts + i];
+      slots[i] = all;
+    }
+  }
+}
+
+// The entries that this thread has of the matrix over all blocks: kHeld of row `row()`, `wide` at a
+// time.
+template <int kExperts>
+struct Curvature {
+  using C = Chip<kExperts>;
+  static constexpr int kWide = C::kHeld < 4 ? C::kHeld : 4;
+  float held[C::kHeld];
+
+  __device__ static int row() { return threadIdx.x / C::kSplit; }
+  __device__ static int column(int j) {
+    return kWide * (j / kWide * C::kSplit + threadIdx.x % C::kSplit) + j % kWide;
+  }
+
+  // What all blocks have at `at` of their arenas, asked for at once.
+  template <typename Some>
+  __device__ static void ask(Chip<kExperts>& c, int at, Some (&found)[kOnChipBlocks]) {
+    const auto cluster = cooperative_groups::this_cluster();
+#pragma unroll
+    for (int block = 0; block < kOnChipBlocks; ++block) {
+      found[block] = Some{};
+      if (block < c.blocks)
+        found[block] = reinterpret_cast<const Some*>(cluster.map_shared_rank(c.arena(), block))[at];
+    }
+  }
+
+  // Arrives at the cluster's barrier when it has read the arenas; the caller waits there before
+  // they change.
+  __device__ void collect(Chip<kExperts>& c) {
+    const auto cluster = cooperative_groups::this_cluster();
+    __syncthreads();
+    cluster.sync();
+    if constexpr (C::kTileGroups > 1) {
+      using Some = std::conditional_t<kWide == 4, float4, float2>;
+#pragma unroll
+      for (int j = 0; j < C::kHeld; j += kWide) {
+        Some found[kOnChipBlocks];
+        ask(c, (row() * kExperts + column(j)) / kWide, found);
+#pragma unroll
+        for (int i = 0; i < kWide; ++i) {
+          held[j + i] = 0;
+#pragma unroll
+          for (int block = 0; block < kOnChipBlocks; ++block)
+            held[j + i] += reinterpret_cast<const float*>(&found[block])[i];
+        }
+      }
+    } else {  // too much to read whole from everyone: each block sums a part for all
+      const int part = kExperts * kExperts / 4 / c.blocks;  // in fours of bf16
+      auto* own = reinterpret_cast<uint2*>(c.arena());
+      for (int i = threadIdx.x; i < part; i += kThreads) {
+        uint2 found[kOnChipBlocks];
+        ask(c, c.rank * part + i, found);
+        float sum[4] = {};
+#pragma unroll
+        for (int block = 0; block < kOnChipBlocks; ++block) {
+          const float2 low =
+              __bfloat1622float2(*reinterpret_cast<__nv_bfloat162*>(&found[block].x));
+          const float2 high =
+              __bfloat1622float2(*reinterpret_cast<__nv_bfloat162*>(&found[block].y));
+          sum[0] += low.x;
+          sum[1] += low.y;
+          sum[2] += high.x;
+          sum[3] += high.y;
+        }
+        own[c.rank * part + i] = four_of(sum);
+      }
+      cluster.sync();
+      uint2 four[C::kHeld / 4];
+#pragma unroll
+      for (int j = 0; j < C::kHeld / 4; ++j) {
+        const int at = (row() * kExperts + column(4 * j)) / 4;
+        four[j] = cluster.map_shared_rank(own, at / part)[at];
+      }
+#pragma unroll
+      for (int j = 0; j < C::kHeld / 4; ++j) {
+        const float2 low = __bfloat1622float2(*reinterpret_cast<__nv_bfloat162*>(&four[j].x));
+        const float2 high = __bfloat1622float2(*reinterpret_cast<__nv_bfloat162*>(&four[j].y));
+        held[4 * j] = low.x;
+        held[4 * j + 1] = low.y;
+        held[4 * j + 2] = high.x;
+        held[4 * j + 3] = high.y;
+      }
+    }
+    cluster.barrier_arrive();
+#pragma unroll
+    for (int j = 0; j < C::kHeld; ++j) {
+      if (column(j) == row()) held[j] = 0;
+    }
+  }
+
+  // c.product = what lies beside the diagonal, times c.direction. All threads; ends in step.
+  __device__ void apply(Chip<kExperts>& c) const {
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < C::kHeld; ++j) sum = fmaf(held[j], c.direction[column(j)], sum);
+    sum = lanes_sum(sum, C::kSplit);
+    if (threadIdx.x % C::kSplit == 0) c.product[row()] = sum;
+    __syncthreads();
+  }
+};
+
+// A vector over the experts: lane l of a warp has those at l, l + 32, ...
+template <int kExperts>
+struct Vector {
+  static constexpr int kEach = kExperts / 32;
+  float at[kEach];
+  template <typename Function>
+  __device__ static Vector of(Function function) {
+    Vector v;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) v.at[i] = function(threadIdx.x % 32 + 32 * i);
+    return v;
+  }
+  __device__ void write(float* to) const {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) to[threadIdx.x % 32 + 32 * i] = at[i];
+  }
+  __device__ float times(const Vector& other) const {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) sum = fmaf(at[i], other.at[i], sum);
+    return sum;
+  }
+};
+
+// Solves (diagonal - beside) x = r roughly. The first warp has the vectors, all threads multiply.
+template <int kExperts>
+__device__ Vector<kExperts> conjugate_gradients(Chip<kExperts>& c,
+                                                const Curvature<kExperts>& curvature,
+                                                Vector<kExperts> r, float damping) {
+  using V = Vector<kExperts>;
+  constexpr int kMostSteps = 24;
+  const bool leads = threadIdx.x < 32;
+  const V diagonal = V::of([&](int e) { return c.diagonal[e] + damping; });
+  V u, p, s, x;
+  float last = 1, step = 1, start = 0;
+#pragma unroll
+  for (int i = 0; i < V::kEach; ++i) {
+    u.at[i] = __fdividef(r.at[i], diagonal.at[i]);
+    p.at[i] = s.at[i] = x.at[i] = 0;
+  }
+  if (threadIdx.x == 0) c.flag = 1;
+  for (int i = 0; i < kMostSteps; ++i) {
+    if (leads) u.write(c.direction);
+    __syncthreads();
+    if (c.flag == 0) break;
+    curvature.apply(c);
+    if (!leads) continue;
+    V w = V::of([&](int e) { return c.product[e]; });
+#pragma unroll
+    for (int k = 0; k < V::kEach; ++k) w.at[k] = fmaf(diagonal.at[k], u.at[k], -w.at[k]);
+    const float power = lanes_sum(r.times(u), 32), bend = lanes_sum(w.times(u), 32);
+    if (i == 0) start = power;
+    const float beta = i == 0 ? 0 : __fdividef(power, last);
+    const float divisor = i == 0 ? bend : bend - __fdividef(beta * power, step);
+    if (!(power > 1e-2f * start) || !(divisor > 0) || !(power < 1e30f)) {
+      if (threadIdx.x == 0) c.flag = 0;
+      continue;
+    }
+    step = __fdividef(power, divisor);
+    last = power;
+#pragma unroll
+    for (int k = 0; k < V::kEach; ++k) {
+      p.at[k] = fmaf(beta, p.at[k], u.at[k]);
+      s.at[k] = fmaf(beta, s.at[k], w.at[k]);
+      x.at[k] = fmaf(step, p.at[k], x.at[k]);
+      r.at[k] = fmaf(-step, s.at[k], r.at[k]);
+      u.at[k] = __fdividef(r.at[k], diagonal.at[k]);
+    }
+  }
+  return x;
+}
+
+// Changes c.price by Newton's step after a pass with rows staged. Returns the matrix's trace.
+template <int kExperts>
+__device__ float newton_step(Chip<kExperts>& c, float tau) {
+  using V = Vector<kExperts>;
+  multiply_rows(c);
+  Curvature<kExperts> curvature;
+  curvature.collect(c);
+  float beside = 0;
+#pragma unroll
+  for (int j = 0; j < Chip<kExperts>::kHeld; ++j) beside += curvature.held[j];
+  beside = lanes_sum(beside, Chip<kExperts>::kSplit);
+  if (threadIdx.x % Chip<kExperts>::kSplit == 0) c.diagonal[Curvature<kExperts>::row()] = beside;
+  __syncthreads();
+  const V diagonal = V::of([&](int e) { return c.diagonal[e]; });
+  float trace = 0;
+#pragma unroll
+  for (int i = 0; i < V::kEach; ++i) trace += diagonal.at[i];
+  trace = lanes_sum(trace, 32);
+  const V over =
+      V::of([&](int e) { return e < c.experts ? c.load[e] - static_cast<float>(c.even) : 0.0f; });
+  const float damping = 1e-3f * trace / static_cast<float>(c.experts) + 1e-6f;
+  const V x = conjugate_gradients(c, curvature, over, damping);
+  if (threadIdx.x < 32) {
+    float largest = 0;
+#pragma unroll
+    for (int i = 0; i < V::kEach; ++i) largest = fmaxf(largest, fabsf(x.at[i]));
+    largest = lanes_max(largest, 32);
+    const float factor = largest > 6 ? tau * 6 / largest : tau;
+#pragma unroll
+    for (int i = 0; i < V::kEach; ++i) c.price[threadIdx.x + 32 * i] += factor * x.at[i];
+  }
+  cooperative_groups::this_cluster().barrier_wait();
+  __syncthreads();
+  return trace;
+}
+
+}  // namespace ballast::assignment::on_chip

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ballast/assignment/on_chip_state_cuda.cuh"
+
+// From device memory to shared memory.
+namespace ballast::assignment::on_chip {
+
+// This block's scores, from device memory.
+template <int kExperts>
+__device__ void load_scores(Chip<kExperts>& c, const CudaProblems& p, int problem) {
+  constexpr int kFours = kExperts / 4;
+  const bool plain = p.type == ScoreType::kFloat32 && p.expert_stride == 1 && p.experts % 4 == 0 &&
+                     p.token_stride % 4 == 0 && p.problem_stride % 4 == 0 &&
+                     reinterpret_cast<uintptr_t>(p.scores) % 16 == 0;
+  const float* base = static_cast<const float*>(p.scores) + problem * p.problem_stride;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < c.count * kFours; i += kThreads) {
+    const int row = i / kFours, four = i % kFours, token = c.first + row;
+    float4 x = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+    if (plain) {
+      if (4 * four < p.experts)
+        x = reinterpret_cast<const float4*>(base + token * p.token_stride)[four];
+    } else {
+      if (4 * four < p.experts) x.x = raw_score(p, problem, token, 4 * four);
+      if (4 * four + 1 < p.experts) x.y = raw_score(p, problem, token, 4 * four + 1);
+      if (4 * four + 2 < p.experts) x.z = raw_score(p, problem, token, 4 * four + 2);
+      if (4 * four + 3 < p.experts) x.w = raw_score(p, problem, token, 4 * four + 3);
+    }
+    reinterpret_cast<float4*>(c.scores())[four_at<kExperts>(row, four)] = x;
+  }
+  for (int e = threadIdx.x; e < p.experts; e += kThreads)
+    c.direction[e] = raw_score(p, problem, 0, e);
+}
+
+// The start prices, in c.price. True: they say something.
+template <int kExperts>
+__device__ bool load_start(Chip<kExperts>& c, const double* start) {
+  if (start == nullptr) return false;
+  bool finite = true, differ = false;
+  for (int e = threadIdx.x; e < c.experts; e += kThreads) {
+    const auto price = static_cast<float>(start[e]);
+    finite = finite && isfinite(price);
+    differ = differ || start[e] != start[0];
+    c.price[e] = price;
+  }
+  return __syncthreads_and(finite) != 0 && __syncthreads_or(differ) != 0;
+}
+
+template <int kExperts>
+__device__ void open(Chip<kExperts>& c, const Arguments& a) {
+  if (threadIdx.x == 0) {
+    const auto cluster = cooperative_groups::this_cluster();
+    c.experts = a.problems.experts;
+    c.tokens = a.problems.tokens;
+    c.even = c.tokens / c.experts;
+    c.blocks = static_cast<int>(cluster.num_blocks());
+    c.rank = static_cast<int>(cluster.block_rank());
+    c.rows = a.rows;
+    c.first = c.rank * a.rows;
+    c.count = max(0, min(a.rows, c.tokens - c.first));
+    c.turn = 0;
+  }
+  if (threadIdx.x < kExperts) c.price[threadIdx.x] = 0;
+  __syncthreads();
+}
+
+// Scores that are not finite.
+struct Refused {
+  int64_t count = 0;
+  int first = -1;  // token * E + expert
+};
+
+// Puts the lowest finite score in place of all that are not finite.
+template <int kExperts>
+__device__ Refused mend_scores(Chip<kExperts>& c) {
+  const auto cluster = cooperative_groups::this_cluster();
+  double lowest = INFINITY;
+  int count = 0, last = -1;  // `last`: how far from the problem's end the first is
+  for (int i = threadIdx.x; i < c.count * c.experts; i += kThreads) {
+    const float score = score_at(c, i / c.experts, i % c.experts);
+    if (isfinite(score)) {
+      lowest = fmin(lowest, static_cast<double>(score));
+    } else {
+      ++count;
+      last = max(last, (c.tokens - c.first) * c.experts - i);
+    }
+  }
+  lowest = -exact_cuda::block_max(-lowest, c.double_scratch);
+  count = exact_cuda::block_sum(count, c.int_scratch);
+  last = exact_cuda::block_max(last, c.int_scratch);
+  if (static_cast<int>(threadIdx.x) < c.blocks) {
+    Chip<kExperts>* there = cluster.map_shared_rank(&c, threadIdx.x);
+    there->value_parts[c.rank][0] = lowest;
+    there->list_parts[0][c.rank][0] = count;
+    there->list_parts[0][c.rank][1] = last;
+  }
+  cluster.sync();
+  Refused refused;
+  last = -1;
+  for (int block = 0; block < c.blocks; ++block) {
+    lowest = fmin(lowest, c.value_parts[block][0]);
+    refused.count += c.list_parts[0][block][0];
+    last = max(last, c.list_parts[0][block][1]);
+  }
+  refused.first = c.tokens * c.experts - last;
+  const float mended = isfinite(lowest) ? static_cast<float>(lowest) : 0;
+  for (int i = threadIdx.x; i < c.count * c.experts; i += kThreads) {
+    float& score =
+        c.scores()[4 * four_at<kExperts>(i / c.experts, i % c.experts / 4) + i % c.experts % 4];
+    if (!isfinite(score)) score = mended;
+  }
+  for (int e = threadIdx.x; e < c.experts; e += kThreads) {
+    if (!isfinite(c.direction[e])) c.direction[e] = mended;
+  }
+  cluster.sync();  // all have read what first_look writes anew
+  return refused;
+}
+
+}  // namespace ballast::assignment::on_chip

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ballast/assignment/on_chip_load_cuda.cuh"
+
+// What callers get: tokens by expert, loads, prices, and how good the assignment is.
+namespace ballast::assignment::on_chip {
+
+// What this block's tokens add to the certificate, on the scores themselves.
+struct Worth {
+  double primal = 0, slack = 0;
+};
+
+template <int kExperts>
+__device__ Worth value_rows(Chip<kExperts>& c) {
+  constexpr int kLanes = Chip<kExperts>::kLanes;
+  const int lane = threadIdx.x % kLanes;
+  Worth worth;
+  for (int base = 0; base < c.count; base += Chip<kExperts>::kTogether) {
+    const int row = base + threadIdx.x / kLanes;
+    float value[kValues];
+    read_row(c, row, value);
+    double best = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      const int e = expert_at<kExperts>(lane, i);
+      if (e < c.experts) best = fmax(best, static_cast<double>(value[i]) - c.exact_price[e]);
+    }
+    best = lanes_max(best, kLanes);
+    if (row < c.count && lane == 0) {
+      const int own = c.own[row];
+      const double score = score_at(c, row, own);
+      worth.primal += score;
+      worth.slack += best - (score - c.exact_price[own]);
+    }
+  }
+  worth.primal = exact_cuda::block_sum(worth.primal, c.double_scratch);
+  worth.slack = exact_cuda::block_sum(worth.slack, c.double_scratch);
+  return worth;
+}
+
+// Experts and places of this block's tokens. c.counts: tokens of each expert in earlier blocks.
+template <int kExperts>
+__device__ void write_places(Chip<kExperts>& c, const CudaAssignments& results, int problem) {
+  auto* before = reinterpret_cast<int*>(c.arena());  // [kWarps, E]
+  const int warp = threadIdx.x / 32;
+  const int64_t offset = static_cast<int64_t>(problem) * c.tokens;
+  for (int base = 0; base < c.count; base += kThreads) {
+    for (int i = threadIdx.x; i < kWarps * kExperts; i += kThreads) before[i] = 0;
+    __syncthreads();
+    const int row = base + threadIdx.x;
+    const int own = row < c.count ? c.own[row] : kExperts;
+    const unsigned same = __match_any_sync(kAll, own);
+    const int rank = __popc(same & ((1u << threadIdx.x % 32) - 1u));
+    if (rank == 0 && own < kExperts) before[warp * kExperts + own] = __popc(same);
+    __syncthreads();
+    if (threadIdx.x < kExperts) {
+      int sum = c.counts[threadIdx.x];
+      for (int i = 0; i < kWarps; ++i) {
+        const int here = before[i * kExperts + threadIdx.x];
+        before[i * kExperts + threadIdx.x] = sum;
+        sum += here;
+      }
+      c.counts[threadIdx.x] = sum;
+    }
+    __syncthreads();
+    if (row < c.count) {
+      const int place = own * c.even + before[warp * kExperts + own] + rank;
+      results.expert_of_token[offset + c.first + row] = own;
+      results.place_of_token[offset + c.first + row] = place;
+      results.tokens_by_expert[offset + place] = c.first + row;
+    }
+    __syncthreads();
+  }
+}
+
+// Places of all tokens need what earlier blocks have; the certificate needs all blocks. Sets
+// c.value_parts, and c.counts to the tokens of each expert in earlier blocks.
+template <int kExperts>
+__device__ Worth value_result(Chip<kExperts>& c) {
+  const auto cluster = cooperative_groups::this_cluster();
+  if (threadIdx.x < kExperts) c.counts[threadIdx.x] = 0;
+  __syncthreads();
+  for (int row = threadIdx.x; row < c.count; row += kThreads) atomicAdd(&c.counts[c.own[row]], 1);
+  const Worth worth = value_rows(c);
+  const int turn = c.turn;
+  for (int i = threadIdx.x; i < c.blocks * kExperts; i += kThreads) {
+    Chip<kExperts>* there = cluster.map_shared_rank(&c, i / kExperts);
+    const int e = i % kExperts;
+    there->count_parts[turn][c.rank][e] = static_cast<uint16_t>(c.counts[e]);
+    if (e == 0) {
+      there->value_parts[c.rank][0] = worth.primal;
+      there->value_parts[c.rank][1] = worth.slack;
+    }
+  }
+  cluster.sync();
+  Worth all;
+  for (int block = 0; block < c.blocks; ++block) {
+    all.primal += c.value_parts[block][0];
+    all.slack += c.value_parts[block][1];
+  }
+  if (threadIdx.x < kExperts) {
+    int before = 0;
+    for (int block = 0; block < c.rank; ++block) before += c.count_parts[turn][block][threadIdx.x];
+    c.counts[threadIdx.x] = before;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) c.turn = 1 - turn;
+  __syncthreads();
+  return all;
+}
+
+// Loads, prices and status, for the first block.
+template <int kExperts>
+__device__ void write_status(Chip<kExperts>& c, const Arguments& a, int problem, const Worth& worth,
+                             const Refused& refused, AssignmentStatus::Code code) {
+  const CudaAssignments& results = a.results;
+  const int64_t offset = static_cast<int64_t>(problem) * c.experts;
+  for (int e = threadIdx.x; e < c.experts; e += kThreads) {
+    results.loads[offset + e] = c.even;
+    results.prices[offset + e] = c.exact_price[e];
+  }
+  if (threadIdx.x != 0) return;
+  AssignmentStatus status;
+  status.code = code;
+  if (refused.count > 0 && a.problems.non_finite == NonFinite::kReject) {
+    status.code = AssignmentStatus::kNonFinite;
+    status.token = refused.first / c.experts;
+    status.expert = refused.first % c.experts;
+  } else {
+    status.replaced = refused.count;
+  }
+  status.valid = 1;
+  status.primal = worth.primal;
+  status.gap = worth.slack;
+  status.dual = worth.primal + worth.slack;
+  status.blind = c.blind;
+  results.status[problem] = status;
+}
+
+}  // namespace ballast::assignment::on_chip

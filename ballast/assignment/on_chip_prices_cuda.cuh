@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ballast/assignment/on_chip_curvature_cuda.cuh"
+
+// Prices at which the tokens' best experts are nearly balanced: a start from the scores' means and
+// deviations, a few Sinkhorn steps at falling temperature, then Newton's method.
+namespace ballast::assignment::on_chip {
+
+constexpr int kSinkhornPasses = 3;
+constexpr int kMostPasses = 20;
+constexpr float kLog2e = 1.44269504f;
+
+// One pass at c.price: sums of the probabilities exp((score - price) / tau), in c.load. kCurve:
+// also the rows of probabilities, in the arena, each row's best expert, in c.own, and the loads by
+// these, in c.hard.
+// factor: log2(e) / tau.
+template <int kExperts, bool kCurve>
+__device__ void soft_pass(Chip<kExperts>& c, float factor) {
+  constexpr int kLanes = Chip<kExperts>::kLanes, kTogether = Chip<kExperts>::kTogether;
+  const int lane = threadIdx.x % kLanes, padded = (c.count + 15) / 16 * 16;
+  float price[kValues], load[kValues];
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) {
+    price[i] = c.price[expert_at<kExperts>(lane, i)];
+    load[i] = 0;
+  }
+  if (kCurve) {
+    for (int e = threadIdx.x; e < kExperts; e += kThreads) c.counts[e] = 0;
+    __syncthreads();
+  }
+  for (int base = 0; base < c.count; base += kTogether) {
+    const int row = base + threadIdx.x / kLanes;
+    float q[kValues];
+    read_row(c, row, q);
+    float best = -INFINITY, sum = 0;
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      q[i] -= price[i];
+      best = fmaxf(best, q[i]);
+    }
+    const float top = lanes_max(best, kLanes);
+    if (kCurve) {
+      unsigned at = 0;
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) at |= q[i] == top ? 1u << i : 0u;
+      const unsigned tied = __ballot_sync(kAll, at != 0) & row_lanes<kExperts>();
+      if (row < c.count && static_cast<int>(threadIdx.x % 32) == choose_bit(tied, c.first + row)) {
+        const int own = expert_at<kExperts>(lane, choose_bit(at, c.first + row));
+        c.own[row] = static_cast<uint8_t>(own);
+        atomicAdd(&c.counts[own], 1);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      q[i] = exact_cuda::fast_exp2((q[i] - top) * factor);
+      sum += q[i];
+    }
+    sum = lanes_sum(sum, kLanes);
+    const float inverse = row < c.count ? __fdividef(1, sum) : 0;
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      q[i] *= inverse;
+      load[i] += q[i];
+    }
+    if (kCurve && row < padded) stage_row(c, row, q);
+  }
+  leave_columns(c, load);
+  share_sums(c, kCurve);
+}
+
+// Where to begin: the prices above which 1/E of each expert's scores would lie if they were normal.
+// Sets c.cold_price, c.deviation, c.largest and c.blind; false: a score is not finite. `pivot`: the
+// first token's scores, which numbers are taken from so that sums stay small.
+template <int kExperts>
+__device__ bool first_look(Chip<kExperts>& c, const float* pivot, float quantile) {
+  constexpr int kLanes = Chip<kExperts>::kLanes, kTogether = Chip<kExperts>::kTogether;
+  const auto cluster = cooperative_groups::this_cluster();
+  const int lane = threadIdx.x % kLanes;
+  float sum[kValues], square[kValues], largest = 0;
+  bool finite = true;
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) sum[i] = square[i] = 0;
+  for (int base = 0; base < c.count; base += kTogether) {
+    const int row = base + threadIdx.x / kLanes;
+    float value[kValues];
+    read_row(c, row, value);
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      const int e = expert_at<kExperts>(lane, i);
+      if (e >= c.experts || row >= c.count) continue;
+      finite = finite && isfinite(value[i]);
+      largest = fmaxf(largest, fabsf(value[i]));
+      const float x = value[i] - pivot[e];
+      sum[i] += x;
+      square[i] = fmaf(x, x, square[i]);
+    }
+  }
+  // Squares take the arena: [kWarps, E] here, then [blocks, E] from all.
+  auto* squares = reinterpret_cast<float*>(c.arena());
+  auto* square_parts = squares + kWarps * kExperts;
+  leave_columns(c, square);
+  __syncthreads();
+  for (int i = threadIdx.x; i < kWarps * kExperts; i += kThreads)
+    squares[i] = c.warp_sums[i / kExperts][i % kExperts];
+  __syncthreads();
+  leave_columns(c, sum);
+  largest = lanes_max(largest, 32);
+  if (threadIdx.x % 32 == 0) c.warp_most[threadIdx.x / 32] = largest;
+  const bool good = __syncthreads_and(finite) != 0;
+  for (int i = threadIdx.x; i < c.blocks * kExperts; i += kThreads) {
+    const int e = i % kExperts;
+    float all = 0, of_squares = 0;
+    for (int warp = 0; warp < kWarps; ++warp) {
+      all += c.warp_sums[warp][e];
+      of_squares += squares[warp * kExperts + e];
+      largest = fmaxf(largest, c.warp_most[warp]);
+    }
+    Chip<kExperts>* there = cluster.map_shared_rank(&c, i / kExperts);
+    there->parts[0][c.rank][e] = all;
+    cluster.map_shared_rank(square_parts, i / kExperts)[c.rank * kExperts + e] = of_squares;
+    if (e == 0) {
+      there->value_parts[c.rank][0] = largest;
+      there->value_parts[c.rank][1] = good ? 0 : 1;
+    }
+  }
+  cluster.sync();
+  const float inverse = 1.0f / static_cast<float>(c.tokens);
+  if (threadIdx.x < kExperts) {
+    float all = 0, of_squares = 0;
+    for (int block = 0; block < c.blocks; ++block) {
+      all += c.parts[0][block][threadIdx.x];
+      of_squares += square_parts[block * kExperts + threadIdx.x];
+    }
+    const bool there = static_cast<int>(threadIdx.x) < c.experts;
+    const float mean = all * inverse;
+    const float variance = there ? fmaxf(of_squares * inverse - mean * mean, 0) : 0;
+    c.product[threadIdx.x] = variance;
+    c.load[threadIdx.x] = there ? mean + pivot[threadIdx.x] : 0;
+    c.cold_price[threadIdx.x] = c.load[threadIdx.x] + quantile * sqrtf(variance);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    float all = 0;
+    double most = 0, refused = 0, means = 0;
+    for (int e = 0; e < c.experts; ++e) {
+      all += c.product[e];
+      means += c.load[e];
+    }
+    for (int block = 0; block < c.blocks; ++block) {
+      most = fmax(most, c.value_parts[block][0]);
+      refused += c.value_parts[block][1];
+    }
+    c.largest = static_cast<float>(most);
+    c.deviation = fmaxf(sqrtf(all / static_cast<float>(c.experts)), 1e-6f * c.largest);
+    c.blind = means * c.even;
+    c.turn = 1;
+    c.flag = refused > 0 ? 0 : 1;
+  }
+  __syncthreads();
+  const bool all_good = c.flag != 0;
+  __syncthreads();
+  return all_good;
+}
+
+struct Annealing {
+  float tau;
+  float last_soft = 9;
+  float trace = 0;  // of the curvature at the last Newton step's tau
+  float trace_tau = 0;
+  int stalled = 0;
+  int best_hard = 0x7fffffff;
+  int passes = 0;
+  int newtons = 0;
+  bool warm = false;
+};
+
+// Tokens above their expert's share, by best expert; `soft`: by probabilities, of all.
+template <int kExperts>
+__device__ inline int imbalance_of(const Chip<kExperts>& c, float& soft) {
+  float spill = 0;
+  int over = 0;
+  for (int e = threadIdx.x % 32; e < c.experts; e += 32) {
+    spill += fmaxf(0, c.load[e] - static_cast<float>(c.even));
+    over += max(0, c.hard[e] - c.even);
+  }
+  soft = lanes_sum(spill, 32) / static_cast<float>(c.tokens);
+  return lanes_sum(over, 32);
+}
+
+template <int kExperts>
+__device__ inline void sinkhorn_step(Chip<kExperts>& c, float tau) {
+  if (static_cast<int>(threadIdx.x) < c.experts) {
+    const float load = fmaxf(c.load[threadIdx.x], 1e-3f);
+    c.price[threadIdx.x] += tau * logf(load / static_cast<float>(c.even));
+  }
+  __syncthreads();
+}
+
+// The next temperature after a Newton step at a pass of soft imbalance `soft`.
+__device__ inline void cool(Annealing& a, float soft, float floor) {
+  float factor = soft < 0.04f ? 0.4f : soft < 0.1f ? 0.55f : 1.0f;
+  if (soft > 0.7f * a.last_soft && soft > 0.03f) factor = soft > 0.1f ? 1.6f : 1.0f;
+  a.last_soft = soft;
+  a.tau = fmaxf(a.tau * factor, floor);
+}
+
+// Sinkhorn steps from the cold start.
+template <int kExperts>
+__device__ void start_cold(Chip<kExperts>& c, Annealing& a) {
+  constexpr float kFirst = 0.5f, kLast = 0.1f;  // temperatures, in deviations
+  if (threadIdx.x < kExperts) c.price[threadIdx.x] = c.cold_price[threadIdx.x];
+  __syncthreads();
+  const float ratio = powf(kLast / kFirst, 1.0f / (kSinkhornPasses - 1));
+  a.tau = kFirst * c.deviation;
+  for (int left = kSinkhornPasses; left > 0; --left) {
+    soft_pass<kExperts, false>(c, kLog2e / a.tau);
+    sinkhorn_step(c, a.tau);
+    ++a.passes;
+    if (left > 1) a.tau *= ratio;
+  }
+}
+
+// Brings c.price near balance, until at most `goal` tokens are above their expert's share or no
+// better is in sight. c.best_price: the prices with fewest.
+template <int kExperts>
+__device__ void find_prices(Chip<kExperts>& c, Annealing& a, int goal) {
+  a.tau = 0.1f * c.deviation;
+  if (!a.warm) start_cold(c, a);
+  for (; a.passes < kMostPasses; ++a.passes) {
+    soft_pass<kExperts, true>(c, kLog2e / a.tau);
+    float soft = 0;
+    const int hard = imbalance_of(c, soft);
+    if (a.warm && a.newtons == 0 && soft > 0.12f) {
+      a.warm = false;  // those prices are of other scores
+      start_cold(c, a);
+      continue;
+    }
+    if (hard < a.best_hard) {
+      a.stalled = hard < 0.8f * static_cast<float>(a.best_hard) ? 0 : a.stalled + 1;
+      a.best_hard = hard;
+      if (threadIdx.x < kExperts) c.best_price[threadIdx.x] = c.price[threadIdx.x];
+    } else if (soft < 0.02f) {
+      ++a.stalled;
+    }
+    // While very many tokens are at wrong experts it is still too warm to tell those apart that are
+    // alike, however even the probabilities are.
+    const int patience = hard > c.tokens / 20 ? 6 : 2;
+    if (hard <= goal || a.stalled >= patience) break;
+    if (soft > 0.25f) {
+      sinkhorn_step(c, a.tau);
+      a.tau *= 1.5f;
+    } else {
+      a.trace = newton_step(c, a.tau);
+      a.trace_tau = a.tau;
+      ++a.newtons;
+      cool(a, soft, 1e-6f * c.deviation);
+    }
+  }
+  __syncthreads();
+}
+
+}  // namespace ballast::assignment::on_chip

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ballast/assignment/on_chip_paths_cuda.cuh"
+#include "ballast/assignment/on_chip_prices_cuda.cuh"
+
+// From prices near balance to the optimum, in integers (quanta): tokens that could change their
+// expert at little cost are listed in the first block, which exchanges them along shortest paths.
+namespace ballast::assignment::on_chip {
+
+constexpr int kMostRounds = 4;
+constexpr int kMostSweeps = 400;  // over the pairs of all rounds
+constexpr int kScoreBits = 28;    // scores are below 2^28 quanta, prices from 0 to below 2^30
+
+// In quanta.
+template <int kExperts>
+__device__ inline int worth_at(const Chip<kExperts>& c, int row, int expert) {
+  return __float2int_rn(score_at(c, row, expert) * c.exact_scale) - c.quanta[expert];
+}
+
+// Which of its scores each thread has found near their row's best: [rows, kLanes], at the arena's
+// end, behind what the first block's holds.
+template <int kExperts>
+__device__ inline unsigned* near_masks(Chip<kExperts>& c) {
+  return reinterpret_cast<unsigned*>(c.arena() + kArenaBytes) - kOnChipRows * 4;
+}
+
+// c.price becomes quanta, the lowest 0. False: prices too far apart.
+template <int kExperts>
+__device__ bool round_prices(Chip<kExperts>& c) {
+  const int exponent = c.largest > 0 ? ilogbf(c.largest) + 1 : 0;
+  const float scale = ldexpf(1, kScoreBits - exponent);
+  float low = INFINITY, high = -INFINITY;
+  for (int e = threadIdx.x % 32; e < c.experts; e += 32) {
+    low = fminf(low, c.price[e]);
+    high = fmaxf(high, c.price[e]);
+  }
+  low = -lanes_max(-low, 32);
+  high = lanes_max(high, 32);
+  if (!((high - low) * scale < 1 << 29) || exponent < -90 || exponent > 100) return false;
+  __syncthreads();
+  if (threadIdx.x < kExperts) {
+    c.quanta[threadIdx.x] =
+        static_cast<int>(threadIdx.x) < c.experts
+            ? __double2int_rn((static_cast<double>(c.price[threadIdx.x]) - low) * scale)
+            : 0;
+    c.price[threadIdx.x] = static_cast<float>(c.quanta[threadIdx.x]) / scale;
+  }
+  if (threadIdx.x == 0) c.exact_scale = scale;
+  __syncthreads();
+  return true;
+}
+
+// The experts within `reach` of a row's best, as bits of this thread's scores, and that best. A
+// look in floats finds those that may be near; c.price holds the prices for it. `slop`: what floats
+// may be wrong by.
+template <int kExperts>
+__device__ inline unsigned near_experts(const Chip<kExperts>& c, int row, int reach, float slop,
+                                        int& best) {
+  constexpr int kLanes = Chip<kExperts>::kLanes;
+  const int lane = threadIdx.x % kLanes;
+  float value[kValues];
+  read_row(c, row, value);
+  float high = -INFINITY;
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) {
+    value[i] -= c.price[expert_at<kExperts>(lane, i)];
+    high = fmaxf(high, value[i]);
+  }
+  const float least = lanes_max(high, kLanes) - slop;
+  unsigned maybe = 0, in = 0;
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) maybe |= value[i] >= least ? 1u << i : 0u;
+  if (row >= c.count) maybe = 0;
+  best = -0x7fffffff - 1;
+  for (unsigned left = maybe; left != 0; left &= left - 1)
+    best = max(best, worth_at(c, row, expert_at<kExperts>(lane, __ffs(left) - 1)));
+  best = lanes_max(best, kLanes);
+  for (unsigned left = maybe; left != 0; left &= left - 1) {
+    const int i = __ffs(left) - 1;
+    if (best - worth_at(c, row, expert_at<kExperts>(lane, i)) <= reach) in |= 1u << i;
+  }
+  return in;
+}
+
+// Lists of this block among those of all.
+struct Lists {
+  int groups, pairs;                // of all blocks
+  int groups_before, pairs_before;  // of the blocks before this one
+};
+
+constexpr int kPairBits = 18;  // in one integer with the groups
+
+// A row's pairs, for its first lane: with its one group. 0: it has only its best expert.
+template <int kExperts>
+__device__ inline int list_length(unsigned in, int& before) {
+  constexpr int kLanes = Chip<kExperts>::kLanes;
+  const int mine = __popc(in);
+  int running = mine;
+  for (int step = 1; step < kLanes; step *= 2) {
+    const int other = __shfl_up_sync(kAll, running, step, kLanes);
+    if (static_cast<int>(threadIdx.x % kLanes) >= step) running += other;
+  }
+  before = running - mine;
+  const int all = __shfl_sync(kAll, running, kLanes - 1, kLanes);
+  return all >= 2 ? all : 0;
+}
+
+// Counts pairs within `reach`. kChoose: also takes each token's best expert at c.quanta, in c.own,
+// and the loads, in c.hard.
+template <int kExperts, bool kChoose>
+__device__ Lists count_lists(Chip<kExperts>& c, int reach) {
+  constexpr int kLanes = Chip<kExperts>::kLanes;
+  const auto cluster = cooperative_groups::this_cluster();
+  int packed = 0;
+  const float slop = static_cast<float>(reach) / c.exact_scale + c.largest * 1e-6f;
+  if (kChoose) {
+    for (int e = threadIdx.x; e < kExperts; e += kThreads) c.counts[e] = 0;
+    __syncthreads();
+  }
+  for (int base = 0; base < c.count; base += Chip<kExperts>::kTogether) {
+    const int row = base + threadIdx.x / kLanes;
+    int best = 0, before = 0;
+    const unsigned in = near_experts(c, row, reach, slop, best);
+    if (row < c.count) near_masks(c)[row * kLanes + threadIdx.x % kLanes] = in;
+    const int length = list_length<kExperts>(in, before);
+    if (threadIdx.x % kLanes == 0 && length > 0) packed += length | 1 << kPairBits;
+    if (kChoose) {
+      unsigned at = 0;
+      for (unsigned left = in; left != 0; left &= left - 1) {
+        const int i = __ffs(left) - 1;
+        if (worth_at(c, row, expert_at<kExperts>(threadIdx.x % kLanes, i)) == best) at |= 1u << i;
+      }
+      const unsigned tied = __ballot_sync(kAll, at != 0) & row_lanes<kExperts>();
+      if (row < c.count && static_cast<int>(threadIdx.x % 32) == choose_bit(tied, c.first + row)) {
+        const int own = expert_at<kExperts>(threadIdx.x % kLanes, choose_bit(at, c.first + row));
+        c.own[row] = static_cast<uint8_t>(own);
+        atomicAdd(&c.counts[own], 1);
+      }
+    }
+  }
+  packed = exact_cuda::block_sum(packed, c.int_scratch);
+  const int turn = c.turn;
+  if (static_cast<int>(threadIdx.x) < c.blocks) {
+    int* there = cluster.map_shared_rank(&c, threadIdx.x)->list_parts[turn][c.rank];
+    there[0] = packed >> kPairBits;
+    there[1] = packed & ((1 << kPairBits) - 1);
+  }
+  for (int i = threadIdx.x; kChoose && i < c.blocks * kExperts; i += kThreads) {
+    Chip<kExperts>* there = cluster.map_shared_rank(&c, i / kExperts);
+    there->count_parts[turn][c.rank][i % kExperts] = static_cast<uint16_t>(c.counts[i % kExperts]);
+  }
+  cluster.sync();
+  Lists lists{};
+  for (int block = 0; block < c.blocks; ++block) {
+    if (block == c.rank) {
+      lists.groups_before = lists.groups;
+      lists.pairs_before = lists.pairs;
+    }
+    lists.groups += c.list_parts[turn][block][0];
+    lists.pairs += c.list_parts[turn][block][1];
+  }
+  for (int e = threadIdx.x; kChoose && e < kExperts; e += kThreads) {
+    c.hard[e] = 0;
+    for (int block = 0; block < c.blocks; ++block) c.hard[e] += c.count_parts[turn][block][e];
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) c.turn = 1 - turn;
+  __syncthreads();
+  return lists;
+}
+
+// Writes this block's lists into the first block's arena.
+template <int kExperts>
+__device__ void write_lists(Chip<kExperts>& c, const Lists& lists) {
+  constexpr int kLanes = Chip<kExperts>::kLanes;
+  auto& paths = *reinterpret_cast<Paths<kExperts>*>(
+      cooperative_groups::this_cluster().map_shared_rank(c.arena(), 0));
+  int packed = lists.pairs_before | lists.groups_before << kPairBits;
+  for (int base = 0; base < c.count; base += Chip<kExperts>::kTogether) {
+    const int row = base + threadIdx.x / kLanes;
+    int before = 0, total = 0;
+    const unsigned in = row < c.count ? near_masks(c)[row * kLanes + threadIdx.x % kLanes] : 0;
+    const int length = list_length<kExperts>(in, before);
+    int place = exact_cuda::block_prefix(
+        threadIdx.x % kLanes == 0 && length > 0 ? length | 1 << kPairBits : 0, c.int_scratch,
+        total);
+    place = packed + __shfl_sync(kAll, place, 0, kLanes);
+    packed += total;
+    if (length == 0) continue;
+    const int own = c.own[row];
+    const int best = worth_at(c, row, own);  // tokens are at no cost where they are
+    const int group = place >> kPairBits, first = place & ((1 << kPairBits) - 1);
+    if (threadIdx.x % kLanes == 0) {
+      paths.own[group] = static_cast<uint8_t>(own);
+      paths.token[group] = static_cast<uint16_t>(c.first + row);
+    }
+    int k = first + before;
+    for (unsigned left = in; left != 0; left &= left - 1) {
+      const int e = expert_at<kExperts>(threadIdx.x % kLanes, __ffs(left) - 1);
+      paths.cost[k] = best - worth_at(c, row, e);
+      paths.group[k] = static_cast<uint16_t>(group);
+      paths.expert[k] = static_cast<uint8_t>(e);
+      ++k;
+    }
+  }
+}
+
+// The first block exchanges tokens within the lists and tells all blocks; c.verdict: 1 all is even,
+// 2 no more sweeps are allowed.
+template <int kExperts>
+__device__ void exchange(Chip<kExperts>& c, int reach, const Lists& lists, int& sweeps_left) {
+  const auto cluster = cooperative_groups::this_cluster();
+  auto& paths = *reinterpret_cast<Paths<kExperts>*>(c.arena());
+  if (threadIdx.x < kExperts) {
+    const int e = threadIdx.x;
+    paths.surplus[e] = e < c.experts ? c.hard[e] - c.even : 0;
+    paths.price[e] = e < c.experts ? c.quanta[e] : 0;
+  }
+  __syncthreads();
+  const bool even = exchange_tokens(paths, lists.pairs, reach, sweeps_left);
+  __syncthreads();
+  for (int i = threadIdx.x; i < lists.groups; i += kThreads) {
+    const int token = paths.token[i];
+    cluster.map_shared_rank(&c, token / c.rows)->own[token % c.rows] = paths.own[i];
+  }
+  for (int i = threadIdx.x; i < c.blocks * kExperts; i += kThreads) {
+    const int e = i % kExperts;
+    Chip<kExperts>* there = cluster.map_shared_rank(&c, i / kExperts);
+    there->quanta[e] = paths.price[e];
+    there->price[e] = static_cast<float>(paths.price[e]) / c.exact_scale;
+    there->hard[e] = c.even + paths.surplus[e];
+    if (e == 0) there->verdict = even ? 1 : sweeps_left < 0 ? 2 : 0;
+  }
+}
+
+// True: c.own is optimal at c.quanta; false: it is the best at c.quanta, but not even. `near`:
+// about how many quanta apart tokens are that matter.
+template <int kExperts>
+__device__ bool repair(Chip<kExperts>& c, float near) {
+  const auto cluster = cooperative_groups::this_cluster();
+  int sweeps_left = kMostSweeps;  // the first block's
+  int reach = static_cast<int>(fminf(fmaxf(near, 64.0f), static_cast<float>(1 << 27)));
+  for (int round = 0; round < kMostRounds; ++round) {
+    Lists lists =
+        round == 0 ? count_lists<kExperts, true>(c, reach) : count_lists<kExperts, false>(c, reach);
+    for (int i = 0; i < 16 && (lists.pairs > kPairs || lists.groups > kGroups); ++i) {
+      reach = reach / 2;
+      lists = count_lists<kExperts, false>(c, reach);
+    }
+    if (lists.pairs > kPairs || lists.groups > kGroups) return false;
+    write_lists(c, lists);
+    cluster.sync();
+    if (c.rank == 0) exchange(c, reach, lists, sweeps_left);
+    cluster.sync();
+    if (c.verdict != 0) return c.verdict == 1;
+    reach = min(reach, 1 << 25) * 4;
+  }
+  return false;
+}
+
+}  // namespace ballast::assignment::on_chip

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cooperative_groups.h>
+
+#include "ballast/assignment/exact_warp_cuda.cuh"
+#include "ballast/assignment/on_chip_cuda.h"
+#include "ballast/assignment/score_reader_cuda.cuh"
+
+// What the on-chip solver works with. A problem belongs to a cluster of blocks; each holds an equal
+// share of the tokens' scores in its shared memory from the first read to the result. All blocks
+// compute the same prices from the same sums, in the same order, so that they never disagree.
+namespace ballast::assignment::on_chip {
+
+using exact_cuda::kAll;
+using exact_cuda::lanes_max;
+using exact_cuda::lanes_sum;
+
+constexpr int kThreads = 512;
+constexpr int kWarps = kThreads / 32;
+constexpr int kValues = 32;    // scores of a row that a thread has
+constexpr int kPairs = 4096;   // of tokens and experts that a repair can hold
+constexpr int kGroups = 1536;  // tokens in it
+constexpr int kArenaBytes = 69632;
+
+struct Arguments {
+  CudaProblems problems;
+  CudaAssignments results;
+  OnChipOptions options;
+  int* solved;     // [problems]
+  int rows;        // tokens that a block has room for, a multiple of 16
+  float quantile;  // a share 1/E of a normal distribution lies above it
+};
+
+// Shared memory of a block, before the scores [rows, kExperts] and the arena.
+template <int kExperts>
+struct alignas(128) Chip {
+  static constexpr int kLanes = kExperts / kValues;    // threads that read a row
+  static constexpr int kTogether = kThreads / kLanes;  // rows at a time
+  static constexpr int kSplit = kThreads / kExperts;   // threads for a row of the curvature
+  static constexpr int kHeld = kExperts / kSplit;      // its entries that each has
+  static constexpr int kStagePitch = kExperts + 8;     // of rows of probabilities in the arena
+  static constexpr int kSideTiles = kExperts / 32;     // of 32 x 32 products
+  static constexpr int kTileGroups = kWarps / (kSideTiles * kSideTiles);
+
+  double double_scratch[32];
+  int int_scratch[32];
+  float warp_most[kWarps];
+  float warp_sums[kWarps][kExperts];
+  float parts[2][kOnChipBlocks][kExperts];           // of loads: what each block found, in turn
+  uint16_t count_parts[2][kOnChipBlocks][kExperts];  // of tokens whose best expert this is
+  double value_parts[kOnChipBlocks][2];              // further sums and maxima
+  int list_parts[2][kOnChipBlocks][2];               // groups and pairs of each block
+  double exact_price[kExperts];                      // c.quanta as scores
+  float price[kExperts];
+  float cold_price[kExperts];  // where to begin without start prices
+  float best_price[kExperts];  // those with the least imbalance so far
+  float load[kExperts];        // sums of probabilities
+  float diagonal[kExperts];
+  float direction[kExperts];
+  float product[kExperts];
+  int counts[kExperts];      // of this block
+  int hard[kExperts];        // of all
+  int quanta[kExperts];      // prices
+  uint8_t own[kOnChipRows];  // expert of each row
+  int flag;
+  int verdict;                // of a repair, told to all blocks
+  int experts, tokens, even;  // `even`: tokens of each expert
+  int blocks, rank, rows;     // of the cluster; this one; tokens of each
+  int first, count;           // this block's tokens
+  int turn;
+  float deviation, largest;  // of scores about their means; largest magnitude
+  double blind;              // what an equal spread of each token over all experts is worth
+  float exact_scale;         // scores times this, rounded, are quanta
+
+  // Computed, not kept: so the compiler knows that they are shared memory.
+  __device__ float* scores() { return reinterpret_cast<float*>(this + 1); }
+  __device__ const float* scores() const { return reinterpret_cast<const float*>(this + 1); }
+  __device__ char* arena() { return reinterpret_cast<char*>(scores() + rows * kExperts); }
+};
+
+// The expert of a thread's i-th score: threads of a row take four at a time in turn.
+template <int kExperts>
+__device__ constexpr int expert_at(int lane, int i) {
+  return 4 * (i / 4 * Chip<kExperts>::kLanes + lane) + i % 4;
+}
+
+// Where four scores of a row are, in fours: no two threads that read together meet in a bank.
+template <int kExperts>
+__device__ inline int four_at(int row, int four) {
+  constexpr int kLanes = Chip<kExperts>::kLanes;
+  return row * (kExperts / 4) + (four ^ (row % (8 / kLanes) * kLanes));
+}
+
+// This thread's scores of a row; zeros behind the last.
+template <int kExperts>
+__device__ inline void read_row(const Chip<kExperts>& c, int row, float (&value)[kValues]) {
+  constexpr int kLanes = Chip<kExperts>::kLanes;
+  const int lane = threadIdx.x % kLanes;
+#pragma unroll
+  for (int j = 0; j < kValues / 4; ++j) {
+    const float4 x =
+        row < c.count
+            ? reinterpret_cast<const float4*>(c.scores())[four_at<kExperts>(row, j * kLanes + lane)]
+            : make_float4(0, 0, 0, 0);
+    value[4 * j] = x.x;
+    value[4 * j + 1] = x.y;
+    value[4 * j + 2] = x.z;
+    value[4 * j + 3] = x.w;
+  }
+}
+
+template <int kExperts>
+__device__ inline float score_at(const Chip<kExperts>& c, int row, int expert) {
+  return c.scores()[4 * four_at<kExperts>(row, expert / 4) + expert % 4];
+}
+
+// One of the set bits of `tied`, at random but always the same for a token.
+__device__ inline int choose_bit(unsigned tied, int token) {
+  const int count = __popc(tied);
+  if (count > 1) {
+    for (int skip = exact_cuda::mix(token, 0) % count; skip > 0; --skip) tied &= tied - 1;
+  }
+  return __ffs(tied) - 1;
+}
+
+// Lanes that read the same row as this one.
+template <int kExperts>
+__device__ inline unsigned row_lanes() {
+  constexpr int kLanes = Chip<kExperts>::kLanes;
+  return ((1u << kLanes) - 1u) << (threadIdx.x % 32 / kLanes * kLanes);
+}
+
+// Sums over the rows of a warp, for each of this thread's columns: halves change hands, so that 32
+// sums cost about 32 shuffles. Afterwards value[0 .. left) belong to columns from `base` on.
+struct Columns {
+  int base, left;
+};
+template <int kStep, int kLanes, int kCount>
+__device__ inline Columns sum_columns(float* value, int base) {
+  if constexpr (kStep < kLanes) {
+    return {base, kCount};
+  } else {
+    constexpr int kHalf = kCount / 2;
+    const bool upper = (threadIdx.x & kStep) != 0;
+#pragma unroll
+    for (int i = 0; i < kHalf; ++i) {
+      const float sent = upper ? value[i] : value[i + kHalf];
+      const float kept = upper ? value[i + kHalf] : value[i];
+      value[i] = kept + __shfl_xor_sync(kAll, sent, kStep);
+    }
+    return sum_columns<kStep / 2, kLanes, kHalf>(value, base + (upper ? kHalf : 0));
+  }
+}
+
+// Leaves this warp's sums of columns in c.warp_sums.
+template <int kExperts>
+__device__ inline void leave_columns(Chip<kExperts>& c, float (&value)[kValues]) {
+  constexpr int kLanes = Chip<kExperts>::kLanes;
+  const Columns mine = sum_columns<16, kLanes, kValues>(value, 0);
+#pragma unroll
+  for (int i = 0; i < kLanes; ++i) {
+    c.warp_sums[threadIdx.x / 32][expert_at<kExperts>(threadIdx.x % kLanes, mine.base + i)] =
+        value[i];
+  }
+}
+
+// The sums of all blocks' warp_sums, in c.load; with `counts` also those of c.counts, in c.hard.
+template <int kExperts>
+__device__ inline void share_sums(Chip<kExperts>& c, bool counts) {
+  const auto cluster = cooperative_groups::this_cluster();
+  __syncthreads();
+  const int turn = c.turn;
+  for (int i = threadIdx.x; i < c.blocks * kExperts; i += kThreads) {
+    const int e = i % kExperts;
+    float sum = 0;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) sum += c.warp_sums[warp][e];
+    Chip<kExperts>* there = cluster.map_shared_rank(&c, i / kExperts);
+    there->parts[turn][c.rank][e] = sum;
+    if (counts) there->count_parts[turn][c.rank][e] = static_cast<uint16_t>(c.counts[e]);
+  }
+  cluster.sync();
+  for (int e = threadIdx.x; e < kExperts; e += kThreads) {
+    float sum = 0;
+    int count = 0;
+    for (int block = 0; block < c.blocks; ++block) {
+      sum += c.parts[turn][block][e];
+      if (counts) count += c.count_parts[turn][block][e];
+    }
+    c.load[e] = sum;
+    if (counts) c.hard[e] = count;
+  }
+  if (threadIdx.x == 0) c.turn = 1 - turn;
+  __syncthreads();
+}
+
+}  // namespace ballast::assignment::on_chip
