@@ -9,6 +9,7 @@
 #include "ballast/experts/assigner.h"
 #include "ballast/kernels/cuda_plugin.h"
 #include "ballast/system/random.h"
+#include "tests/experts/awkward_scores.h"
 #include "tests/experts/cuda_graph.h"
 #include "tests/support/error_of.h"
 
@@ -30,30 +31,6 @@ class AssignCuda : public testing::Test {
 };
 
 std::string name_of(SolverKind kind) { return std::string(assignment::solver_name(kind)); }
-
-// A score matrix of one of several awkward sorts.
-Tensor scores_of(int sort, int64_t tokens, int64_t experts) {
-  const Tensor gauss = at::randn({tokens, experts});
-  switch (sort) {
-    case 1:
-      return at::randint(0, 3, {tokens, experts}).to(at::kFloat);
-    case 2:
-      return at::full({tokens, experts}, 1.5);
-    case 3:
-      return gauss.slice(0, 0, 1).expand({tokens, experts}).contiguous();
-    case 4:
-      return gauss + 4 * at::randn({1, experts});
-    case 5:
-      return (gauss * 4).round() / 4;
-    case 6:
-      return gauss * 1e-39;
-    case 7:
-      return gauss + 1e4 * at::rand({tokens, experts}).lt(0.01).to(at::kFloat);
-    default:
-      return gauss;
-  }
-}
-constexpr int kSorts = 8;
 
 struct Problem {
   Tensor scores = {}, counted = {};
@@ -91,15 +68,6 @@ double magnitude_of(const Problem& problem) {
   Tensor rows = problem.scores.to(at::kDouble).abs().amax(1);
   if (problem.counted.defined()) rows = rows * problem.counted;
   return rows.sum().item<double>();
-}
-
-// The order is the stable sort of the experts, and its inverse; loads are counts; all by the CPU.
-void expect_ordered(const TensorAssignment& result, int64_t experts) {
-  const Tensor chosen = result.expert_of_token.cpu().to(at::kLong);
-  const Tensor order = at::argsort(chosen, /*stable=*/true, 0, false);
-  EXPECT_TRUE(at::equal(result.tokens_by_expert.cpu().to(at::kLong), order));
-  EXPECT_TRUE(at::equal(result.place_of_token.cpu().to(at::kLong), at::argsort(order)));
-  EXPECT_TRUE(at::equal(result.loads.cpu().to(at::kLong), at::bincount(chosen, {}, experts)));
 }
 
 TEST_F(AssignCuda, FuzzedProblemsAreSolvedAsOnTheCpu) {
