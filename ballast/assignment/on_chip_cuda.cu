@@ -12,24 +12,54 @@
 namespace ballast::assignment {
 namespace on_chip {
 
-// The optimum, or where that is not found here a balanced assignment near it. True: the optimum.
+// From c.best_price to the optimum. False: that was not reached; c.own and c.hard are of c.quanta.
 template <int kExperts>
-__device__ bool solve(Chip<kExperts>& c, Annealing& a, bool round) {
-  find_prices(c, a, max(1, max(c.experts / 5, c.tokens / 1000)));
-  if (threadIdx.x < kExperts) c.price[threadIdx.x] = c.best_price[threadIdx.x];
-  __syncthreads();
-  bool optimal = false;
-  if (threadIdx.x < kExperts) c.exact_price[threadIdx.x] = c.price[threadIdx.x];
-  if (round_prices(c)) {
-    const auto want = static_cast<float>(5 * max(a.best_hard, c.experts));  // tokens that may move
-    const float near = a.trace > 0 ? a.trace_tau * want / a.trace : 0.05f * c.deviation;
-    optimal = repair(c, near * c.exact_scale);
-    if (threadIdx.x < kExperts)
-      c.exact_price[threadIdx.x] = static_cast<double>(c.quanta[threadIdx.x]) / c.exact_scale;
+__device__ bool improve(Chip<kExperts>& c, const Annealing& a) {
+  if (threadIdx.x < kExperts) {
+    c.price[threadIdx.x] = c.best_price[threadIdx.x];
+    c.exact_price[threadIdx.x] = c.price[threadIdx.x];
   }
   __syncthreads();
-  if (!optimal && round) round_off(c);
+  if (!round_prices(c)) return false;
+  const auto want = static_cast<float>(5 * max(a.best_hard, c.experts));  // tokens that may move
+  const float near = a.trace > 0 ? a.trace_tau * want / a.trace : 0.05f * c.deviation;
+  const bool optimal = repair(c, near * c.exact_scale);
+  if (threadIdx.x < kExperts)
+    c.exact_price[threadIdx.x] = static_cast<double>(c.quanta[threadIdx.x]) / c.exact_scale;
+  __syncthreads();
   return optimal;
+}
+
+struct Found {
+  Worth worth;
+  bool reached = false;  // the gap that is allowed
+  bool even = false;     // there is an assignment
+};
+
+// The optimum; with a gap allowed the first assignment that keeps to it, or the last that was
+// tried.
+template <int kExperts>
+__device__ Found solve(Chip<kExperts>& c, Annealing& a, double gap) {
+  Found found;
+  const auto value = [&] {
+    found.worth = value_result(c);
+    const double dual = found.worth.primal + found.worth.slack;
+    found.reached = found.worth.slack <= gap * (dual - c.blind);
+    found.even = true;
+  };
+  if (find_prices(c, a, max(1, max(c.experts / 5, c.tokens / 1000)), gap)) {
+    round_off(c);
+    if (threadIdx.x < kExperts) c.exact_price[threadIdx.x] = c.price[threadIdx.x];
+    __syncthreads();
+    value();
+    if (found.reached) return found;
+  }
+  const bool optimal = improve(c, a);
+  if (!optimal && gap == 0) return {};
+  if (!optimal) round_off(c);
+  value();
+  found.reached = found.reached || optimal;
+  return found;
 }
 
 template <int kExperts>
@@ -49,17 +79,14 @@ __global__ void __launch_bounds__(kThreads, 1) on_chip_kernel(const __grid_const
   Annealing annealing;
   annealing.warm =
       load_start(c, start == nullptr ? nullptr : start + static_cast<int64_t>(problem) * c.experts);
-  const double gap = a.options.gap;
-  const bool optimal = solve(c, annealing, gap > 0), solved = optimal || gap > 0;
-  if (solved) {
-    const Worth worth = value_result(c);
-    const bool reached = optimal || worth.slack <= gap * (worth.primal + worth.slack - c.blind);
+  const Found found = solve(c, annealing, a.options.gap);
+  if (found.even) {
     write_places(c, a.results, problem);
     if (c.rank == 0)
-      write_status(c, a, problem, worth, refused,
-                   reached ? AssignmentStatus::kOk : AssignmentStatus::kNotConverged);
+      write_status(c, a, problem, found.worth, refused,
+                   found.reached ? AssignmentStatus::kOk : AssignmentStatus::kNotConverged);
   }
-  if (c.rank == 0 && threadIdx.x == 0) a.solved[problem] = solved ? 1 : 0;
+  if (c.rank == 0 && threadIdx.x == 0) a.solved[problem] = found.even ? 1 : 0;
   cooperative_groups::this_cluster().sync();  // nobody's memory goes while others read it
 }
 

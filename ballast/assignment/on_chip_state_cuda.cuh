@@ -45,11 +45,11 @@ struct alignas(128) Chip {
 
   double double_scratch[32];
   int int_scratch[32];
-  float warp_most[kWarps];
+  float warp_most[kWarps], warp_tops[kWarps];
   float warp_sums[kWarps][kExperts];
   float parts[2][kOnChipBlocks][kExperts];           // of loads: what each block found, in turn
   uint16_t count_parts[2][kOnChipBlocks][kExperts];  // of tokens whose best expert this is
-  double value_parts[kOnChipBlocks][2];              // further sums and maxima
+  double value_parts[kOnChipBlocks][4];              // further sums and maxima
   int list_parts[2][kOnChipBlocks][2];               // groups and pairs of each block
   double exact_price[kExperts];                      // c.quanta as scores
   float price[kExperts];
@@ -70,6 +70,7 @@ struct alignas(128) Chip {
   int first, count;           // this block's tokens
   int turn;
   float deviation, largest;  // of scores about their means; largest magnitude
+  double tops;               // sum over tokens of their best score less price
   double blind;              // what an equal spread of each token over all experts is worth
   float exact_scale;         // scores times this, rounded, are quanta
 
@@ -165,7 +166,8 @@ __device__ inline void leave_columns(Chip<kExperts>& c, float (&value)[kValues])
   }
 }
 
-// The sums of all blocks' warp_sums, in c.load; with `counts` also those of c.counts, in c.hard.
+// The sums of all blocks' warp_sums, in c.load; with `counts` also those of c.counts, in c.hard,
+// and of c.warp_tops, in c.tops.
 template <int kExperts>
 __device__ inline void share_sums(Chip<kExperts>& c, bool counts) {
   const auto cluster = cooperative_groups::this_cluster();
@@ -179,6 +181,12 @@ __device__ inline void share_sums(Chip<kExperts>& c, bool counts) {
     Chip<kExperts>* there = cluster.map_shared_rank(&c, i / kExperts);
     there->parts[turn][c.rank][e] = sum;
     if (counts) there->count_parts[turn][c.rank][e] = static_cast<uint16_t>(c.counts[e]);
+    if (counts && e == 0) {
+      float tops = 0;
+#pragma unroll
+      for (int warp = 0; warp < kWarps; ++warp) tops += c.warp_tops[warp];
+      there->value_parts[c.rank][2 + turn] = tops;
+    }
   }
   cluster.sync();
   for (int e = threadIdx.x; e < kExperts; e += kThreads) {
@@ -191,7 +199,12 @@ __device__ inline void share_sums(Chip<kExperts>& c, bool counts) {
     c.load[e] = sum;
     if (counts) c.hard[e] = count;
   }
-  if (threadIdx.x == 0) c.turn = 1 - turn;
+  if (threadIdx.x == 0) {
+    c.turn = 1 - turn;
+    c.tops = 0;
+    for (int block = 0; counts && block < c.blocks; ++block)
+      c.tops += c.value_parts[block][2 + turn];
+  }
   __syncthreads();
 }
 
