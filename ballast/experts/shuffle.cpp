@@ -107,16 +107,17 @@ Tensor both_ways(const std::vector<int64_t>& order, at::Device device) {
 
 }  // namespace
 
-RowExchange shuffle_way(const TrainingRoute& route, int64_t layer, const ShuffleShape& shape,
-                        const step::InputOf& input) {
+Shuffle shuffle_of(const TrainingRoute& route, int64_t layer, const ShuffleShape& shape,
+                   const step::InputOf& input) {
   const Parts parts(shape);
   const int64_t local = shape.groups / shape.workers;
-  RowExchange way;
   const Tensor sent = step::take_input(input, [=, device = input.device](uint64_t step) {
     TrainingRoute of_step = route;
     of_step.step = step;
     return both_ways(rows_of_slots(of_step, layer, shape, parts), device);
   });
+  if (shape.workers == 1) return {.order = {sent.select(0, 0), sent.select(0, 1)}};
+  RowExchange way;
   way.row_of_slot = sent.select(0, 0);
   way.slot_of_row = sent.select(0, 1);
   for (int64_t worker = 0; worker < shape.workers; ++worker) {
@@ -130,14 +131,14 @@ RowExchange shuffle_way(const TrainingRoute& route, int64_t layer, const Shuffle
     way.send.push_back(send);
     way.receive.push_back(receive);
   }
-  if (shape.workers > 1 && local > 1) {
+  if (local > 1) {
     const Tensor arrived = step::take_input(input, [=, device = input.device](uint64_t) {
       return both_ways(arrivals_of_places(shape, parts), device);
     });
     way.arrival_of_place = arrived.select(0, 0);
     way.place_of_arrival = arrived.select(0, 1);
   }
-  return way;
+  return {.way = way};
 }
 
 }  // namespace ballast::experts

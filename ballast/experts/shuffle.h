@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "ballast/experts/dispatch.h"
 #include "ballast/experts/routing.h"
 
@@ -17,9 +19,16 @@ struct ShuffleShape {
 // The paper's shuffle: the tokens of each group are permuted at random and an equal part of them
 // goes to every group, so that each group becomes a sample of the whole batch. Where G does not
 // divide T/G, parts differ by one token and groups keep their size.
+// Several workers exchange rows. One alone leaves them where they are: the order says which of them
+// form a group.
+struct Shuffle {
+  std::optional<RowExchange> way = {};
+  TokenOrder order = {};
+};
+
 // Made by the host, as an input of the step.
 // A pure function of (seed, step, micro-step, layer, position): not of the number of workers.
-RowExchange shuffle_way(const TrainingRoute& route, int64_t layer, const ShuffleShape& shape,
-                        const step::InputOf& input);
+Shuffle shuffle_of(const TrainingRoute& route, int64_t layer, const ShuffleShape& shape,
+                   const step::InputOf& input);
 
 }  // namespace ballast::experts

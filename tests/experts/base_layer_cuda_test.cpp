@@ -90,11 +90,11 @@ TEST_F(BaseLayerCuda, IsPreciseInBf16) { test::expect_precise(shapes(), test::kB
 // The tokens in the order in which they are assigned, group by group.
 Tensor mixed(const Layer& l, const Tensor& h) {
   if (!l.layer.router().shuffles(l.routing())) return h;
-  const auto way =
-      shuffle_way(*l.routing().training, l.layer.place(),
-                  {.groups = l.shape.groups, .tokens_of_group = l.shape.tokens / l.shape.groups},
-                  {.step = l.routing().training->step});
-  return h.index_select(0, way.row_of_slot);
+  const Shuffle mix =
+      shuffle_of(*l.routing().training, l.layer.place(),
+                 {.groups = l.shape.groups, .tokens_of_group = l.shape.tokens / l.shape.groups},
+                 {.step = l.routing().training->step});
+  return h.index_select(0, mix.order.row_of_position);
 }
 
 TEST_F(BaseLayerCuda, AssignsAsWellAsTheCpu) {
