@@ -7,14 +7,9 @@
 
 #include "ballast/experts/dispatch.h"
 #include "ballast/experts/routing.h"
+#include "ballast/experts/shuffle_parts.h"
 
 namespace ballast::experts {
-
-struct ShuffleShape {
-  int64_t groups = 1;             // G, over all workers
-  int64_t tokens_of_group = 0;    // T/G
-  int64_t rank = 0, workers = 1;  // workers divide groups
-};
 
 // The paper's shuffle: the tokens of each group are permuted at random and an equal part of them
 // goes to every group, so that each group becomes a sample of the whole batch. Where G does not
@@ -26,7 +21,7 @@ struct Shuffle {
   TokenOrder order = {};
 };
 
-// Made by the host, as an input of the step.
+// Drawn where it is used, from keys that are an input of the step; nothing waits for a GPU.
 // A pure function of (seed, step, micro-step, layer, position): not of the number of workers.
 Shuffle shuffle_of(const TrainingRoute& route, int64_t layer, const ShuffleShape& shape,
                    const step::InputOf& input);

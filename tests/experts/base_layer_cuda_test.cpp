@@ -204,8 +204,8 @@ TEST_F(BaseLayerCuda, NeverWaitsForTheGpuInTraining) {
   }
 }
 
-// What no graph can hold: the shuffle, which the host makes; the solver's status and the time that
-// it took, which the host reads later (so take_stats() is not called here).
+// What no graph can hold: the keys of the shuffle, which the host makes; the solver's status and
+// the time that it took, which the host reads later (so take_stats() is not called here).
 TEST_F(BaseLayerCuda, WithAKnownAssignmentCanBeRecordedInAGraph) {
   const LayerShape shape{.experts = 5, .groups = 3, .tokens = 3 * 7, .shuffle = false};
   Layer l(shape, lone_worker(), test::on_gpu(at::kBFloat16));

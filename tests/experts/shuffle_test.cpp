@@ -6,6 +6,8 @@
 
 #include <set>
 
+#include "ballast/kernels/cuda_plugin.h"
+
 namespace ballast::experts {
 namespace {
 
@@ -66,6 +68,7 @@ Rows joined(const std::vector<Rows>& parts) {
 }
 
 class ShuffleOf : public testing::TestWithParam<int64_t> {};  // tokens of a group
+class ShuffleOfCuda : public ShuffleOf {};
 
 TEST_P(ShuffleOf, IsAPermutationThatNoNumberOfWorkersChanges) {
   const TrainingRoute route{.groups = 8, .seed = 1, .step = 2, .micro_step = 3};
@@ -111,6 +114,40 @@ TEST(Shuffle, IsAnotherOneForEveryStepMicroStepLayerAndSeed) {
   seen.insert(rows_of(layer.order));
   EXPECT_EQ(seen.size(), 5U);
 }
+
+void expect_same(const at::Tensor& got, const at::Tensor& expected) {
+  ASSERT_EQ(got.defined(), expected.defined());
+  if (!got.defined()) return;
+  EXPECT_TRUE(got.is_cuda());
+  EXPECT_TRUE(at::equal(got.cpu(), expected));
+}
+
+TEST_P(ShuffleOfCuda, IsThatOfTheCpu) {
+  ASSERT_TRUE(kernels::load_cuda_plugin().loaded);
+  const TrainingRoute route{.groups = 8, .seed = 1, .step = 2, .micro_step = 3};
+  for (const int64_t workers : {1, 2, 4, 8}) {
+    for (int64_t rank = 0; rank < workers; ++rank) {
+      SCOPED_TRACE(testing::Message() << "worker " << rank << " of " << workers);
+      const ShuffleShape shape{
+          .groups = 8, .tokens_of_group = GetParam(), .rank = rank, .workers = workers};
+      const Shuffle expected = shuffle_of(route, 6, shape, {.step = route.step});
+      const Shuffle got =
+          shuffle_of(route, 6, shape, {.step = route.step, .device = at::Device(at::kCUDA, 0)});
+      expect_same(got.order.row_of_position, expected.order.row_of_position);
+      expect_same(got.order.position_of_row, expected.order.position_of_row);
+      ASSERT_EQ(got.way.has_value(), expected.way.has_value());
+      if (!got.way) continue;
+      EXPECT_EQ(got.way->send, expected.way->send);
+      EXPECT_EQ(got.way->receive, expected.way->receive);
+      expect_same(got.way->row_of_slot, expected.way->row_of_slot);
+      expect_same(got.way->slot_of_row, expected.way->slot_of_row);
+      expect_same(got.way->arrival_of_place, expected.way->arrival_of_place);
+      expect_same(got.way->place_of_arrival, expected.way->place_of_arrival);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tokens, ShuffleOfCuda, testing::Values(8, 64, 5, 13, 20, 1, 2048, 3001));
 
 }  // namespace
 }  // namespace ballast::experts
