@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ballast/system/error.h"
+#include "ballast/system/index_permutation.h"
 #include "ballast/system/random.h"
 
 namespace ballast::batches {

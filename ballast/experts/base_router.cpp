@@ -55,6 +55,13 @@ Tensor without(const Tensor& scores, const Tensor& expert) {
   return scores.scatter(-1, expert.to(at::kLong).unsqueeze(-1), kNever);
 }
 
+// Scores [T, E], token after token in this order.
+Tensor in_order(const Tensor& scores, const TokenOrder& order) {
+  if (!order.defined()) return scores;
+  const at::NoGradGuard no_grad;
+  return permute_rows(scores, order.row_of_position, order.position_of_row);
+}
+
 // Experts' outputs are mixed where the token is, by these [T, K].
 void set_weights(Dispatch& dispatch, const Tensor& weights) {
   Tensor& slots = dispatch.way.slot_of_row;
@@ -109,21 +116,23 @@ Tensor BaseRouter::affinities(const Tensor& tokens) const {
   return frame_.affinities(tokens.detach());
 }
 
-Dispatch BaseRouter::route(const Tensor& affinities, const Routing& routing) {
-  return routing.training ? route_groups(affinities, routing)
+Dispatch BaseRouter::route(const Tensor& affinities, const TokenOrder& order,
+                           const Routing& routing) {
+  return routing.training ? route_groups(affinities, order, routing)
                           : route_by_choice(affinities, routing);
 }
 
-Dispatch BaseRouter::route_groups(const Tensor& affinities, const Routing& routing) {
+Dispatch BaseRouter::route_groups(const Tensor& affinities, const TokenOrder& order,
+                                  const Routing& routing) {
   const int64_t local = routing.training->groups / workers_.size();
-  const Tensor scores =
-      frame_.scores(affinities).to(at::kFloat).view({local, -1, places_.experts});  // [P, T/G, E]
+  const Tensor scores = in_order(frame_.scores(affinities).to(at::kFloat), order)
+                            .view({local, -1, places_.experts});  // [P, T/G, E]
   const std::vector<TensorAssignment> rounds = assign(scores, routing);
   observe(scores, rounds);
   std::vector<Tensor> chosen;  // K of [P, T/G]
   for (const TensorAssignment& round : rounds)
     chosen.push_back(round.expert_of_token.to(at::kLong));
-  const Tensor expert = at::stack(chosen);  // [K, P, T/G]
+  Tensor expert = at::stack(chosen);  // [K, P, T/G]
   Dispatch dispatch;
   if (of_token_ == 1) {
     const TensorAssignment& found = rounds.front();
@@ -134,7 +143,12 @@ Dispatch BaseRouter::route_groups(const Tensor& affinities, const Routing& routi
     const int64_t most = (choice.size(2) + places_.experts - 1) / places_.experts;
     dispatch = dispatch_blocks(places_, choice, rank.view_as(choice), of_token_ * most);
   }
-  const Tensor weights = frame_.weights(affinities, expert.view({of_token_, -1}));  // [T, K]
+  expert = expert.view({of_token_, -1});
+  if (order.defined()) {
+    dispatch.way = of_rows(dispatch.way, order);
+    expert = expert.index_select(1, order.position_of_row);
+  }
+  const Tensor weights = frame_.weights(affinities, expert);  // [T, K]
   add_to(stats_.gate_sum, weights.detach().select(1, 0).sum(at::kDouble));
   if (!gates_at_experts_) set_weights(dispatch, weights);
   return dispatch;

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/where.h>
 
 #include <algorithm>
 #include <numeric>
@@ -61,6 +62,15 @@ Tensor exchange_back(comm::Communicator& workers, const Tensor& y, const RowExch
                              : y;
   const Tensor back = send(workers, arrived, {way.receive, way.send}, label, watch);
   return permute_rows(back, way.slot_of_row, way.row_of_slot);
+}
+
+RowExchange of_rows(const RowExchange& of_positions, const TokenOrder& order) {
+  RowExchange way = of_positions;
+  const Tensor& position = of_positions.row_of_slot;  // [M]; -1: nobody's
+  way.row_of_slot = at::where(position < 0, position,
+                              order.row_of_position.index_select(0, position.clamp_min(0)));
+  way.slot_of_row = of_positions.slot_of_row.index_select(0, order.position_of_row);
+  return way;
 }
 
 RoutedRows to_experts(comm::Communicator& workers, const Tensor& tokens, const Dispatch& dispatch,

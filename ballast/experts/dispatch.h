@@ -31,6 +31,13 @@ at::Tensor exchange(comm::Communicator& workers, const at::Tensor& x, const RowE
 at::Tensor exchange_back(comm::Communicator& workers, const at::Tensor& y, const RowExchange& way,
                          comm::Label label, step::StepWatch* watch = nullptr);
 
+// The order in which a worker's tokens are cut into groups. int64 [T] each, inverse to each other;
+// undefined: tokens are taken as they stand.
+struct TokenOrder {
+  at::Tensor row_of_position, position_of_row;
+  bool defined() const { return row_of_position.defined(); }
+};
+
 // Which worker of all holds which experts: as many each, in order.
 struct ExpertPlaces {
   int64_t experts = 1, workers = 1;
@@ -45,6 +52,9 @@ struct Dispatch {
   // the expert.
   at::Tensor weights = {};
 };
+
+// What was found for tokens in that order, as it is for the tokens where they stand.
+RowExchange of_rows(const RowExchange& of_positions, const TokenOrder& order);
 
 // Brings tokens to their experts. Where a worker is alone and sends each token at most once, the
 // rows are the tokens themselves.

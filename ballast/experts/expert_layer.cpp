@@ -4,7 +4,6 @@
 #include <ATen/TensorOperators.h>
 
 #include "ballast/experts/dispatch.h"
-#include "ballast/experts/shuffle.h"
 #include "ballast/parameters/weight_deviation.h"
 
 namespace ballast::experts {
@@ -52,17 +51,19 @@ ExpertLayer::ExpertLayer(const config::Config& config, int64_t place,
 
 Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing, const Tensor& earlier) {
   step::StepWatch* const watch = routing.watch;
-  const std::optional<RowExchange> mix = shuffle(tokens, routing);
-  const Tensor mixed = mix ? exchange(workers_, tokens, *mix, label("shuffle"), watch) : tokens;
+  const Shuffle mix = shuffle(tokens, routing);
+  const Tensor mixed =
+      mix.way ? exchange(workers_, tokens, *mix.way, label("shuffle"), watch) : tokens;
 
   const bool ahead = config_.look_ahead && earlier.defined();
   const Tensor read = step::pass_into(step::StepPart::kAssignment, ahead ? earlier : mixed, watch);
-  const Dispatch dispatch = route(read, ahead ? mix : std::nullopt, routing);
+  const Dispatch dispatch = route(read, ahead ? mix : Shuffle{.order = mix.order}, routing);
   const Tensor entering =
       step::pass_into(step::StepPart::kExperts, ahead ? mixed : read, watch);  // [T, D]
   const Tensor out = forward_routed(entering, dispatch, routing);              // [T, D]
 
-  const Tensor home = mix ? exchange_back(workers_, out, *mix, label("shuffle back"), watch) : out;
+  const Tensor home =
+      mix.way ? exchange_back(workers_, out, *mix.way, label("shuffle back"), watch) : out;
   return shared_ ? home + shared_->forward(tokens) : home;
 }
 
@@ -75,8 +76,7 @@ Tensor ExpertLayer::forward_routed(const Tensor& tokens, const Dispatch& dispatc
   return router_->at_tokens(tokens, back, dispatch);
 }
 
-Dispatch ExpertLayer::route(const Tensor& read, const std::optional<RowExchange>& mix,
-                            const Routing& routing) {
+Dispatch ExpertLayer::route(const Tensor& read, const Shuffle& mix, const Routing& routing) {
   const auto timed = [&](const auto& work) {
     if (!routing.training) return work();
     router_->timer().begin(read.device());
@@ -85,20 +85,20 @@ Dispatch ExpertLayer::route(const Tensor& read, const std::optional<RowExchange>
     return result;
   };
   Tensor affinities = timed([&] { return router_->affinities(read); });  // [T, E]
-  if (mix)
-    affinities = exchange(workers_, affinities, *mix, label("shuffle affinities"), routing.watch);
-  return timed([&] { return router_->route(affinities, routing); });
+  if (mix.way)
+    affinities =
+        exchange(workers_, affinities, *mix.way, label("shuffle affinities"), routing.watch);
+  return timed([&] { return router_->route(affinities, mix.order, routing); });
 }
 
-std::optional<RowExchange> ExpertLayer::shuffle(const Tensor& tokens,
-                                                const Routing& routing) const {
-  if (!router_->shuffles(routing)) return std::nullopt;
+Shuffle ExpertLayer::shuffle(const Tensor& tokens, const Routing& routing) const {
+  if (!router_->shuffles(routing)) return {};
   const TrainingRoute& route = *routing.training;
   const ShuffleShape shape{.groups = route.groups,
                            .tokens_of_group = tokens.size(0) * workers_.size() / route.groups,
                            .rank = workers_.rank(),
                            .workers = workers_.size()};
-  return shuffle_way(route, place_, shape, {routing.inputs, route.step, tokens.device()});
+  return shuffle_of(route, place_, shape, {routing.inputs, route.step, tokens.device()});
 }
 
 }  // namespace ballast::experts

@@ -14,6 +14,7 @@
 #include "ballast/experts/router.h"
 #include "ballast/experts/routing.h"
 #include "ballast/experts/shared_expert.h"
+#include "ballast/experts/shuffle.h"
 #include "ballast/parameters/parameter_table.h"
 
 namespace ballast::experts {
@@ -34,8 +35,8 @@ class ExpertLayer {
   // tokens. routing.watch: REQUIRES that it is in the part kExperts, and leaves it there.
   at::Tensor forward(const at::Tensor& tokens, const Routing& routing,
                      const at::Tensor& earlier = {});
-  // What forward() does once the router has decided: tokens [T, D] after the shuffle -> [T, D],
-  // without the shared expert.
+  // What forward() does once the router has decided: tokens [T, D] that are here after the shuffle
+  // -> [T, D], without the shared expert.
   at::Tensor forward_routed(const at::Tensor& tokens, const Dispatch& dispatch,
                             const Routing& routing) const;
 
@@ -48,10 +49,9 @@ class ExpertLayer {
   const Router& router() const { return *router_; }
 
  private:
-  // The tokens as the router reads them; `mix`: the shuffle they did not take part in.
-  Dispatch route(const at::Tensor& read, const std::optional<RowExchange>& mix,
-                 const Routing& routing);
-  std::optional<RowExchange> shuffle(const at::Tensor& tokens, const Routing& routing) const;
+  // The tokens as the router reads them; `mix`: the shuffle that is still before them.
+  Dispatch route(const at::Tensor& read, const Shuffle& mix, const Routing& routing);
+  Shuffle shuffle(const at::Tensor& tokens, const Routing& routing) const;
   comm::Label label(const char* purpose) const { return {purpose, static_cast<int>(place_)}; }
 
   const int64_t place_;

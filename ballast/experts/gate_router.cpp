@@ -68,7 +68,8 @@ GateRouter::GateRouter(const config::Config& config, int64_t layer,
            .rate = config.experts.router_rate},
           table) {}
 
-Dispatch GateRouter::route(const Tensor& logits, const Routing& routing) {
+Dispatch GateRouter::route(const Tensor& logits, const TokenOrder& /*order*/,
+                           const Routing& routing) {
   if (!routing.training && routing.mode != RoutingMode::kGreedy) {
     fail("{} routing is for BASE layers; {} layers route greedily", routing_name(routing.mode),
          config_.router);

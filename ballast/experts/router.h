@@ -24,8 +24,10 @@ class Router {
   // How much each token is drawn to each expert: tokens [T, D], as the router reads them -> [T, E]
   // fp32, or fp64 for tokens in fp64.
   virtual at::Tensor affinities(const at::Tensor& tokens) const = 0;
-  // Affinities [T, E], after the shuffle where there is one. Collective.
-  virtual Dispatch route(const at::Tensor& affinities, const Routing& routing) = 0;
+  // Affinities [T, E], of tokens that are here after the shuffle. `order`: how a worker that is
+  // alone cuts them into groups; of routers that shuffle. Collective.
+  virtual Dispatch route(const at::Tensor& affinities, const TokenOrder& order,
+                         const Routing& routing) = 0;
   // Where the experts are: what they make of these rows, for from_experts.
   virtual at::Tensor at_experts(const RoutedRows& routed, const ExpertStack& experts,
                                 const Routing& routing) const = 0;

@@ -1,37 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/experts/shuffle.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
 
-#include <numeric>
-#include <vector>
+#include <optional>
 
+#include "ballast/kernels/find_op.h"
 #include "ballast/kernels/parallel_ranges.h"
+#include "ballast/system/index_permutation.h"
 #include "ballast/system/random.h"
 
 namespace ballast::experts {
+
+// keys [P] int64, of the groups of worker `rank`. Writes [2, T] int64 each, an order and its
+// inverse: the row of each slot that is sent, and the arrival of each place where that is wanted.
+TORCH_LIBRARY_FRAGMENT(ballast, library) {
+  library.def(
+      "draw_shuffle(Tensor keys, int rank, int workers, Tensor(a!) sent, Tensor(b!)? arrived) -> "
+      "()");
+}
+
 namespace {
 
 using at::Tensor;
 
-// How the tokens of each origin group are cut into parts for the groups they go to.
-class Parts {
- public:
-  explicit Parts(const ShuffleShape& shape)
-      : groups_(shape.groups),
-        size_(shape.tokens_of_group / shape.groups),
-        rest_(shape.tokens_of_group % shape.groups) {}
+void set_both(int64_t* both, int64_t size, int64_t at, int64_t value) {
+  both[at] = value;
+  both[size + value] = at;
+}
 
-  // The `rest_` tokens that are left over go to groups which the origins take in turn, so that
-  // each group gets `rest_` of them in all.
-  int64_t size(int64_t from, int64_t to) const {
-    const int64_t turn = (to - from * rest_ % groups_ + groups_) % groups_;
-    return size_ + (turn < rest_ ? 1 : 0);
-  }
-
- private:
-  int64_t groups_, size_, rest_;
-};
+void draw_on_cpu(const Tensor& keys, int64_t rank, int64_t workers, const Tensor& sent,
+                 const std::optional<Tensor>& arrived) {
+  const int64_t local = keys.size(0), size = sent.size(1);
+  const ShuffleShape shape{local * workers, size / local, rank, workers};
+  const ShuffleParts parts(shape);
+  const auto* key = keys.const_data_ptr<int64_t>();
+  auto* const slots = sent.mutable_data_ptr<int64_t>();
+  auto* const places = arrived ? arrived->mutable_data_ptr<int64_t>() : nullptr;
+  kernels::parallel_ranges(local * shape.groups, 1, [&](int64_t index, int64_t end) {
+    for (; index < end; ++index) {
+      const int64_t group = index / shape.groups, other = index % shape.groups;
+      const SentPart out = parts.sent(shape.own().begin + group, other);
+      const IndexPermutation order(static_cast<uint64_t>(shape.tokens_of_group),
+                                   static_cast<uint64_t>(key[group]));
+      for (int64_t i = 0; i < out.size; ++i) {
+        const auto token = static_cast<int64_t>(order(static_cast<uint64_t>(out.first + i)));
+        set_both(slots, size, out.slot + i, group * shape.tokens_of_group + token);
+      }
+      if (places == nullptr) continue;
+      const ReceivedPart in = parts.received(other, shape.own().begin + group);
+      for (int64_t i = 0; i < in.size; ++i) set_both(places, size, in.place + i, in.arrival + i);
+    }
+  });
+}
 
 uint64_t key_of(const TrainingRoute& route, int64_t layer, int64_t group) {
   const uint64_t of_step = random_bits(route.seed, "shuffle", route.step, route.micro_step);
@@ -39,105 +63,52 @@ uint64_t key_of(const TrainingRoute& route, int64_t layer, int64_t group) {
                      static_cast<uint64_t>(group));
 }
 
-// Where this worker's tokens stand in what it sends: by group they go to, then by group of origin.
-std::vector<int64_t> rows_of_slots(const TrainingRoute& route, int64_t layer,
-                                   const ShuffleShape& shape, const Parts& parts) {
-  const int64_t local = shape.groups / shape.workers, first = shape.rank * local;
-  std::vector<int64_t> begin(static_cast<size_t>(local * shape.groups));  // [P from, G to]
-  int64_t slot = 0;
-  for (int64_t to = 0; to < shape.groups; ++to) {
-    for (int64_t from = 0; from < local; ++from) {
-      begin[static_cast<size_t>(from * shape.groups + to)] = slot;
-      slot += parts.size(first + from, to);
+// [P] int64, of this worker's groups.
+Tensor keys_of(const TrainingRoute& route, int64_t layer, const ShuffleShape& shape,
+               const step::InputOf& input) {
+  return step::take_input(input, [=, on_gpu = input.device.is_cuda()](uint64_t step) {
+    const Tensor keys =
+        at::empty({shape.local()}, at::TensorOptions().dtype(at::kLong).pinned_memory(on_gpu));
+    TrainingRoute of_step = route;
+    of_step.step = step;
+    for (int64_t i = 0; i < shape.local(); ++i) {
+      keys.mutable_data_ptr<int64_t>()[i] =
+          static_cast<int64_t>(key_of(of_step, layer, shape.own().begin + i));
     }
-  }
-  std::vector<int64_t> row_of_slot(static_cast<size_t>(slot));
-  kernels::parallel_ranges(local * shape.groups, 1, [&](int64_t some, int64_t end) {
-    for (; some < end; ++some) {
-      const int64_t from = some / shape.groups, to = some % shape.groups;
-      const IndexPermutation order(static_cast<uint64_t>(shape.tokens_of_group),
-                                   key_of(route, layer, first + from));
-      int64_t before = 0;  // tokens of this origin that go to earlier groups
-      for (int64_t other = 0; other < to; ++other) before += parts.size(first + from, other);
-      for (int64_t i = 0; i < parts.size(first + from, to); ++i) {
-        row_of_slot[static_cast<size_t>(begin[static_cast<size_t>(some)] + i)] =
-            from * shape.tokens_of_group +
-            static_cast<int64_t>(order(static_cast<uint64_t>(before + i)));
-      }
-    }
+    return keys;
   });
-  return row_of_slot;
-}
-
-// Parts arrive by worker, then group, then group of origin; a group's tokens belong together.
-std::vector<int64_t> arrivals_of_places(const ShuffleShape& shape, const Parts& parts) {
-  const int64_t local = shape.groups / shape.workers, first = shape.rank * local;
-  std::vector<int64_t> begin(static_cast<size_t>(local * shape.groups));  // [P to, G from]
-  int64_t arrival = 0;
-  for (int64_t worker = 0; worker < shape.workers; ++worker) {
-    for (int64_t to = 0; to < local; ++to) {
-      for (int64_t from = worker * local; from < (worker + 1) * local; ++from) {
-        begin[static_cast<size_t>(to * shape.groups + from)] = arrival;
-        arrival += parts.size(from, first + to);
-      }
-    }
-  }
-  std::vector<int64_t> arrival_of_place;
-  for (int64_t to = 0; to < local; ++to) {
-    for (int64_t from = 0; from < shape.groups; ++from) {
-      for (int64_t i = 0; i < parts.size(from, first + to); ++i)
-        arrival_of_place.push_back(begin[static_cast<size_t>(to * shape.groups + from)] + i);
-    }
-  }
-  return arrival_of_place;
-}
-
-// [2, N]: a permutation and its inverse.
-Tensor both_ways(const std::vector<int64_t>& order, at::Device device) {
-  const auto size = static_cast<int64_t>(order.size());
-  const Tensor both =
-      at::empty({2, size}, at::TensorOptions().dtype(at::kLong).pinned_memory(device.is_cuda()));
-  auto* data = both.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < size; ++i) {
-    data[i] = order[static_cast<size_t>(i)];
-    data[size + data[i]] = i;
-  }
-  return both;
 }
 
 }  // namespace
 
-RowExchange shuffle_way(const TrainingRoute& route, int64_t layer, const ShuffleShape& shape,
-                        const step::InputOf& input) {
-  const Parts parts(shape);
-  const int64_t local = shape.groups / shape.workers;
+TORCH_LIBRARY_IMPL(ballast, CPU, library) { library.impl("draw_shuffle", draw_on_cpu); }
+
+Shuffle shuffle_of(const TrainingRoute& route, int64_t layer, const ShuffleShape& shape,
+                   const step::InputOf& input) {
+  const at::NoGradGuard no_grad;
+  const Tensor keys = keys_of(route, layer, shape, input);
+  const Tensor sent = at::empty({2, shape.local() * shape.tokens_of_group}, keys.options());
+  std::optional<Tensor> arrived;  // a single group's tokens come as they stand in it
+  if (shape.workers > 1 && shape.local() > 1) arrived = at::empty_like(sent);
+  static const auto op =
+      kernels::find_op<void(const Tensor&, int64_t, int64_t, const Tensor&,
+                            const std::optional<Tensor>&)>("ballast::draw_shuffle");
+  op.call(keys, shape.rank, shape.workers, sent, arrived);
+  if (shape.workers == 1) return {.order = {sent.select(0, 0), sent.select(0, 1)}};
+
   RowExchange way;
-  const Tensor sent = step::take_input(input, [=, device = input.device](uint64_t step) {
-    TrainingRoute of_step = route;
-    of_step.step = step;
-    return both_ways(rows_of_slots(of_step, layer, shape, parts), device);
-  });
   way.row_of_slot = sent.select(0, 0);
   way.slot_of_row = sent.select(0, 1);
+  const ShuffleParts parts(shape);
   for (int64_t worker = 0; worker < shape.workers; ++worker) {
-    int64_t send = 0, receive = 0;
-    for (int64_t mine = shape.rank * local; mine < (shape.rank + 1) * local; ++mine) {
-      for (int64_t other = worker * local; other < (worker + 1) * local; ++other) {
-        send += parts.size(mine, other);
-        receive += parts.size(other, mine);
-      }
-    }
-    way.send.push_back(send);
-    way.receive.push_back(receive);
+    way.send.push_back(parts.tokens(shape.own(), shape.groups_of(worker)));
+    way.receive.push_back(parts.tokens(shape.groups_of(worker), shape.own()));
   }
-  if (shape.workers > 1 && local > 1) {
-    const Tensor arrived = step::take_input(input, [=, device = input.device](uint64_t) {
-      return both_ways(arrivals_of_places(shape, parts), device);
-    });
-    way.arrival_of_place = arrived.select(0, 0);
-    way.place_of_arrival = arrived.select(0, 1);
+  if (arrived) {
+    way.arrival_of_place = arrived->select(0, 0);
+    way.place_of_arrival = arrived->select(0, 1);
   }
-  return way;
+  return {.way = way};
 }
 
 }  // namespace ballast::experts

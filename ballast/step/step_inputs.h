@@ -9,9 +9,9 @@
 
 namespace ballast::step {
 
-// What the host makes for each step, such as a shuffle, on the device that computes it. On a GPU
-// each input keeps its place, so that a step that was recorded as a graph finds it there. A step
-// takes the same inputs in the same order as every other.
+// What the host makes for each step, such as the keys of a shuffle, on the device that computes it.
+// On a GPU each input keeps its place, so that a step that was recorded as a graph finds it there.
+// A step takes the same inputs in the same order as every other.
 class StepInputs {
  public:
   // An input of a step, counted from 0: a host tensor, of the same size and type for every step.

@@ -26,16 +26,4 @@ class RandomStream {
   uint64_t key_, counter_ = 0;
 };
 
-// A pseudorandom permutation of [0, size) computed point by point (a Feistel network with cycle
-// walking), so a shuffled epoch needs no table in memory.
-class IndexPermutation {
- public:
-  IndexPermutation(uint64_t size, uint64_t key);
-  uint64_t operator()(uint64_t index) const;  // REQUIRES: index < size
-
- private:
-  uint64_t size_, key_;
-  int half_bits_;
-};
-
 }  // namespace ballast

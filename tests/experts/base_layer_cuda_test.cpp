@@ -90,11 +90,11 @@ TEST_F(BaseLayerCuda, IsPreciseInBf16) { test::expect_precise(shapes(), test::kB
 // The tokens in the order in which they are assigned, group by group.
 Tensor mixed(const Layer& l, const Tensor& h) {
   if (!l.layer.router().shuffles(l.routing())) return h;
-  const auto way =
-      shuffle_way(*l.routing().training, l.layer.place(),
-                  {.groups = l.shape.groups, .tokens_of_group = l.shape.tokens / l.shape.groups},
-                  {.step = l.routing().training->step});
-  return h.index_select(0, way.row_of_slot);
+  const Shuffle mix =
+      shuffle_of(*l.routing().training, l.layer.place(),
+                 {.groups = l.shape.groups, .tokens_of_group = l.shape.tokens / l.shape.groups},
+                 {.step = l.routing().training->step});
+  return h.index_select(0, mix.order.row_of_position);
 }
 
 TEST_F(BaseLayerCuda, AssignsAsWellAsTheCpu) {
@@ -204,8 +204,8 @@ TEST_F(BaseLayerCuda, NeverWaitsForTheGpuInTraining) {
   }
 }
 
-// What no graph can hold: the shuffle, which the host makes; the solver's status and the time that
-// it took, which the host reads later (so take_stats() is not called here).
+// What no graph can hold: the keys of the shuffle, which the host makes; the solver's status and
+// the time that it took, which the host reads later (so take_stats() is not called here).
 TEST_F(BaseLayerCuda, WithAKnownAssignmentCanBeRecordedInAGraph) {
   const LayerShape shape{.experts = 5, .groups = 3, .tokens = 3 * 7, .shuffle = false};
   Layer l(shape, lone_worker(), test::on_gpu(at::kBFloat16));

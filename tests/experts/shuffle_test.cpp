@@ -6,10 +6,19 @@
 
 #include <set>
 
+#include "ballast/kernels/cuda_plugin.h"
+
 namespace ballast::experts {
 namespace {
 
 using Rows = std::vector<int64_t>;
+
+Rows rows_of(const TokenOrder& order) {
+  const at::Tensor positions = at::arange(order.row_of_position.size(0));
+  EXPECT_TRUE(at::equal(order.position_of_row.index_select(0, order.row_of_position), positions));
+  const auto* rows = order.row_of_position.const_data_ptr<int64_t>();
+  return Rows(rows, rows + positions.numel());
+}
 
 // What every worker holds after the exchange, if worker w had tokens w * T/W ... before: computed
 // here for all workers, from their plans alone.
@@ -17,12 +26,15 @@ std::vector<Rows> shuffled(const TrainingRoute& route, int64_t tokens_of_group, 
   const int64_t tokens_of_worker = route.groups / workers * tokens_of_group;
   std::vector<RowExchange> ways;
   for (int64_t rank = 0; rank < workers; ++rank) {
-    ways.push_back(shuffle_way(route, 6,
-                               {.groups = route.groups,
-                                .tokens_of_group = tokens_of_group,
-                                .rank = rank,
-                                .workers = workers},
-                               {.step = route.step}));
+    const Shuffle mix = shuffle_of(route, 6,
+                                   {.groups = route.groups,
+                                    .tokens_of_group = tokens_of_group,
+                                    .rank = rank,
+                                    .workers = workers},
+                                   {.step = route.step});
+    EXPECT_EQ(mix.way.has_value(), workers > 1);
+    if (!mix.way) return {rows_of(mix.order)};
+    ways.push_back(*mix.way);
   }
   std::vector<Rows> result;
   for (size_t to = 0; to < ways.size(); ++to) {
@@ -56,6 +68,7 @@ Rows joined(const std::vector<Rows>& parts) {
 }
 
 class ShuffleOf : public testing::TestWithParam<int64_t> {};  // tokens of a group
+class ShuffleOfCuda : public ShuffleOf {};
 
 TEST_P(ShuffleOf, IsAPermutationThatNoNumberOfWorkersChanges) {
   const TrainingRoute route{.groups = 8, .seed = 1, .step = 2, .micro_step = 3};
@@ -95,13 +108,46 @@ TEST(Shuffle, IsAnotherOneForEveryStepMicroStepLayerAndSeed) {
   other = route;
   other.micro_step = 2;
   seen.insert(joined(shuffled(other, 64, 1)));
-  const RowExchange layer =
-      shuffle_way(route, 7, {.groups = 2, .tokens_of_group = 64, .rank = 0, .workers = 1},
-                  {.step = route.step});
-  const auto* rows = layer.row_of_slot.const_data_ptr<int64_t>();
-  seen.insert(Rows(rows, rows + 128));
+  const Shuffle layer =
+      shuffle_of(route, 7, {.groups = 2, .tokens_of_group = 64, .rank = 0, .workers = 1},
+                 {.step = route.step});
+  seen.insert(rows_of(layer.order));
   EXPECT_EQ(seen.size(), 5U);
 }
+
+void expect_same(const at::Tensor& got, const at::Tensor& expected) {
+  ASSERT_EQ(got.defined(), expected.defined());
+  if (!got.defined()) return;
+  EXPECT_TRUE(got.is_cuda());
+  EXPECT_TRUE(at::equal(got.cpu(), expected));
+}
+
+TEST_P(ShuffleOfCuda, IsThatOfTheCpu) {
+  ASSERT_TRUE(kernels::load_cuda_plugin().loaded);
+  const TrainingRoute route{.groups = 8, .seed = 1, .step = 2, .micro_step = 3};
+  for (const int64_t workers : {1, 2, 4, 8}) {
+    for (int64_t rank = 0; rank < workers; ++rank) {
+      SCOPED_TRACE(testing::Message() << "worker " << rank << " of " << workers);
+      const ShuffleShape shape{
+          .groups = 8, .tokens_of_group = GetParam(), .rank = rank, .workers = workers};
+      const Shuffle expected = shuffle_of(route, 6, shape, {.step = route.step});
+      const Shuffle got =
+          shuffle_of(route, 6, shape, {.step = route.step, .device = at::Device(at::kCUDA, 0)});
+      expect_same(got.order.row_of_position, expected.order.row_of_position);
+      expect_same(got.order.position_of_row, expected.order.position_of_row);
+      ASSERT_EQ(got.way.has_value(), expected.way.has_value());
+      if (!got.way) continue;
+      EXPECT_EQ(got.way->send, expected.way->send);
+      EXPECT_EQ(got.way->receive, expected.way->receive);
+      expect_same(got.way->row_of_slot, expected.way->row_of_slot);
+      expect_same(got.way->slot_of_row, expected.way->slot_of_row);
+      expect_same(got.way->arrival_of_place, expected.way->arrival_of_place);
+      expect_same(got.way->place_of_arrival, expected.way->place_of_arrival);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tokens, ShuffleOfCuda, testing::Values(8, 64, 5, 13, 20, 1, 2048, 3001));
 
 }  // namespace
 }  // namespace ballast::experts

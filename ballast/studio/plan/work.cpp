@@ -146,8 +146,8 @@ Work base_router_work(const LayoutShape& s) {
   const double experts = as_double(s.config.experts.count);
   Work work;
   work.products = 2 * s.width * experts * s.own_tokens;
-  // Rows move eight times (four without the shuffle, which one group has not); where nothing is
-  // fused a GPU's gate makes copies in fp32, where all is, affinities alone do.
+  // Rows move eight times (four where no shuffle moves them); where nothing is fused a GPU's gate
+  // makes copies in fp32, where all is, affinities alone do.
   const double moves = (s.shuffles() ? 16 : 8) - (s.fused ? 8 : 0);
   const double copies = s.is_cpu ? 8 : s.fused ? 5 : 68;
   work.bytes =

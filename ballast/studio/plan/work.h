@@ -47,9 +47,10 @@ struct LayoutShape {
   bool recomputes_blocks;
 
   double rows_of_logits() const;  // of a chunk
+  // Whether a shuffle moves rows: a worker that is alone leaves them where they are.
   bool shuffles() const {
     const config::ExpertsConfig& e = config.experts;
-    return e.traits().balanced && e.shuffle && e.groups > 1;
+    return workers > 1 && e.traits().balanced && e.shuffle && e.groups > 1;
   }
 };
 
