@@ -15,6 +15,12 @@ __device__ inline uint2 four_of(const float* x) {
                     *reinterpret_cast<const unsigned*>(&high));
 }
 
+__device__ inline float4 floats_of(uint2 four) {
+  const float2 low = __bfloat1622float2(*reinterpret_cast<__nv_bfloat162*>(&four.x));
+  const float2 high = __bfloat1622float2(*reinterpret_cast<__nv_bfloat162*>(&four.y));
+  return make_float4(low.x, low.y, high.x, high.y);
+}
+
 // A row's probabilities in bf16, in the arena.
 template <int kExperts>
 __device__ inline void stage_row(Chip<kExperts>& c, int row, const float (&q)[kValues]) {
@@ -136,60 +142,67 @@ struct Curvature {
     __syncthreads();
     cluster.sync();
     if constexpr (C::kTileGroups > 1) {
-      using Some = std::conditional_t<kWide == 4, float4, float2>;
-#pragma unroll
-      for (int j = 0; j < C::kHeld; j += kWide) {
-        Some found[kOnChipBlocks];
-        ask(c, (row() * kExperts + column(j)) / kWide, found);
-#pragma unroll
-        for (int i = 0; i < kWide; ++i) {
-          held[j + i] = 0;
-#pragma unroll
-          for (int block = 0; block < kOnChipBlocks; ++block)
-            held[j + i] += reinterpret_cast<const float*>(&found[block])[i];
-        }
-      }
-    } else {  // too much to read whole from everyone: each block sums a part for all
-      const int part = kExperts * kExperts / 4 / c.blocks;  // in fours of bf16
-      auto* own = reinterpret_cast<uint2*>(c.arena());
-      for (int i = threadIdx.x; i < part; i += kThreads) {
-        uint2 found[kOnChipBlocks];
-        ask(c, c.rank * part + i, found);
-        float sum[4] = {};
-#pragma unroll
-        for (int block = 0; block < kOnChipBlocks; ++block) {
-          const float2 low =
-              __bfloat1622float2(*reinterpret_cast<__nv_bfloat162*>(&found[block].x));
-          const float2 high =
-              __bfloat1622float2(*reinterpret_cast<__nv_bfloat162*>(&found[block].y));
-          sum[0] += low.x;
-          sum[1] += low.y;
-          sum[2] += high.x;
-          sum[3] += high.y;
-        }
-        own[c.rank * part + i] = four_of(sum);
-      }
-      cluster.sync();
-      uint2 four[C::kHeld / 4];
-#pragma unroll
-      for (int j = 0; j < C::kHeld / 4; ++j) {
-        const int at = (row() * kExperts + column(4 * j)) / 4;
-        four[j] = cluster.map_shared_rank(own, at / part)[at];
-      }
-#pragma unroll
-      for (int j = 0; j < C::kHeld / 4; ++j) {
-        const float2 low = __bfloat1622float2(*reinterpret_cast<__nv_bfloat162*>(&four[j].x));
-        const float2 high = __bfloat1622float2(*reinterpret_cast<__nv_bfloat162*>(&four[j].y));
-        held[4 * j] = low.x;
-        held[4 * j + 1] = low.y;
-        held[4 * j + 2] = high.x;
-        held[4 * j + 3] = high.y;
-      }
+      add_blocks(c);
+    } else {
+      divide_sums(c);
     }
     cluster.barrier_arrive();
 #pragma unroll
     for (int j = 0; j < C::kHeld; ++j) {
       if (column(j) == row()) held[j] = 0;
+    }
+  }
+
+  // A small matrix: each thread adds its own entries of all blocks.
+  __device__ void add_blocks(Chip<kExperts>& c) {
+    using Some = std::conditional_t<kWide == 4, float4, float2>;
+#pragma unroll
+    for (int j = 0; j < C::kHeld; j += kWide) {
+      Some found[kOnChipBlocks];
+      ask(c, (row() * kExperts + column(j)) / kWide, found);
+#pragma unroll
+      for (int i = 0; i < kWide; ++i) {
+        held[j + i] = 0;
+#pragma unroll
+        for (int block = 0; block < kOnChipBlocks; ++block)
+          held[j + i] += reinterpret_cast<const float*>(&found[block])[i];
+      }
+    }
+  }
+
+  // A large one, in bf16: each block adds a part for all.
+  __device__ void divide_sums(Chip<kExperts>& c) {
+    const auto cluster = cooperative_groups::this_cluster();
+    const int part = kExperts * kExperts / 4 / c.blocks;  // in fours
+    auto* own = reinterpret_cast<uint2*>(c.arena());
+    for (int i = threadIdx.x; i < part; i += kThreads) {
+      uint2 found[kOnChipBlocks];
+      ask(c, c.rank * part + i, found);
+      float sum[4] = {};
+#pragma unroll
+      for (int block = 0; block < kOnChipBlocks; ++block) {
+        const float4 four = floats_of(found[block]);
+        sum[0] += four.x;
+        sum[1] += four.y;
+        sum[2] += four.z;
+        sum[3] += four.w;
+      }
+      own[c.rank * part + i] = four_of(sum);
+    }
+    cluster.sync();
+    uint2 found[C::kHeld / 4];
+#pragma unroll
+    for (int j = 0; j < C::kHeld / 4; ++j) {
+      const int at = (row() * kExperts + column(4 * j)) / 4;
+      found[j] = cluster.map_shared_rank(own, at / part)[at];
+    }
+#pragma unroll
+    for (int j = 0; j < C::kHeld / 4; ++j) {
+      const float4 four = floats_of(found[j]);
+      held[4 * j] = four.x;
+      held[4 * j + 1] = four.y;
+      held[4 * j + 2] = four.z;
+      held[4 * j + 3] = four.w;
     }
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ballast/assignment/on_chip_curvature_cuda.cuh"
+#include "ballast/assignment/on_chip_look_cuda.cuh"
 
 // Prices at which the tokens' best experts are nearly balanced: a start from the scores' means and
 // deviations, a few Sinkhorn steps at falling temperature, then Newton's method.
@@ -71,100 +72,6 @@ __device__ void soft_pass(Chip<kExperts>& c, float factor) {
   if (kCurve && threadIdx.x % 32 == 0) c.warp_tops[threadIdx.x / 32] = tops;
   leave_columns(c, load);
   share_sums(c, kCurve);
-}
-
-// Where to begin: the prices above which 1/E of each expert's scores would lie if they were normal.
-// Sets c.cold_price, c.deviation, c.largest and c.blind; false: a score is not finite. `pivot`: the
-// first token's scores, which numbers are taken from so that sums stay small.
-template <int kExperts>
-__device__ bool first_look(Chip<kExperts>& c, const float* pivot, float quantile) {
-  constexpr int kLanes = Chip<kExperts>::kLanes, kTogether = Chip<kExperts>::kTogether;
-  const auto cluster = cooperative_groups::this_cluster();
-  const int lane = threadIdx.x % kLanes;
-  float sum[kValues], square[kValues], largest = 0;
-  bool finite = true;
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) sum[i] = square[i] = 0;
-  for (int base = 0; base < c.count; base += kTogether) {
-    const int row = base + threadIdx.x / kLanes;
-    float value[kValues];
-    read_row(c, row, value);
-#pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      const int e = expert_at<kExperts>(lane, i);
-      if (e >= c.experts || row >= c.count) continue;
-      finite = finite && isfinite(value[i]);
-      largest = fmaxf(largest, fabsf(value[i]));
-      const float x = value[i] - pivot[e];
-      sum[i] += x;
-      square[i] = fmaf(x, x, square[i]);
-    }
-  }
-  // Squares take the arena: [kWarps, E] here, then [blocks, E] from all.
-  auto* squares = reinterpret_cast<float*>(c.arena());
-  auto* square_parts = squares + kWarps * kExperts;
-  leave_columns(c, square);
-  __syncthreads();
-  for (int i = threadIdx.x; i < kWarps * kExperts; i += kThreads)
-    squares[i] = c.warp_sums[i / kExperts][i % kExperts];
-  __syncthreads();
-  leave_columns(c, sum);
-  largest = lanes_max(largest, 32);
-  if (threadIdx.x % 32 == 0) c.warp_most[threadIdx.x / 32] = largest;
-  const bool good = __syncthreads_and(finite) != 0;
-  for (int i = threadIdx.x; i < c.blocks * kExperts; i += kThreads) {
-    const int e = i % kExperts;
-    float all = 0, of_squares = 0;
-    for (int warp = 0; warp < kWarps; ++warp) {
-      all += c.warp_sums[warp][e];
-      of_squares += squares[warp * kExperts + e];
-      largest = fmaxf(largest, c.warp_most[warp]);
-    }
-    Chip<kExperts>* there = cluster.map_shared_rank(&c, i / kExperts);
-    there->parts[0][c.rank][e] = all;
-    cluster.map_shared_rank(square_parts, i / kExperts)[c.rank * kExperts + e] = of_squares;
-    if (e == 0) {
-      there->value_parts[c.rank][0] = largest;
-      there->value_parts[c.rank][1] = good ? 0 : 1;
-    }
-  }
-  cluster.sync();
-  const float inverse = 1.0f / static_cast<float>(c.tokens);
-  if (threadIdx.x < kExperts) {
-    float all = 0, of_squares = 0;
-    for (int block = 0; block < c.blocks; ++block) {
-      all += c.parts[0][block][threadIdx.x];
-      of_squares += square_parts[block * kExperts + threadIdx.x];
-    }
-    const bool there = static_cast<int>(threadIdx.x) < c.experts;
-    const float mean = all * inverse;
-    const float variance = there ? fmaxf(of_squares * inverse - mean * mean, 0) : 0;
-    c.product[threadIdx.x] = variance;
-    c.load[threadIdx.x] = there ? mean + pivot[threadIdx.x] : 0;
-    c.cold_price[threadIdx.x] = c.load[threadIdx.x] + quantile * sqrtf(variance);
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    float all = 0;
-    double most = 0, refused = 0, means = 0;
-    for (int e = 0; e < c.experts; ++e) {
-      all += c.product[e];
-      means += c.load[e];
-    }
-    for (int block = 0; block < c.blocks; ++block) {
-      most = fmax(most, c.value_parts[block][0]);
-      refused += c.value_parts[block][1];
-    }
-    c.largest = static_cast<float>(most);
-    c.deviation = fmaxf(sqrtf(all / static_cast<float>(c.experts)), 1e-6f * c.largest);
-    c.blind = means * c.even;
-    c.turn = 1;
-    c.flag = refused > 0 ? 0 : 1;
-  }
-  __syncthreads();
-  const bool all_good = c.flag != 0;
-  __syncthreads();
-  return all_good;
 }
 
 struct Annealing {

@@ -106,6 +106,23 @@ __device__ inline int list_length(unsigned in, int& before) {
   return all >= 2 ? all : 0;
 }
 
+// Puts a row to its best expert, one of those tied, and counts it there. A warp's work.
+template <int kExperts>
+__device__ inline void choose_own(Chip<kExperts>& c, int row, unsigned in, int best) {
+  const int lane = threadIdx.x % Chip<kExperts>::kLanes;
+  unsigned at = 0;
+  for (unsigned left = in; left != 0; left &= left - 1) {
+    const int i = __ffs(left) - 1;
+    if (worth_at(c, row, expert_at<kExperts>(lane, i)) == best) at |= 1u << i;
+  }
+  const unsigned tied = __ballot_sync(kAll, at != 0) & row_lanes<kExperts>();
+  if (row < c.count && static_cast<int>(threadIdx.x % 32) == choose_bit(tied, c.first + row)) {
+    const int own = expert_at<kExperts>(lane, choose_bit(at, c.first + row));
+    c.own[row] = static_cast<uint8_t>(own);
+    atomicAdd(&c.counts[own], 1);
+  }
+}
+
 // Counts pairs within `reach`. kChoose: also takes each token's best expert at c.quanta, in c.own,
 // and the loads, in c.hard.
 template <int kExperts, bool kChoose>
@@ -125,19 +142,7 @@ __device__ Lists count_lists(Chip<kExperts>& c, int reach) {
     if (row < c.count) near_masks(c)[row * kLanes + threadIdx.x % kLanes] = in;
     const int length = list_length<kExperts>(in, before);
     if (threadIdx.x % kLanes == 0 && length > 0) packed += length | 1 << kPairBits;
-    if (kChoose) {
-      unsigned at = 0;
-      for (unsigned left = in; left != 0; left &= left - 1) {
-        const int i = __ffs(left) - 1;
-        if (worth_at(c, row, expert_at<kExperts>(threadIdx.x % kLanes, i)) == best) at |= 1u << i;
-      }
-      const unsigned tied = __ballot_sync(kAll, at != 0) & row_lanes<kExperts>();
-      if (row < c.count && static_cast<int>(threadIdx.x % 32) == choose_bit(tied, c.first + row)) {
-        const int own = expert_at<kExperts>(threadIdx.x % kLanes, choose_bit(at, c.first + row));
-        c.own[row] = static_cast<uint8_t>(own);
-        atomicAdd(&c.counts[own], 1);
-      }
-    }
+    if (kChoose) choose_own(c, row, in, best);
   }
   packed = exact_cuda::block_sum(packed, c.int_scratch);
   const int turn = c.turn;
