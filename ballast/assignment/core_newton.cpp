@@ -58,6 +58,7 @@ float quick_log2(float x) {
 double CoreNewton::share_out(const Core& core, float temperature) {
   double log_sums = 0;
   constexpr float kBitsPerNat = 1.44269504F;
+  constexpr int32_t kFewCandidates = 4;
   const int32_t* const expert = core.expert.data();
   float* const share = share_.data();
   raw_shares(expert, core.deficit.data(), moved_.data(), kBitsPerNat / temperature, core.pairs(),
@@ -66,11 +67,14 @@ double CoreNewton::share_out(const Core& core, float temperature) {
     const int32_t begin = core.begin[g];
     const int32_t end = core.begin[g + 1];
     float sum = 0;
-    float most = 0;
+    float most = -1;
+    int32_t best = 0;
     for (int32_t k = begin; k < end; ++k) {
       sum += share[k];
+      best = share[k] > most ? expert[k] : best;
       most = std::max(most, share[k]);
     }
+    whole_[best] += core.size[g];
     const auto size = static_cast<float>(core.size[g]);
     const float normal = size / std::max(sum, 1e-30F);
     log_sums += size * quick_log2(std::max(sum, 1e-30F));
@@ -79,7 +83,11 @@ double CoreNewton::share_out(const Core& core, float temperature) {
       load_[expert[k]] += share[k];
     }
     // A group that is nearly all with one expert has no curvature to speak of.
-    if (most * normal < 0.99F * size) add_curvature(core, g);
+    if (end - begin <= kFewCandidates) {
+      add_all_curvature(core, g);
+    } else if (most * normal < 0.99F * size) {
+      add_curvature(core, g);
+    }
   }
   return log_sums / kBitsPerNat * temperature;
 }
@@ -94,7 +102,7 @@ void CoreNewton::add_curvature(const Core& core, int32_t group) {
   int32_t strong = 0;
   for (int32_t k = core.begin[group]; k < core.begin[group + 1]; ++k) {
     const float s = share_[k];
-    hessian_[core.expert[k] * (padded_ + 1)] += s * (1.0F - s / size);
+    diagonal_[core.expert[k]] += s * (1.0F - s / size);
     expert[strong] = core.expert[k];
     share[strong] = s;
     strong += (s > 0.01F * size && strong < kMost) ? 1 : 0;
@@ -107,6 +115,19 @@ void CoreNewton::add_curvature(const Core& core, int32_t group) {
     float* row = &hessian_[expert[i] * padded_];  // the half above the diagonal
     const float p = share[i] * weight;
     for (int32_t j = i + 1; j < strong; ++j) row[expert[j]] -= p * share[j];
+  }
+}
+
+// The same with all pairs of few candidates: quicker than finding out which of them matter.
+void CoreNewton::add_all_curvature(const Core& core, int32_t group) {
+  const int32_t begin = core.begin[group];
+  const int32_t end = core.begin[group + 1];
+  const float weight = 1.0F / static_cast<float>(core.size[group]);
+  for (int32_t k = begin; k < end; ++k) {
+    const float s = share_[k];
+    diagonal_[core.expert[k]] += s * (1.0F - s * weight);
+    float* row = &hessian_[core.expert[k] * padded_];
+    for (int32_t l = k + 1; l < end; ++l) row[core.expert[l]] -= s * weight * share_[l];
   }
 }
 
@@ -123,9 +144,12 @@ SoftLoads CoreNewton::measure(const Core& core, const SoftTargets& targets,
     share_.resize(core.pairs() + kLanes);
   has_shares_ = true;
   load_.assign(core.settled.begin(), core.settled.end());
+  whole_.assign(core.settled.begin(), core.settled.end());
   free_load_.assign(core.settled.size(), 0.0);
   hessian_.assign(experts * padded_, 0.0F);
+  diagonal_.assign(experts, 0.0F);
   double dual = core.best_profits + share_out(core, temperature);
+  for (int64_t e = 0; e < experts; ++e) hessian_[e * (padded_ + 1)] = diagonal_[e];
   for (int64_t e = 0; e < experts; ++e) {
     dual += targets.places[e] * static_cast<double>(prices[e]) - core.settled[e] * moved_[e];
   }
@@ -166,10 +190,11 @@ void CoreNewton::complete_hessian() {
 SoftLoads CoreNewton::measure_whole(const Core& core, const SoftTargets& targets, float times) {
   load_.assign(core.settled.begin(), core.settled.end());
   for (int32_t g = 0; g < core.groups(); ++g) {
-    for (int32_t k = core.begin[g]; k < core.begin[g + 1];
-         ++k) {  // ties count twice: they are rare, or settled later
-      if (core.deficit[k] == 0) load_[core.expert[k]] += core.size[g];
+    int32_t best = core.expert[core.begin[g]];
+    for (int32_t k = core.begin[g] + 1; k < core.begin[g + 1]; ++k) {
+      best = core.deficit[k] == 0 ? core.expert[k] : best;
     }
+    load_[best] += core.size[g];
   }
   has_shares_ = false;
   for (float& entry : hessian_) entry *= times;
@@ -199,15 +224,7 @@ int64_t CoreNewton::whole_imbalance(const WholeShares& shares, const SoftTargets
   return imbalance;
 }
 
-int64_t CoreNewton::whole_imbalance(const Core& core, const SoftTargets& targets) {
-  whole_.assign(core.settled.begin(), core.settled.end());
-  for (int32_t g = 0; has_shares_ && g < core.groups(); ++g) {
-    float most = 0;
-    for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) most = std::max(most, share_[k]);
-    for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
-      if (share_[k] == most) whole_[core.expert[k]] += core.size[g];
-    }
-  }
+int64_t CoreNewton::whole_imbalance(const SoftTargets& targets) const {
   int64_t imbalance = 0;
   for (size_t e = 0; e < whole_.size(); ++e) {
     const double load = has_shares_ ? static_cast<double>(whole_[e]) + free_load_[e] : load_[e];
@@ -234,7 +251,7 @@ std::span<const int32_t> CoreNewton::crowded_experts(const SoftTargets& targets)
   for (size_t e = 0; e < load_.size(); ++e) {
     const auto expert = static_cast<int32_t>(e);
     const double places = targets.places[e];
-    const double usual = 1 + std::max(0.25, 1.8 / std::sqrt(places));
+    const double usual = 1 + std::max(0.25, 5 / std::sqrt(places));
     if (places >= 8 && fullness(expert) > usual) crowded_.push_back(expert);
   }
   const size_t few = std::min(kFew, crowded_.size());

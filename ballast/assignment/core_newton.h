@@ -44,7 +44,7 @@ class CoreNewton {
   SoftLoads measure_whole(const Core& core, const SoftTargets& targets, float times);
 
   // After `measure`, or `adopt`: the imbalance if each token went whole to its largest share.
-  int64_t whole_imbalance(const Core& core, const SoftTargets& targets);
+  int64_t whole_imbalance(const SoftTargets& targets) const;
   int64_t whole_imbalance(const WholeShares& shares, const SoftTargets& targets) const;
 
   // After `measure`: experts with less than a tenth of their places, of two or more.
@@ -62,6 +62,7 @@ class CoreNewton {
   double share_out(const Core& core, float temperature);  // returns their part of the dual
   void share_out_free(const SoftTargets& targets, const std::vector<Units>& prices);
   void add_curvature(const Core& core, int32_t group);
+  void add_all_curvature(const Core& core, int32_t group);
   void complete_hessian();
   SoftLoads compare(const SoftTargets& targets);
   void solve_for_direction();
@@ -72,9 +73,10 @@ class CoreNewton {
   std::vector<float> share_;       // [pairs] before normalisation
   std::vector<double> load_;       // [E]
   std::vector<double> free_load_;  // [E] free tokens among them
-  std::vector<int64_t> whole_;     // [E]
+  std::vector<int64_t> whole_;     // [E] tokens that have their largest share there
   std::vector<int32_t> idle_, crowded_;
   std::vector<float> hessian_;                            // [E, padded E]
+  std::vector<float> diagonal_;                           // [E] of it, while it is summed
   std::vector<float> excess_;                             // [E] load - target
   std::vector<float> direction_;                          // [E]
   std::vector<float> lengths_;                            // [E]

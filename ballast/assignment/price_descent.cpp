@@ -184,7 +184,7 @@ void PriceDescent::extract(const RowSample& rows, int64_t candidates) {
   const Units reach = extractor_.reach_for(rows, prices_, candidates);
   const bool all_pairs = candidates >= problem_->experts;
   extractor_.extract(rows, prices_, all_pairs ? kEverything : reach, core());
-  first_temperature_ = std::max(1.0F, static_cast<float>(reach) / 12);
+  first_temperature_ = std::max(1.0F, static_cast<float>(reach) / 9);
   std::fill_n(core().held.begin(), core().pairs(), 0);
   depth_ = 0;
   work_->rows_read += rows.count;
@@ -237,7 +237,7 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
     if (loads.imbalance < enough || (is_last && is_enough(loads))) return true;
     const bool finer_than_grid = 8 * state_.temperature < static_cast<float>(extractor_.grid());
     if (finer_than_grid || (state_.temperature <= 1 && i > 0)) {
-      imbalance_ = newton_.whole_imbalance(cores_[depth_], targets_);
+      imbalance_ = newton_.whole_imbalance(targets_);
       return true;
     }
     ++work_->newton_steps;
@@ -281,7 +281,7 @@ bool PriceDescent::cool_down(const SoftLoads& loads, bool coarse, bool stuck) {
 bool PriceDescent::is_enough(const SoftLoads& loads) {
   const auto count = static_cast<double>(all().count);
   if (loads.imbalance > 0.03 * count) return false;
-  imbalance_ = newton_.whole_imbalance(cores_[depth_], targets_);
+  imbalance_ = newton_.whole_imbalance(targets_);
   if (imbalance_ <= std::max(0.2 * static_cast<double>(problem_->experts), 0.001 * count)) {
     return true;
   }
