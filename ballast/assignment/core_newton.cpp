@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "ballast/assignment/lanes.h"
 #include "ballast/assignment/plain_math.h"
@@ -40,56 +41,85 @@ float multiply(const float* matrix, const float* x, float* y, int64_t experts, i
 }
 
 // To four digits.
-float quick_log2(float x) {
-  const auto bits = std::bit_cast<int32_t>(x);
-  const float exponent = static_cast<float>((bits >> 23) - 127);
-  const float m = std::bit_cast<float>((bits & 0x7fffff) | 0x3f800000);  // 1 .. 2
-  const float f = m - 1;
-  float y = 0.04587075F;
-  y = y * f - 0.19439043F;
+BALLAST_INLINE HalfLanes quick_log2(HalfLanes x) {
+  using Ints = int32_t __attribute__((vector_size(sizeof(HalfLanes))));
+  Ints bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  const HalfLanes exponent = __builtin_convertvector((bits >> 23) - 127, HalfLanes);
+  bits = (bits & 0x7fffff) | 0x3f800000;
+  HalfLanes f;  // 1 .. 2
+  std::memcpy(&f, &bits, sizeof(f));
+  f = f - 1;
+  HalfLanes y = f * 0.04587075F - 0.19439043F;
   y = y * f + 0.41539777F;
   y = y * f - 0.70867494F;
   y = y * f + 1.44182512F;
   return exponent + y * f;
 }
 
+// Sum of size * log2(sum). Both have room for a whole number of vectors, with sizes of 0 there.
+BALLAST_VECTOR_CLONES
+double sum_of_logs(const float* sum, const float* size, int64_t groups) {
+  double total = 0;
+  for (int64_t g = 0; g < groups; g += kLanes) {
+    const Floats x = load_lanes(sum + g);
+    const Floats logs = {quick_log2(x.low), quick_log2(x.high)};
+    total += static_cast<double>(sum_of(logs * load_lanes(size + g)));
+  }
+  return total;
+}
+
+// A share and its expert as one number: the larger share is the larger number.
+uint64_t ranked(float share, int32_t expert) {
+  return uint64_t{std::bit_cast<uint32_t>(share)} << 32 | static_cast<uint32_t>(expert);
+}
+
 }  // namespace
 
+void CoreNewton::reserve(int64_t tokens, int64_t pairs) {
+  share_.reserve(pairs);
+  sum_.reserve(tokens + kLanes);
+  size_.reserve(tokens + kLanes);
+}
+
 double CoreNewton::share_out(const Core& core, float temperature) {
-  double log_sums = 0;
   constexpr float kBitsPerNat = 1.44269504F;
   constexpr int32_t kFewCandidates = 4;
   const int32_t* const expert = core.expert.data();
   float* const share = share_.data();
   raw_shares(expert, core.deficit.data(), moved_.data(), kBitsPerNat / temperature, core.pairs(),
              share);
+  sum_.resize(core.groups() + kLanes);
+  size_.resize(core.groups() + kLanes);
+  std::fill_n(sum_.begin() + core.groups(), kLanes, 1.0F);
+  std::fill_n(size_.begin() + core.groups(), kLanes, 0.0F);
   for (int32_t g = 0; g < core.groups(); ++g) {
     const int32_t begin = core.begin[g];
     const int32_t end = core.begin[g + 1];
-    float sum = 0;
-    float most = -1;
-    int32_t best = 0;
+    float sum = 1e-30F;
+    uint64_t best = 0;
     for (int32_t k = begin; k < end; ++k) {
       sum += share[k];
-      best = share[k] > most ? expert[k] : best;
-      most = std::max(most, share[k]);
+      best = std::max(best, ranked(share[k], expert[k]));
     }
-    whole_[best] += core.size[g];
+    whole_[static_cast<uint32_t>(best)] += core.size[g];
     const auto size = static_cast<float>(core.size[g]);
-    const float normal = size / std::max(sum, 1e-30F);
-    log_sums += size * quick_log2(std::max(sum, 1e-30F));
+    const float normal = size / sum;
+    sum_[g] = sum;
+    size_[g] = size;
     for (int32_t k = begin; k < end; ++k) {
       share[k] *= normal;
       load_[expert[k]] += share[k];
     }
     // A group that is nearly all with one expert has no curvature to speak of.
+    const auto most = std::bit_cast<float>(static_cast<uint32_t>(best >> 32));
     if (end - begin <= kFewCandidates) {
       add_all_curvature(core, g);
-    } else if (most * normal < 0.99F * size) {
+    } else if (most < 0.99F * sum) {
       add_curvature(core, g);
     }
   }
-  return log_sums / kBitsPerNat * temperature;
+  return sum_of_logs(sum_.data(), size_.data(), core.groups()) / kBitsPerNat * temperature;
 }
 
 void CoreNewton::add_curvature(const Core& core, int32_t group) {

@@ -29,7 +29,7 @@ struct SoftLoads {
 // lower temperature comes closer to the true problem and converges from less far away.
 class CoreNewton {
  public:
-  void reserve(int64_t pairs) { share_.reserve(pairs); }
+  void reserve(int64_t tokens, int64_t pairs);
 
   // Loads and curvature at `prices`.
   SoftLoads measure(const Core& core, const SoftTargets& targets, const std::vector<Units>& prices,
@@ -71,6 +71,7 @@ class CoreNewton {
   bool has_shares_ = false;        // otherwise `load_` is of whole tokens
   std::vector<float> moved_;       // [E] prices - core.prices
   std::vector<float> share_;       // [pairs] before normalisation
+  std::vector<float> sum_, size_;  // [groups] of shares before normalisation, and tokens
   std::vector<double> load_;       // [E]
   std::vector<double> free_load_;  // [E] free tokens among them
   std::vector<int64_t> whole_;     // [E] tokens that have their largest share there

@@ -41,7 +41,7 @@ void PriceDescent::begin(const ActiveProblem& problem, const Setup& setup, Exact
     core.reserve(problem.tokens, problem.experts, pairs);
   }
   extractor_.reserve(pairs);
-  newton_.reserve(pairs);
+  newton_.reserve(problem.tokens, pairs);
   whole_.reserve(problem);
   best_.reserve(problem.experts);
 }
@@ -169,7 +169,7 @@ void PriceDescent::refine(const RowSample& rows) {
 
 bool PriceDescent::descend_on_all(int64_t candidates) {
   lost_ = false;  // what a sample said
-  if (left_core_) price_crowded_experts(all());
+  if (left_core_ && !left_coarsely_) price_crowded_experts(all());
   extract(all(), candidates);
   left_core_ = !descend(all(), true);
   if (lost_ && !annealed_) {
@@ -248,7 +248,10 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
       continue;
     }
     state_.shortened = 0;
-    if (!step_within_reach() && !coarse) return false;  // a coarse step may just be too long
+    if (!step_within_reach()) {
+      left_coarsely_ = coarse;
+      return false;
+    }
     if (!cool_down(loads, coarse, went_up)) return true;
     if (is_last) narrow_down(state_.temperature);
   }
@@ -294,7 +297,7 @@ bool PriceDescent::is_enough(const SoftLoads& loads) {
   return state_.stalled >= 2;
 }
 
-// A Newton step, cut where two prices would move apart farther than the core is exact. False then.
+// A Newton step. False: two prices move apart farther than the core is exact.
 bool PriceDescent::step_within_reach() {
   before_ = prices_;
   moved_ = newton_.step(prices_);
@@ -304,8 +307,10 @@ bool PriceDescent::step_within_reach() {
   const double room = 0.85 * static_cast<double>(core().reach);
   const auto after = static_cast<double>(spread(core().prices, prices_));
   if (after <= room) return true;
+  // Beyond the reach loads are not known, but a step says well enough where to look next.
+  const double far = 2 * room;
   const auto was = static_cast<double>(spread(core().prices, before_));
-  const double part = std::max(0.2, (room - was) / (after - was));
+  const double part = after <= far ? 1 : std::max(0.2, (far - was) / (after - was));
   for (size_t e = 0; e < prices_.size(); ++e) {
     prices_[e] = before_[e] + std::llrint(part * static_cast<double>(prices_[e] - before_[e]));
   }

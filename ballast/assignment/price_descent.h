@@ -98,6 +98,7 @@ class PriceDescent {
   size_t depth_ = 0;                        // of the one in work
   size_t threads_ = 1;
   bool left_core_ = false;       // of all tokens, when last gone down in
+  bool left_coarsely_ = false;   // with its first, coarse step
   bool lost_ = false;            // prices were found to be too far off for any core
   bool annealed_ = false;        // prices are those of `anneal`, or came from there
   double start_rows_ = 0;        // that the first prices are from

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CoreExtractor where one expert's price is far off: all others' stay, and its share of rows decides.
+// CoreExtractor where one expert's price is far off: all others' stay, and its share of rows
+// decides.
 #include <algorithm>
 #include <array>
 #include <functional>
