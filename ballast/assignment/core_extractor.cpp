@@ -162,7 +162,7 @@ void CoreExtractor::extract(const RowSample& rows, const std::vector<Units>& pri
   for (int64_t e = 0; e < problem_->experts; ++e) prices_[e] = static_cast<int32_t>(prices[e]);
   best_expert_.resize(rows.count);
   group_of_.resize(rows.count);
-  if (wide_ || merge_ || has_closed_) {
+  if (makes_groups()) {
     extract_merging(rows, prices, reach, core);
   } else {
     extract_plainly(rows, reach, core);
@@ -286,6 +286,7 @@ void CoreExtractor::harvest(const CandidateScan& scan, const RowSample& rows, in
 
 void CoreExtractor::reserve(int64_t pairs) {
   gains_.reserve(problem_->tokens);
+  row_values_.reserve(problem_->tokens);
   source_.reserve(problem_->tokens);
   ties_.resize(2 * (kScanBlock * problem_->experts + 16));
   harvests_.resize(std::max<size_t>(harvests_.size(), threads_));

@@ -41,16 +41,17 @@ class CoreExtractor {
   void price_idle(const RowSample& rows, std::span<const int32_t> idle,
                   std::span<const double> shares, std::vector<Units>& prices);
 
-  // Raises the price of an expert that far too many rows want to where it would get its share, one
+  // Raises the prices of experts that far too many rows want to where each would get its share, one
   // pass over the rows. REQUIRES: prices from 0 on. In wide units it does nothing.
-  void price_crowded(const RowSample& rows, int32_t expert, double share,
-                     std::vector<Units>& prices);
+  void price_crowded(const RowSample& rows, std::span<const int32_t> crowded,
+                     std::span<const double> shares, std::vector<Units>& prices);
 
   // One pass over the rows. Afterwards best_expert() and group_of() describe each row of the
   // sample.
   void extract(const RowSample& rows, const std::vector<Units>& prices, Units reach, Core& core);
 
-  bool merges() const { return merge_; }                                    // many rows are equal
+  bool merges() const { return merge_; }                                // many rows are equal
+  bool makes_groups() const { return wide_ || merge_ || has_closed_; }  // of several rows, or may
   const std::vector<int32_t>& best_expert() const { return best_expert_; }  // [rows]
   const std::vector<int32_t>& group_of() const { return group_of_; }        // [rows], -1: settled
 

@@ -84,7 +84,7 @@ void CoreNewton::reserve(int64_t tokens, int64_t pairs) {
 
 double CoreNewton::share_out(const Core& core, float temperature) {
   constexpr float kBitsPerNat = 1.44269504F;
-  constexpr int32_t kFewCandidates = 4;
+  constexpr int32_t kFewCandidates = 8;
   const int32_t* const expert = core.expert.data();
   float* const share = share_.data();
   raw_shares(expert, core.deficit.data(), moved_.data(), kBitsPerNat / temperature, core.pairs(),
@@ -220,9 +220,9 @@ void CoreNewton::complete_hessian() {
 SoftLoads CoreNewton::measure_whole(const Core& core, const SoftTargets& targets, float times) {
   load_.assign(core.settled.begin(), core.settled.end());
   for (int32_t g = 0; g < core.groups(); ++g) {
-    int32_t best = core.expert[core.begin[g]];
-    for (int32_t k = core.begin[g] + 1; k < core.begin[g + 1]; ++k) {
-      best = core.deficit[k] == 0 ? core.expert[k] : best;
+    int32_t best = 0;
+    for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
+      best = std::max(best, core.expert[k] & -static_cast<int32_t>(core.deficit[k] == 0));
     }
     load_[best] += core.size[g];
   }

@@ -43,7 +43,7 @@ void ExactSolver::choose(const ActiveProblem& problem, std::span<const double> s
   descent_.find_prices(start_prices);
   exchange_.reserve(problem.tokens, most_usual_pairs(problem), problem.experts);
   gaps_.reserve(problem.tokens);
-  holder_.reserve(problem.tokens);
+  holder_.reserve(problem.tokens + 1);
   // Few candidates are nearly always enough. With all of them there is nothing outside the core.
   constexpr int kPatience = 8;
   constexpr int64_t kFewExperts = 12;
@@ -138,7 +138,12 @@ void ExactSolver::read_choice(Choice& choice) {
   const std::vector<int32_t>& best_expert = descent_.extractor().best_expert();
   for (size_t row = 0; row < choice.expert_of_row.size(); ++row) {
     const int32_t group = group_of[row];
-    choice.expert_of_row[row] = group < 0 ? best_expert[row] : holder_[group];
+    const int32_t holder = holder_[group < 0 ? core.groups() : group];
+    choice.expert_of_row[row] = group < 0 ? best_expert[row] : holder;
+  }
+  if (!descent_.extractor().makes_groups()) return;
+  for (size_t row = 0; row < choice.expert_of_row.size(); ++row) {
+    const int32_t group = group_of[row];
     if (group < 0 || core.size[group] == 1) continue;
     int32_t k = core.begin[group];
     while (k < core.begin[group + 1] && core.held[k] == 0) ++k;
@@ -150,7 +155,7 @@ void ExactSolver::read_choice(Choice& choice) {
 
 // One that holds the group; of a group that the last part settled, the best then.
 void ExactSolver::find_holders(const Core& core) {
-  holder_.resize(core.groups());
+  holder_.resize(core.groups() + 1);  // one more, for rows of no group
   for (int32_t g = 0; g < core.groups(); ++g) {
     Units least = std::numeric_limits<Units>::max();
     int32_t best = 0;

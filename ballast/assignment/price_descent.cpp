@@ -118,7 +118,8 @@ bool PriceDescent::start_warm(std::span<const double> start_prices) {
 
 void PriceDescent::start_from_few() {
   RowSample rows = levels_.back();
-  const int64_t few = std::max<int64_t>(2 * problem_->experts, 128);
+  const int64_t experts = problem_->experts;
+  const int64_t few = std::max({2 * experts, std::min<int64_t>(8 * experts, 128), int64_t{64}});
   const int64_t skip = std::max<int64_t>(1, rows.count / few) | 1;
   rows = {.count = rows.count / skip, .stride = rows.stride * skip};
   start_rows_ = static_cast<double>(rows.count);
@@ -149,9 +150,7 @@ bool PriceDescent::price_idle_experts(const RowSample& rows) {
 
 // One that is far too low is felt by tokens, but not by those who would have to go.
 void PriceDescent::price_crowded_experts(const RowSample& rows) {
-  for (const int32_t e : newton_.crowded_experts(targets_)) {
-    extractor_.price_crowded(rows, e, shares_[e], prices_);
-  }
+  extractor_.price_crowded(rows, newton_.crowded_experts(targets_), shares_, prices_);
   snap_to_grid();
 }
 
@@ -160,7 +159,7 @@ void PriceDescent::refine(const RowSample& rows) {
   int64_t candidates = 6;
   for (int i = 0; i < kMostCores; ++i) {
     if (i > 1) candidates *= 2;  // prices near the end of the first reach need no larger one
-    extract(rows, std::min(candidates, problem_->experts / 2));
+    extract(rows, std::min(candidates, problem_->experts / (i > 1 ? 2 : 4)));
     const bool stayed = descend(rows, false);
     snap_to_grid();
     if (stayed || lost_) return;

@@ -37,16 +37,16 @@ void CoreExtractor::price_idle(const RowSample& rows, std::span<const int32_t> i
   }
 }
 
-// The best profit of each row elsewhere, and again the expert's share of rows decides.
-void CoreExtractor::price_crowded(const RowSample& rows, int32_t expert, double share,
-                                  std::vector<Units>& prices) {
-  if (wide_) return;
+// The best profit of each row at experts that are not crowded, and again the share of rows decides.
+void CoreExtractor::price_crowded(const RowSample& rows, std::span<const int32_t> crowded,
+                                  std::span<const double> shares, std::vector<Units>& prices) {
+  if (wide_ || crowded.empty()) return;
   for (int64_t e = 0; e < problem_->experts; ++e) prices_[e] = static_cast<int32_t>(prices[e]);
-  prices_[expert] = static_cast<int32_t>(highest_price_);
+  for (const int32_t e : crowded) prices_[e] = static_cast<int32_t>(highest_price_);
   const auto units = [&](const float* row, int64_t e) {
     return static_cast<Units>(row[e] * static_cast<float>(units_per_score_));
   };
-  gains_.resize(rows.count);
+  row_values_.resize(rows.count);
   std::array<ScannedRow, kScanBlock> scanned;
   for (int64_t first = 0; first < rows.count; first += kScanBlock) {
     const int64_t count = std::min(kScanBlock, rows.count - first);
@@ -54,15 +54,21 @@ void CoreExtractor::price_crowded(const RowSample& rows, int32_t expert, double 
                problem_->row_stride * rows.stride, count, scanned.data(), ties_.data(),
                ties_.data() + ties_.size() / 2);
     for (int64_t i = 0; i < count; ++i) {
+      const int32_t best = scanned[i].first;
       const float* row = problem_->row((first + i) * rows.stride);
-      const int32_t other = scanned[i].first;
-      gains_[first + i] = units(row, expert) - (units(row, other) - prices_[other]);
+      row_values_[first + i] = units(row, best) - prices_[best];
     }
   }
-  const auto wanted = static_cast<int64_t>(share * static_cast<double>(rows.count));
-  const auto last = gains_.begin() + std::min(rows.count - 1, wanted);
-  std::nth_element(gains_.begin(), last, gains_.end(), std::greater<>());
-  prices[expert] = std::clamp(*last, prices[expert], highest_price_ - 1);
+  for (const int32_t e : crowded) {
+    gains_.resize(rows.count);
+    for (int64_t i = 0; i < rows.count; ++i) {
+      gains_[i] = units(problem_->row(i * rows.stride), e) - row_values_[i];
+    }
+    const auto wanted = static_cast<int64_t>(shares[e] * static_cast<double>(rows.count));
+    const auto last = gains_.begin() + std::min(rows.count - 1, wanted);
+    std::nth_element(gains_.begin(), last, gains_.end(), std::greater<>());
+    prices[e] = std::clamp(*last, prices[e], highest_price_ - 1);
+  }
 }
 
 }  // namespace ballast::assignment
