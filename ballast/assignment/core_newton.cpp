@@ -273,15 +273,15 @@ std::span<const int32_t> CoreNewton::idle_experts(const SoftTargets& targets) {
   return idle_;
 }
 
-std::span<const int32_t> CoreNewton::crowded_experts(const SoftTargets& targets) {
+std::span<const int32_t> CoreNewton::crowded_experts(const SoftTargets& targets, double chance) {
   constexpr size_t kFew = 4;
+  const double usual = 1 + std::max(0.25, 3.5 * chance);
   const auto fullness = [&](int32_t e) { return load_[e] / targets.places[e]; };
   crowded_.clear();
   crowded_.reserve(load_.size());
   for (size_t e = 0; e < load_.size(); ++e) {
     const auto expert = static_cast<int32_t>(e);
     const double places = targets.places[e];
-    const double usual = 1 + std::max(0.25, 5 / std::sqrt(places));
     if (places >= 8 && fullness(expert) > usual) crowded_.push_back(expert);
   }
   const size_t few = std::min(kFew, crowded_.size());

@@ -51,8 +51,9 @@ class CoreNewton {
   std::span<const int32_t> idle_experts(const SoftTargets& targets);
 
   // After `measure`: the few experts that have most tokens for their places, of those that have a
-  // quarter too many, and more than chance explains; of eight places or more.
-  std::span<const int32_t> crowded_experts(const SoftTargets& targets);
+  // quarter too many, and more than chance explains; of eight places or more. `chance`: by which
+  // part of its places an expert's load is off where prices are as good as they can be.
+  std::span<const int32_t> crowded_experts(const SoftTargets& targets, double chance);
 
   // After `measure`: one step from the prices measured. Returns how far the model would have moved
   // the price that moves most, in temperatures; each price's step is cut off at 6.

@@ -144,14 +144,25 @@ bool PriceDescent::price_idle_experts(const RowSample& rows) {
   const std::span<const int32_t> idle = newton_.idle_experts(targets_);
   if (idle.empty()) return false;
   extractor_.price_idle(rows, idle, shares_, prices_);
+  work_->rows_read += rows.count;
   snap_to_grid();
   return true;
 }
 
 // One that is far too low is felt by tokens, but not by those who would have to go.
 void PriceDescent::price_crowded_experts(const RowSample& rows) {
-  extractor_.price_crowded(rows, newton_.crowded_experts(targets_), shares_, prices_);
+  const std::span<const int32_t> crowded = newton_.crowded_experts(targets_, chance_deviation());
+  if (crowded.empty()) return;
+  extractor_.price_crowded(rows, crowded, shares_, prices_);
+  work_->rows_read += rows.count;
   snap_to_grid();
+}
+
+// How far loads are off, as a part of their places, when prices from one sample meet another: both
+// are a sample of what there could have been.
+double PriceDescent::chance_deviation() const {
+  const auto experts = static_cast<double>(problem_->experts);
+  return std::sqrt(experts / state_.priced_by + experts / state_.rows);
 }
 
 void PriceDescent::refine(const RowSample& rows) {
