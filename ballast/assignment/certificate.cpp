@@ -3,33 +3,56 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
-#include "ballast/assignment/fixed_point.h"
+#include "ballast/assignment/lanes.h"
 #include "ballast/assignment/row_blocks.h"
 #include "ballast/system/vector_clones.h"
 
 namespace ballast::assignment {
 namespace {
 
-// The largest of a few interleaved maxima: a compiler may not make vectors of one running maximum.
+constexpr int64_t kDoubles = 4;  // a vector of them
+using Doubles = double __attribute__((vector_size(kDoubles * sizeof(double))));
+
+BALLAST_INLINE Doubles profits_at(const float* row, const double* prices) {
+  using Singles = float __attribute__((vector_size(kDoubles * sizeof(float))));
+  Singles score;
+  Doubles price;
+  std::memcpy(&score, row, sizeof(score));
+  std::memcpy(&price, prices, sizeof(price));
+  return __builtin_convertvector(score, Doubles) - price;
+}
+
+BALLAST_INLINE Doubles larger(Doubles a, Doubles b) { return a > b ? a : b; }
+
+// The largest of score - price in each row. Several maxima run side by side.
 BALLAST_VECTOR_CLONES
-double best_profit(const float* row, const double* prices, int64_t experts) {
-  constexpr int64_t kLanes = 16;
-  double best[kLanes];
-  std::fill(best, best + kLanes, -std::numeric_limits<double>::infinity());
-  const int64_t whole = experts / kLanes * kLanes;
-  for (int64_t e = 0; e < whole; e += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const double profit = static_cast<double>(row[e + lane]) - prices[e + lane];
-      best[lane] = profit > best[lane] ? profit : best[lane];
+void best_profits(const float* scores, int64_t stride, int64_t rows, const double* prices,
+                  int64_t experts, double* best) {
+  constexpr double kNone = -std::numeric_limits<double>::infinity();
+  constexpr int64_t kTogether = 4 * kDoubles;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* const row = scores + r * stride;
+    Doubles a = {kNone, kNone, kNone, kNone};
+    Doubles b = a;
+    Doubles c = a;
+    Doubles d = a;
+    int64_t e = 0;
+    for (; e + kTogether <= experts; e += kTogether) {
+      a = larger(profits_at(row + e, prices + e), a);
+      b = larger(profits_at(row + e + kDoubles, prices + e + kDoubles), b);
+      c = larger(profits_at(row + e + 2 * kDoubles, prices + e + 2 * kDoubles), c);
+      d = larger(profits_at(row + e + 3 * kDoubles, prices + e + 3 * kDoubles), d);
     }
+    for (; e + kDoubles <= experts; e += kDoubles) a = larger(profits_at(row + e, prices + e), a);
+    a = larger(larger(a, b), larger(c, d));
+    double most = std::max(std::max(a[0], a[1]), std::max(a[2], a[3]));
+    for (; e < experts; ++e) most = std::max(most, static_cast<double>(row[e]) - prices[e]);
+    best[r] = most;
   }
-  for (int64_t e = whole; e < experts; ++e) {
-    best[0] = std::max(best[0], static_cast<double>(row[e]) - prices[e]);
-  }
-  return *std::max_element(best, best + kLanes);
 }
 
 }  // namespace
@@ -47,57 +70,15 @@ double magnitude_of(const ActiveProblem& problem) {
   return sum;
 }
 
-bool Certifier::prepare_scan(const ActiveProblem& problem, const Choice& choice) {
-  const FixedPoint units = narrow_units(problem.largest_magnitude);
-  if (problem.has_forbidden || !units.fits_float) return false;
-  const double lowest = *std::min_element(choice.prices.begin(), choice.prices.end());
-  scan_prices_.resize(choice.prices.size());
-  for (size_t e = 0; e < choice.prices.size(); ++e) {
-    const double price = (choice.prices[e] - lowest) * units.per_score;
-    if (!(price < static_cast<double>(units.highest_price))) return false;
-    scan_prices_[e] = static_cast<int32_t>(std::llrint(price));
-  }
-  // Truncated scores and rounded prices are off by less than 1.5 together: the best expert in
-  // double is among those within 3 of the best in integers.
-  scan_rows_ = scan_rows_with(scan_instruction_sets().front());
-  scan_ = {.prices = scan_prices_.data(),
-           .experts = problem.experts,
-           .units_per_score = static_cast<float>(units.per_score),
-           .reach = 3};
-  return true;
-}
-
-// The best profit of each row of a block in double: among a row's candidates where they were
-// scanned, else among all experts.
-void Certifier::best_profits(const ActiveProblem& problem, const Choice& choice, int64_t begin,
-                             int64_t rows, Found& found, double* best) const {
-  if (!can_scan_) {
-    for (int64_t r = 0; r < rows; ++r) {
-      best[r] = best_profit(problem.row(begin + r), choice.prices.data(), problem.experts);
-    }
-    return;
-  }
-  scan_rows_(scan_, problem.row(begin), problem.row_stride, rows, found.rows, found.expert.data(),
-             found.deficit.data());
-  const int32_t* expert = found.expert.data();
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* row = problem.row(begin + r);
-    const int32_t first = found.rows[r].first;
-    best[r] = row[first] - choice.prices[first];
-    if (found.rows[r].found == 1) continue;
-    for (int32_t i = 0; i < found.rows[r].found; ++i, ++expert) {
-      best[r] = std::max(best[r], row[*expert] - choice.prices[*expert]);
-    }
-  }
-}
-
 Certifier::BlockSums Certifier::sum_block(const ActiveProblem& problem, const Choice& choice,
-                                          int64_t begin, int64_t end, Found& found) const {
+                                          int64_t begin, int64_t end) {
   BlockSums sums;
-  double best[kScanBlock];
-  for (int64_t first = begin; first < end; first += kScanBlock) {
-    const int64_t rows = std::min(kScanBlock, end - first);
-    best_profits(problem, choice, first, rows, found, best);
+  constexpr int64_t kTogether = 16;
+  double best[kTogether];
+  for (int64_t first = begin; first < end; first += kTogether) {
+    const int64_t rows = std::min(kTogether, end - first);
+    best_profits(problem.row(first), problem.row_stride, rows, choice.prices.data(),
+                 problem.experts, best);
     for (int64_t r = 0; r < rows; ++r) {
       const int32_t chosen = choice.expert_of_row[first + r];
       const double score = problem.row(first + r)[chosen];
@@ -114,14 +95,9 @@ Certifier::BlockSums Certifier::sum_block(const ActiveProblem& problem, const Ch
 
 Certificate Certifier::certify(const ActiveProblem& problem, const Choice& choice,
                                std::span<const int32_t> loads, size_t threads) {
-  can_scan_ = problem.tokens > 0 && prepare_scan(problem, choice);
   blocks_.assign(static_cast<size_t>(num_row_blocks(problem)), {});
-  found_.resize(blocks_.size());
   for_row_blocks(problem, threads, [&](int64_t begin, int64_t end) {
-    const int64_t block = begin / kRowsPerBlock;
-    found_[block].expert.resize(kScanBlock * problem.experts + 16);
-    found_[block].deficit.resize(kScanBlock * problem.experts + 16);
-    blocks_[block] = sum_block(problem, choice, begin, end, found_[block]);
+    blocks_[begin / kRowsPerBlock] = sum_block(problem, choice, begin, end);
   });
   Certificate certificate{.valid = true};
   for (const BlockSums& block : blocks_) {

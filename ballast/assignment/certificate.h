@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "ballast/assignment/active_problem.h"
-#include "ballast/assignment/candidate_scan.h"
 
 namespace ballast::assignment {
 
@@ -39,23 +38,9 @@ class Certifier {
     double slack = 0;  // sum_t of max_e (s_te - p_e) - (s_ta - p_a)
     bool forbidden = false;
   };
-  // Integers that are close to the scores and prices, to find each row's best experts fast; false
-  // where their range is too wide for that.
-  bool prepare_scan(const ActiveProblem& problem, const Choice& choice);
-  struct Found {  // candidates of the rows just scanned
-    ScannedRow rows[kScanBlock];
-    std::vector<int32_t> expert, deficit;
-  };
-  void best_profits(const ActiveProblem& problem, const Choice& choice, int64_t begin, int64_t rows,
-                    Found& found, double* best) const;
-  BlockSums sum_block(const ActiveProblem& problem, const Choice& choice, int64_t begin,
-                      int64_t end, Found& found) const;
+  static BlockSums sum_block(const ActiveProblem& problem, const Choice& choice, int64_t begin,
+                             int64_t end);
 
-  CandidateScan scan_;
-  ScanRows scan_rows_ = nullptr;
-  bool can_scan_ = false;
-  std::vector<int32_t> scan_prices_;  // [E]
-  std::vector<Found> found_;          // one a block of rows, since blocks have threads of their own
   std::vector<BlockSums> blocks_;
   std::vector<int32_t> by_price_;      // [E]
   std::vector<int32_t> counted_load_;  // [E]

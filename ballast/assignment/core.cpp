@@ -28,7 +28,6 @@ void Core::make_room(int64_t for_pairs) {
   deficit.resize(wanted);
   held.resize(wanted);
   origin.resize(wanted);
-  shifted.resize(wanted);
 }
 
 void Core::reserve(int64_t tokens, int64_t experts, int64_t pairs) {
@@ -36,7 +35,7 @@ void Core::reserve(int64_t tokens, int64_t experts, int64_t pairs) {
   deficit.reserve(pairs);
   held.reserve(pairs);
   origin.reserve(pairs);
-  shifted.reserve(pairs);
+  moved.reserve(experts);
   prices.reserve(experts);
   settled.reserve(experts);
   begin.reserve(tokens + 1);
@@ -58,12 +57,12 @@ void take_part(const Core& whole, const std::vector<Units>& prices, Units reach,
   part.is_part = true;
   part.settled = whole.settled;
   part.make_room(whole.pairs());
-  Units* const shifted = part.shifted.data();
-  for (int32_t k = 0; k < whole.pairs(); ++k) shifted[k] = whole.deficit_at(k, prices);
+  std::vector<Units>& moved = part.moved;
+  moved.resize(prices.size());
   double lost = 0;  // of the tokens' best profits, by the movement of prices
   for (size_t e = 0; e < prices.size(); ++e) {
-    lost +=
-        static_cast<double>(whole.settled[e]) * static_cast<double>(prices[e] - whole.prices[e]);
+    moved[e] = prices[e] - whole.prices[e];
+    lost += static_cast<double>(whole.settled[e]) * static_cast<double>(moved[e]);
   }
   const int32_t* const origin = whole.is_part ? whole.origin.data() : nullptr;
   part.begin.resize(whole.groups() + 1);
@@ -73,17 +72,19 @@ void take_part(const Core& whole, const std::vector<Units>& prices, Units reach,
   for (int32_t g = 0; g < whole.groups(); ++g) {
     const int32_t begin = whole.begin[g];
     const int32_t end = whole.begin[g + 1];
-    Units least = shifted[begin];
-    for (int32_t k = begin + 1; k < end; ++k) least = std::min(least, shifted[k]);
-    const Units most = least + reach;
+    Units least = std::numeric_limits<Units>::max();
+    for (int32_t k = begin; k < end; ++k) {
+      least = std::min(least, whole.deficit[k] + moved[whole.expert[k]]);
+    }
     lost += static_cast<double>(least) * whole.size[g];
     const int32_t first = kept;
     for (int32_t k = begin; k < end; ++k) {  // written always, kept if within reach: no branch
+      const Units deficit = whole.deficit[k] + moved[whole.expert[k]] - least;
       part.expert[kept] = whole.expert[k];
-      part.deficit[kept] = shifted[k] - least;
+      part.deficit[kept] = deficit;
       part.held[kept] = whole.held[k];
       part.origin[kept] = origin != nullptr ? origin[k] : k;
-      kept += shifted[k] <= most ? 1 : 0;
+      kept += deficit <= reach ? 1 : 0;
     }
     const bool is_settled = kept == first + 1;
     part.settled[part.expert[first]] += is_settled ? whole.size[g] : 0;
@@ -102,22 +103,25 @@ void give_back(const Core& part, Core& root) {
   for (int32_t k = 0; k < part.pairs(); ++k) root.held[part.origin[k]] = part.held[k];
 }
 
-bool holds_best(const Core& core, const std::vector<Units>& prices,
+bool holds_best(const Core& core, const Core& root, const std::vector<Units>& prices,
                 const std::vector<Units>& settled_at) {
+  const int32_t* const held = root.held.data();
   for (int32_t g = 0; g < core.groups(); ++g) {
     Units least = std::numeric_limits<Units>::max();
     Units worst_held = std::numeric_limits<Units>::min();
-    int32_t first_best = core.begin[g];
+    Units least_settled = least;
+    Units settled = least;  // the deficit of the candidate that is best at `settled_at`
     for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
       const Units deficit = core.deficit_at(k, prices);
       least = std::min(least, deficit);
-      worst_held = core.held[k] > 0 ? std::max(worst_held, deficit) : worst_held;
-      if (core.deficit_at(k, settled_at) < core.deficit_at(first_best, settled_at)) first_best = k;
+      const int32_t holds = held[core.is_part ? core.origin[k] : k];
+      worst_held = std::max(worst_held, holds > 0 ? deficit : worst_held);
+      const Units before = core.deficit_at(k, settled_at);
+      settled = before < least_settled ? deficit : settled;
+      least_settled = std::min(least_settled, before);
     }
-    if (worst_held == std::numeric_limits<Units>::min()) {
-      worst_held = core.deficit_at(first_best, prices);
-    }
-    if (worst_held > least) return false;
+    const bool is_held = worst_held != std::numeric_limits<Units>::min();
+    if ((is_held ? worst_held : settled) > least) return false;
   }
   return true;
 }

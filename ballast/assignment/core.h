@@ -30,7 +30,7 @@ struct Core {
   std::vector<int32_t> held;     // [pairs] tokens of the group that this expert has
   std::vector<int32_t> origin;   // [pairs] of a part: which pair of the whole core this is
   bool is_part = false;
-  std::vector<Units> shifted;  // [pairs] scratch of take_part
+  std::vector<Units> moved;  // [E] scratch of take_part
 
   int32_t groups() const { return static_cast<int32_t>(size.size()); }
   int32_t pairs() const { return begin.back(); }
@@ -52,9 +52,10 @@ void take_part(const Core& whole, const std::vector<Units>& prices, Units reach,
 // settled.
 void give_back(const Core& part, Core& root);
 
-// Whether at `prices` every token is with one of its best candidates. Groups that nobody holds are
-// with their best at `settled_at`.
-bool holds_best(const Core& core, const std::vector<Units>& prices,
+// Whether at `prices` every token of `core` is with one of its best candidates. `root` is the core
+// it was taken from, or itself, and says who holds them. Groups that nobody holds are with their
+// best at `settled_at`.
+bool holds_best(const Core& core, const Core& root, const std::vector<Units>& prices,
                 const std::vector<Units>& settled_at);
 
 // Largest movement of two prices against each other.

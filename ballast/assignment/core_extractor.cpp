@@ -5,7 +5,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -23,7 +22,27 @@ int64_t probe_row(int64_t i, int64_t probes, int64_t rows) {
   return i * (rows / probes | 1) % rows;
 }
 
+// The one that `n` are below or beside. Reorders `values`.
+Units nth_smallest(std::span<Units> values, int64_t n) {
+  constexpr int64_t kFew =
+      12;  // that one look at each keeps sorted faster than nth_element finds n
+  if (n >= kFew) {
+    std::nth_element(values.begin(), values.begin() + n, values.end());
+    return values[n];
+  }
+  std::array<Units, kFew> smallest;
+  smallest.fill(std::numeric_limits<Units>::max());
+  for (const Units value : values) {
+    if (value >= smallest[n]) continue;
+    int64_t i = n;
+    for (; i > 0 && smallest[i - 1] > value; --i) smallest[i] = smallest[i - 1];
+    smallest[i] = value;
+  }
+  return smallest[n];
+}
+
 }  // namespace
+
 void CoreExtractor::begin(const ActiveProblem& problem, bool wide, size_t threads) {
   threads_ = static_cast<int64_t>(threads == 0 ? num_cores() : std::min(threads, num_cores()));
   problem_ = &problem;
@@ -128,69 +147,13 @@ Units CoreExtractor::reach_for(const RowSample& rows, const std::vector<Units>& 
     const float* row = problem_->row(probe_row(i, probes, rows.count) * rows.stride);
     const int32_t found = scan(row, prices, std::numeric_limits<Units>::max() / 2);
     if (found == 0) continue;
-    const auto first_out = wide_deficit_.begin() + std::min<int64_t>(found - 1, candidates);
-    std::nth_element(wide_deficit_.begin(), first_out, wide_deficit_.begin() + found);
-    gaps_.push_back(*first_out);
+    const int64_t first_out = std::min<int64_t>(found - 1, candidates);
+    gaps_.push_back(nth_smallest(std::span(wide_deficit_).first(found), first_out));
   }
   if (gaps_.empty()) return 1;
   const auto middle = gaps_.begin() + static_cast<int64_t>(gaps_.size() / 2);
   std::nth_element(gaps_.begin(), middle, gaps_.end());
   return *middle + 1;
-}
-
-// With the best profit of each row at the other prices, the expert's share of rows decides.
-void CoreExtractor::price_idle(const RowSample& rows, std::span<const int32_t> idle,
-                               std::span<const double> shares, std::vector<Units>& prices) {
-  std::vector<Units>& best = row_values_;
-  best.resize(rows.count);
-  const auto units = [&](const float* row, int64_t e) {
-    return static_cast<Units>(std::max<double>(row[e] * units_per_score_, -1e17));
-  };
-  for (int64_t i = 0; i < rows.count; ++i) {
-    const float* row = problem_->row(i * rows.stride);
-    best[i] = std::numeric_limits<Units>::min() / 2;
-    for (int64_t e = 0; e < problem_->experts; ++e) {
-      if (problem_->bounds->upper[e] > 0) best[i] = std::max(best[i], units(row, e) - prices[e]);
-    }
-  }
-  for (const int32_t e : idle) {
-    gains_.resize(rows.count);
-    for (int64_t i = 0; i < rows.count; ++i) {
-      gains_[i] = units(problem_->row(i * rows.stride), e) - best[i];
-    }
-    const auto wanted = static_cast<int64_t>(shares[e] * static_cast<double>(rows.count));
-    const auto last = gains_.begin() + std::min(rows.count - 1, wanted);
-    std::nth_element(gains_.begin(), last, gains_.end(), std::greater<>());
-    prices[e] = std::min(prices[e], *last);
-  }
-}
-
-// The best profit of each row elsewhere, and again the expert's share of rows decides.
-void CoreExtractor::price_crowded(const RowSample& rows, int32_t expert, double share,
-                                  std::vector<Units>& prices) {
-  if (wide_) return;
-  for (int64_t e = 0; e < problem_->experts; ++e) prices_[e] = static_cast<int32_t>(prices[e]);
-  prices_[expert] = static_cast<int32_t>(highest_price_);
-  const auto units = [&](const float* row, int64_t e) {
-    return static_cast<Units>(row[e] * static_cast<float>(units_per_score_));
-  };
-  gains_.resize(rows.count);
-  std::array<ScannedRow, kScanBlock> scanned;
-  for (int64_t first = 0; first < rows.count; first += kScanBlock) {
-    const int64_t count = std::min(kScanBlock, rows.count - first);
-    scan_rows_(narrow_scan(0), problem_->row(first * rows.stride),
-               problem_->row_stride * rows.stride, count, scanned.data(), ties_.data(),
-               ties_.data() + ties_.size() / 2);
-    for (int64_t i = 0; i < count; ++i) {
-      const float* row = problem_->row((first + i) * rows.stride);
-      const int32_t other = scanned[i].first;
-      gains_[first + i] = units(row, expert) - (units(row, other) - prices_[other]);
-    }
-  }
-  const auto wanted = static_cast<int64_t>(share * static_cast<double>(rows.count));
-  const auto last = gains_.begin() + std::min(rows.count - 1, wanted);
-  std::nth_element(gains_.begin(), last, gains_.end(), std::greater<>());
-  prices[expert] = std::clamp(*last, prices[expert], highest_price_ - 1);
 }
 
 void CoreExtractor::extract(const RowSample& rows, const std::vector<Units>& prices, Units reach,
@@ -199,7 +162,7 @@ void CoreExtractor::extract(const RowSample& rows, const std::vector<Units>& pri
   for (int64_t e = 0; e < problem_->experts; ++e) prices_[e] = static_cast<int32_t>(prices[e]);
   best_expert_.resize(rows.count);
   group_of_.resize(rows.count);
-  if (wide_ || merge_ || has_closed_) {
+  if (makes_groups()) {
     extract_merging(rows, prices, reach, core);
   } else {
     extract_plainly(rows, reach, core);
@@ -225,33 +188,88 @@ void CoreExtractor::extract_plainly(const RowSample& rows, Units reach, Core& co
   } else {
     parallel_for(shares, shares, work);
   }
-  core.begin.resize(rows.count + 1);
-  int32_t groups = 0;
-  int32_t pairs = 0;
+  make_places(shares, core);
+  for (size_t share = 0; share < shares; ++share) {
+    place_rows(harvests_[share], begin_of(share), core);
+  }
+}
+
+// Groups with as many candidates lie together: loops over candidates then end where the processor
+// expects them to.
+void CoreExtractor::make_places(size_t shares, Core& core) {
+  std::array<int32_t, kMostAlike + 1> groups_with = {};
+  int64_t pairs = 0;
+  int32_t rows = 0;
   for (size_t share = 0; share < shares; ++share) {
     const Harvest& from = harvests_[share];
-    core.make_room(pairs + from.pairs);
-    std::copy_n(from.expert.begin(), from.pairs, core.expert.begin() + pairs);
-    std::copy_n(from.deficit.begin(), from.pairs, core.deficit.begin() + pairs);
-    for (int64_t i = begin_of(share); i < begin_of(share + 1); ++i) {
-      const ScannedRow& row = from.rows[i - begin_of(share)];
-      const bool open = row.found > 1;
-      core.settled[row.first] += open ? 0 : 1;
-      best_expert_[i] = row.first;
-      group_of_[i] = open ? groups : -1;
-      pairs += open ? row.found : 0;
-      groups += open ? 1 : 0;
-      core.begin[groups] = pairs;
+    for (int64_t i = 0; i < from.count; ++i)
+      ++groups_with[std::min(from.rows[i].found, kMostAlike)];
+    pairs += static_cast<int64_t>(from.pairs);
+    rows += static_cast<int32_t>(from.count);
+  }
+  int32_t group = 0;
+  int32_t pair = 0;
+  for (int32_t candidates = 2; candidates <= kMostAlike; ++candidates) {
+    places_[candidates] = {.group = group, .pair = pair};
+    group += groups_with[candidates];
+    pair += candidates * groups_with[candidates];
+  }
+  places_[1] = {.group = group, .pair = 0};  // settled rows, behind all groups: of no use
+  source_.resize(rows);
+  core.make_room(pairs);
+  core.begin.resize(group + 1);
+  core.begin[group] = static_cast<int32_t>(pairs);
+  core.size.assign(group, 1);
+}
+
+// Enters what was found in rows from `first` on.
+void CoreExtractor::place_rows(const Harvest& from, int64_t first, Core& core) {
+  const auto before = places_;
+  int32_t pair = 0;
+  for (int64_t i = 0; i < from.count; ++i) {
+    const ScannedRow& row = from.rows[i];
+    const bool open = row.found > 1;
+    const int32_t group = places_[std::min(row.found, kMostAlike)].group++;
+    source_[group] = pair;
+    pair += open ? row.found : 0;
+    core.settled[row.first] += open ? 0 : 1;
+    best_expert_[first + i] = row.first;
+    group_of_[first + i] = open ? group : -1;
+    if (row.found >= kMostAlike) {
+      core.begin[group] = places_[kMostAlike].pair;
+      places_[kMostAlike].pair += row.found;
     }
   }
-  core.begin.resize(groups + 1);
-  core.size.assign(groups, 1);
+  for (int32_t candidates = 2; candidates < kMostAlike; ++candidates) {
+    Place& to = places_[candidates];
+    for (int32_t group = before[candidates].group; group < to.group; ++group) {
+      core.begin[group] = to.pair;
+      copy_pairs(from, source_[group], candidates, to.pair, core);
+      to.pair += candidates;
+    }
+  }
+  for (int32_t group = before[kMostAlike].group; group < places_[kMostAlike].group; ++group) {
+    const bool is_last = group + 1 == places_[kMostAlike].group;
+    const int32_t end = is_last ? places_[kMostAlike].pair : core.begin[group + 1];
+    copy_pairs(from, source_[group], end - core.begin[group], core.begin[group], core);
+  }
+}
+
+void CoreExtractor::copy_pairs(const Harvest& from, int32_t first, int32_t count, int32_t to,
+                               Core& core) {
+  const int32_t* const expert = from.expert.data() + first;
+  const int32_t* const deficit = from.deficit.data() + first;
+  for (int32_t k = 0; k < count; ++k) {
+    core.expert[to + k] = expert[k];
+    core.deficit[to + k] = deficit[k];
+  }
 }
 
 void CoreExtractor::harvest(const CandidateScan& scan, const RowSample& rows, int64_t begin,
                             int64_t end, Harvest& into) const {
   const auto most = static_cast<size_t>(kScanBlock * problem_->experts + 16);
   into.rows.resize(end - begin + kScanBlock);
+  into.count = end - begin;
   into.pairs = 0;
   for (int64_t first = begin; first < end; first += kScanBlock) {
     if (into.expert.size() < into.pairs + most) {
@@ -268,6 +286,8 @@ void CoreExtractor::harvest(const CandidateScan& scan, const RowSample& rows, in
 
 void CoreExtractor::reserve(int64_t pairs) {
   gains_.reserve(problem_->tokens);
+  row_values_.reserve(problem_->tokens);
+  source_.reserve(problem_->tokens);
   ties_.resize(2 * (kScanBlock * problem_->experts + 16));
   harvests_.resize(std::max<size_t>(harvests_.size(), threads_));
   for (Harvest& harvest : harvests_) {

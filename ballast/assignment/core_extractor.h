@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -40,16 +41,17 @@ class CoreExtractor {
   void price_idle(const RowSample& rows, std::span<const int32_t> idle,
                   std::span<const double> shares, std::vector<Units>& prices);
 
-  // Raises the price of an expert that far too many rows want to where it would get its share, one
+  // Raises the prices of experts that far too many rows want to where each would get its share, one
   // pass over the rows. REQUIRES: prices from 0 on. In wide units it does nothing.
-  void price_crowded(const RowSample& rows, int32_t expert, double share,
-                     std::vector<Units>& prices);
+  void price_crowded(const RowSample& rows, std::span<const int32_t> crowded,
+                     std::span<const double> shares, std::vector<Units>& prices);
 
   // One pass over the rows. Afterwards best_expert() and group_of() describe each row of the
   // sample.
   void extract(const RowSample& rows, const std::vector<Units>& prices, Units reach, Core& core);
 
-  bool merges() const { return merge_; }                                    // many rows are equal
+  bool merges() const { return merge_; }                                // many rows are equal
+  bool makes_groups() const { return wide_ || merge_ || has_closed_; }  // of several rows, or may
   const std::vector<int32_t>& best_expert() const { return best_expert_; }  // [rows]
   const std::vector<int32_t>& group_of() const { return group_of_; }        // [rows], -1: settled
 
@@ -57,8 +59,13 @@ class CoreExtractor {
   struct Harvest {  // what was found in a range of rows
     std::vector<ScannedRow> rows;
     std::vector<int32_t> expert, deficit;
+    int64_t count = 0;
     size_t pairs = 0;
   };
+  struct Place {  // where the next group with as many candidates goes
+    int32_t group = 0, pair = 0;
+  };
+  static constexpr int32_t kMostAlike = 32;  // candidates; groups with more are not told apart
   int32_t scan(const float* row, const std::vector<Units>& prices, Units reach);
   int32_t scan_wide(const float* row, const std::vector<Units>& prices, Units reach);
   CandidateScan narrow_scan(Units reach) const;
@@ -67,6 +74,9 @@ class CoreExtractor {
   void extract_plainly(const RowSample& rows, Units reach, Core& core);
   void harvest(const CandidateScan& scan, const RowSample& rows, int64_t begin, int64_t end,
                Harvest& into) const;
+  void make_places(size_t shares, Core& core);
+  void place_rows(const Harvest& from, int64_t first, Core& core);
+  static void copy_pairs(const Harvest& from, int32_t first, int32_t count, int32_t to, Core& core);
   void extract_merging(const RowSample& rows, const std::vector<Units>& prices, Units reach,
                        Core& core);
   int32_t group_of_candidates(int32_t found, Core& core);
@@ -84,7 +94,9 @@ class CoreExtractor {
   std::vector<int32_t> expert_;  // candidates of one row
   std::vector<int32_t> deficit_;
   std::vector<Units> wide_deficit_;
-  std::vector<Harvest> harvests_;  // one a thread
+  std::vector<Harvest> harvests_;             // one a thread
+  std::array<Place, kMostAlike + 1> places_;  // by the number of candidates
+  std::vector<int32_t> source_;               // [groups] where a group's pairs were harvested
   int64_t threads_ = 1;
   std::vector<Units> gaps_, row_values_, gains_;
   std::vector<int32_t> ties_;  // what price_crowded does not need of a scan

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "ballast/assignment/lanes.h"
 #include "ballast/assignment/plain_math.h"
@@ -40,48 +41,85 @@ float multiply(const float* matrix, const float* x, float* y, int64_t experts, i
 }
 
 // To four digits.
-float quick_log2(float x) {
-  const auto bits = std::bit_cast<int32_t>(x);
-  const float exponent = static_cast<float>((bits >> 23) - 127);
-  const float m = std::bit_cast<float>((bits & 0x7fffff) | 0x3f800000);  // 1 .. 2
-  const float f = m - 1;
-  float y = 0.04587075F;
-  y = y * f - 0.19439043F;
+BALLAST_INLINE HalfLanes quick_log2(HalfLanes x) {
+  using Ints = int32_t __attribute__((vector_size(sizeof(HalfLanes))));
+  Ints bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  const HalfLanes exponent = __builtin_convertvector((bits >> 23) - 127, HalfLanes);
+  bits = (bits & 0x7fffff) | 0x3f800000;
+  HalfLanes f;  // 1 .. 2
+  std::memcpy(&f, &bits, sizeof(f));
+  f = f - 1;
+  HalfLanes y = f * 0.04587075F - 0.19439043F;
   y = y * f + 0.41539777F;
   y = y * f - 0.70867494F;
   y = y * f + 1.44182512F;
   return exponent + y * f;
 }
 
+// Sum of size * log2(sum). Both have room for a whole number of vectors, with sizes of 0 there.
+BALLAST_VECTOR_CLONES
+double sum_of_logs(const float* sum, const float* size, int64_t groups) {
+  double total = 0;
+  for (int64_t g = 0; g < groups; g += kLanes) {
+    const Floats x = load_lanes(sum + g);
+    const Floats logs = {quick_log2(x.low), quick_log2(x.high)};
+    total += static_cast<double>(sum_of(logs * load_lanes(size + g)));
+  }
+  return total;
+}
+
+// A share and its expert as one number: the larger share is the larger number.
+uint64_t ranked(float share, int32_t expert) {
+  return uint64_t{std::bit_cast<uint32_t>(share)} << 32 | static_cast<uint32_t>(expert);
+}
+
 }  // namespace
 
+void CoreNewton::reserve(int64_t tokens, int64_t pairs) {
+  share_.reserve(pairs);
+  sum_.reserve(tokens + kLanes);
+  size_.reserve(tokens + kLanes);
+}
+
 double CoreNewton::share_out(const Core& core, float temperature) {
-  double log_sums = 0;
   constexpr float kBitsPerNat = 1.44269504F;
+  constexpr int32_t kFewCandidates = 8;
   const int32_t* const expert = core.expert.data();
   float* const share = share_.data();
   raw_shares(expert, core.deficit.data(), moved_.data(), kBitsPerNat / temperature, core.pairs(),
              share);
+  sum_.resize(core.groups() + kLanes);
+  size_.resize(core.groups() + kLanes);
+  std::fill_n(sum_.begin() + core.groups(), kLanes, 1.0F);
+  std::fill_n(size_.begin() + core.groups(), kLanes, 0.0F);
   for (int32_t g = 0; g < core.groups(); ++g) {
     const int32_t begin = core.begin[g];
     const int32_t end = core.begin[g + 1];
-    float sum = 0;
-    float most = 0;
+    float sum = 1e-30F;
+    uint64_t best = 0;
     for (int32_t k = begin; k < end; ++k) {
       sum += share[k];
-      most = std::max(most, share[k]);
+      best = std::max(best, ranked(share[k], expert[k]));
     }
+    whole_[static_cast<uint32_t>(best)] += core.size[g];
     const auto size = static_cast<float>(core.size[g]);
-    const float normal = size / std::max(sum, 1e-30F);
-    log_sums += size * quick_log2(std::max(sum, 1e-30F));
+    const float normal = size / sum;
+    sum_[g] = sum;
+    size_[g] = size;
     for (int32_t k = begin; k < end; ++k) {
       share[k] *= normal;
       load_[expert[k]] += share[k];
     }
     // A group that is nearly all with one expert has no curvature to speak of.
-    if (most * normal < 0.99F * size) add_curvature(core, g);
+    const auto most = std::bit_cast<float>(static_cast<uint32_t>(best >> 32));
+    if (end - begin <= kFewCandidates) {
+      add_all_curvature(core, g);
+    } else if (most < 0.99F * sum) {
+      add_curvature(core, g);
+    }
   }
-  return log_sums / kBitsPerNat * temperature;
+  return sum_of_logs(sum_.data(), size_.data(), core.groups()) / kBitsPerNat * temperature;
 }
 
 void CoreNewton::add_curvature(const Core& core, int32_t group) {
@@ -94,7 +132,7 @@ void CoreNewton::add_curvature(const Core& core, int32_t group) {
   int32_t strong = 0;
   for (int32_t k = core.begin[group]; k < core.begin[group + 1]; ++k) {
     const float s = share_[k];
-    hessian_[core.expert[k] * (padded_ + 1)] += s * (1.0F - s / size);
+    diagonal_[core.expert[k]] += s * (1.0F - s / size);
     expert[strong] = core.expert[k];
     share[strong] = s;
     strong += (s > 0.01F * size && strong < kMost) ? 1 : 0;
@@ -107,6 +145,19 @@ void CoreNewton::add_curvature(const Core& core, int32_t group) {
     float* row = &hessian_[expert[i] * padded_];  // the half above the diagonal
     const float p = share[i] * weight;
     for (int32_t j = i + 1; j < strong; ++j) row[expert[j]] -= p * share[j];
+  }
+}
+
+// The same with all pairs of few candidates: quicker than finding out which of them matter.
+void CoreNewton::add_all_curvature(const Core& core, int32_t group) {
+  const int32_t begin = core.begin[group];
+  const int32_t end = core.begin[group + 1];
+  const float weight = 1.0F / static_cast<float>(core.size[group]);
+  for (int32_t k = begin; k < end; ++k) {
+    const float s = share_[k];
+    diagonal_[core.expert[k]] += s * (1.0F - s * weight);
+    float* row = &hessian_[core.expert[k] * padded_];
+    for (int32_t l = k + 1; l < end; ++l) row[core.expert[l]] -= s * weight * share_[l];
   }
 }
 
@@ -123,9 +174,12 @@ SoftLoads CoreNewton::measure(const Core& core, const SoftTargets& targets,
     share_.resize(core.pairs() + kLanes);
   has_shares_ = true;
   load_.assign(core.settled.begin(), core.settled.end());
+  whole_.assign(core.settled.begin(), core.settled.end());
   free_load_.assign(core.settled.size(), 0.0);
   hessian_.assign(experts * padded_, 0.0F);
+  diagonal_.assign(experts, 0.0F);
   double dual = core.best_profits + share_out(core, temperature);
+  for (int64_t e = 0; e < experts; ++e) hessian_[e * (padded_ + 1)] = diagonal_[e];
   for (int64_t e = 0; e < experts; ++e) {
     dual += targets.places[e] * static_cast<double>(prices[e]) - core.settled[e] * moved_[e];
   }
@@ -166,10 +220,11 @@ void CoreNewton::complete_hessian() {
 SoftLoads CoreNewton::measure_whole(const Core& core, const SoftTargets& targets, float times) {
   load_.assign(core.settled.begin(), core.settled.end());
   for (int32_t g = 0; g < core.groups(); ++g) {
-    for (int32_t k = core.begin[g]; k < core.begin[g + 1];
-         ++k) {  // ties count twice: they are rare, or settled later
-      if (core.deficit[k] == 0) load_[core.expert[k]] += core.size[g];
+    int32_t best = 0;
+    for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
+      best = std::max(best, core.expert[k] & -static_cast<int32_t>(core.deficit[k] == 0));
     }
+    load_[best] += core.size[g];
   }
   has_shares_ = false;
   for (float& entry : hessian_) entry *= times;
@@ -199,15 +254,7 @@ int64_t CoreNewton::whole_imbalance(const WholeShares& shares, const SoftTargets
   return imbalance;
 }
 
-int64_t CoreNewton::whole_imbalance(const Core& core, const SoftTargets& targets) {
-  whole_.assign(core.settled.begin(), core.settled.end());
-  for (int32_t g = 0; has_shares_ && g < core.groups(); ++g) {
-    float most = 0;
-    for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) most = std::max(most, share_[k]);
-    for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
-      if (share_[k] == most) whole_[core.expert[k]] += core.size[g];
-    }
-  }
+int64_t CoreNewton::whole_imbalance(const SoftTargets& targets) const {
   int64_t imbalance = 0;
   for (size_t e = 0; e < whole_.size(); ++e) {
     const double load = has_shares_ ? static_cast<double>(whole_[e]) + free_load_[e] : load_[e];
@@ -226,15 +273,15 @@ std::span<const int32_t> CoreNewton::idle_experts(const SoftTargets& targets) {
   return idle_;
 }
 
-std::span<const int32_t> CoreNewton::crowded_experts(const SoftTargets& targets) {
+std::span<const int32_t> CoreNewton::crowded_experts(const SoftTargets& targets, double chance) {
   constexpr size_t kFew = 4;
+  const double usual = 1 + std::max(0.25, 3.5 * chance);
   const auto fullness = [&](int32_t e) { return load_[e] / targets.places[e]; };
   crowded_.clear();
   crowded_.reserve(load_.size());
   for (size_t e = 0; e < load_.size(); ++e) {
     const auto expert = static_cast<int32_t>(e);
     const double places = targets.places[e];
-    const double usual = 1 + std::max(0.25, 1.8 / std::sqrt(places));
     if (places >= 8 && fullness(expert) > usual) crowded_.push_back(expert);
   }
   const size_t few = std::min(kFew, crowded_.size());

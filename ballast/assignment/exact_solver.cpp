@@ -43,6 +43,7 @@ void ExactSolver::choose(const ActiveProblem& problem, std::span<const double> s
   descent_.find_prices(start_prices);
   exchange_.reserve(problem.tokens, most_usual_pairs(problem), problem.experts);
   gaps_.reserve(problem.tokens);
+  holder_.reserve(problem.tokens + 1);
   // Few candidates are nearly always enough. With all of them there is nothing outside the core.
   constexpr int kPatience = 8;
   constexpr int64_t kFewExperts = 12;
@@ -96,9 +97,10 @@ bool ExactSolver::exchange(const ActiveProblem& problem, bool has_all_pairs) {
     if (balanced) {
       give_back(part, core);
       settled_at_ = part.prices;
+      // A part that prices have not left says of the whole core what is best.
+      if (spread(part.prices, prices) <= part.reach) return true;
       if (has_all_pairs || room_in(core) >= 0) {
-        if (spread(part.prices, prices) <= part.reach || holds_best(core, prices, settled_at_))
-          return true;
+        if (holds_best(descent_.part_with_room(0), core, prices, settled_at_)) return true;
       }
       descent_.forget_parts();  // what they hold is old
     } else {
@@ -131,38 +133,41 @@ Units ExactSolver::reach_of_part(const Core& core, int64_t tokens) {
 
 void ExactSolver::read_choice(Choice& choice) {
   Core& core = descent_.core();
+  find_holders(core);
   const std::vector<int32_t>& group_of = descent_.extractor().group_of();
+  const std::vector<int32_t>& best_expert = descent_.extractor().best_expert();
   for (size_t row = 0; row < choice.expert_of_row.size(); ++row) {
     const int32_t group = group_of[row];
-    if (group < 0) {
-      choice.expert_of_row[row] = descent_.extractor().best_expert()[row];
-      continue;
-    }
-    int32_t held_by = 0;
-    int32_t holders = 0;
-    for (int32_t k = core.begin[group]; k < core.begin[group + 1]; ++k) {
-      holders += core.held[k];
-      held_by += core.held[k] * core.expert[k];
-    }
-    if (holders == 0) {
-      held_by = best_candidate(core, group);
-    } else if (core.size[group] > 1) {
-      int32_t k = core.begin[group];
-      while (core.held[k] == 0) ++k;
-      --core.held[k];
-      held_by = core.expert[k];
-    }
-    choice.expert_of_row[row] = held_by;
+    const int32_t holder = holder_[group < 0 ? core.groups() : group];
+    choice.expert_of_row[row] = group < 0 ? best_expert[row] : holder;
+  }
+  if (!descent_.extractor().makes_groups()) return;
+  for (size_t row = 0; row < choice.expert_of_row.size(); ++row) {
+    const int32_t group = group_of[row];
+    if (group < 0 || core.size[group] == 1) continue;
+    int32_t k = core.begin[group];
+    while (k < core.begin[group + 1] && core.held[k] == 0) ++k;
+    if (k == core.begin[group + 1]) continue;
+    --core.held[k];
+    choice.expert_of_row[row] = core.expert[k];
   }
 }
 
-// Of a group that the last part settled.
-int32_t ExactSolver::best_candidate(const Core& core, int32_t group) const {
-  int32_t best = core.begin[group];
-  for (int32_t k = best + 1; k < core.begin[group + 1]; ++k) {
-    if (core.deficit_at(k, settled_at_) < core.deficit_at(best, settled_at_)) best = k;
+// One that holds the group; of a group that the last part settled, the best then.
+void ExactSolver::find_holders(const Core& core) {
+  holder_.resize(core.groups() + 1);  // one more, for rows of no group
+  for (int32_t g = 0; g < core.groups(); ++g) {
+    Units least = std::numeric_limits<Units>::max();
+    int32_t best = 0;
+    int32_t holder = -1;
+    for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
+      const Units deficit = core.deficit_at(k, settled_at_);
+      best = deficit < least ? core.expert[k] : best;
+      least = std::min(least, deficit);
+      holder = core.held[k] > 0 ? core.expert[k] : holder;
+    }
+    holder_[g] = holder < 0 ? best : holder;
   }
-  return core.expert[best];
 }
 
 // The gap is nothing but the units' coarseness, which is too much only where few scores are far

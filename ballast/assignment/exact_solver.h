@@ -31,7 +31,7 @@ class ExactSolver : public AssignmentSolver {
   bool exchange(const ActiveProblem& problem, bool has_all_pairs);
   Units reach_of_part(const Core& core, int64_t tokens);
   void read_choice(Choice& choice);
-  int32_t best_candidate(const Core& core, int32_t group) const;
+  void find_holders(const Core& core);
 
   ExactWork work_;
   bool wide_ = false;  // this call found the narrow units too coarse
@@ -41,6 +41,7 @@ class ExactSolver : public AssignmentSolver {
   std::vector<Units> start_prices_;
   std::vector<Units> settled_at_;  // prices of the part that settled all groups nobody holds
   std::vector<Units> gaps_;
+  std::vector<int32_t> holder_;  // [groups]
   std::vector<double> wide_start_;
 };
 

@@ -9,8 +9,7 @@
 
 namespace ballast::assignment {
 
-// Whether loads, at prices that came from fewer tokens, are off by far more than chance: both those
-// tokens and these are a sample of what there could have been.
+// Whether loads, at prices that came from fewer tokens, are off by far more than chance.
 bool PriceDescent::is_lost(const SoftLoads& loads) const {
   if (annealed_ || problem_->has_forbidden || extractor_.merges() || extractor_.grid() > 1) {
     return false;
@@ -18,8 +17,7 @@ bool PriceDescent::is_lost(const SoftLoads& loads) const {
   if (problem_->experts > WholeShares::kMostExperts) return false;
   const auto& places = targets_.places;
   if (*std::min_element(places.begin(), places.end()) <= 0) return false;
-  const auto experts = static_cast<double>(problem_->experts);
-  const double chance = 0.4 * std::sqrt(experts / state_.priced_by + experts / state_.rows);
+  const double chance = 0.4 * chance_deviation();  // of the tokens that are too many somewhere
   // First prices are found with little care, those of a sample with more.
   const double tolerable = std::max(state_.priced_by > start_rows_ ? 0.15 : 0.3, 1.6 * chance);
   return loads.imbalance > tolerable * state_.rows;

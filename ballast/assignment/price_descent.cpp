@@ -41,7 +41,7 @@ void PriceDescent::begin(const ActiveProblem& problem, const Setup& setup, Exact
     core.reserve(problem.tokens, problem.experts, pairs);
   }
   extractor_.reserve(pairs);
-  newton_.reserve(pairs);
+  newton_.reserve(problem.tokens, pairs);
   whole_.reserve(problem);
   best_.reserve(problem.experts);
 }
@@ -118,7 +118,8 @@ bool PriceDescent::start_warm(std::span<const double> start_prices) {
 
 void PriceDescent::start_from_few() {
   RowSample rows = levels_.back();
-  const int64_t few = std::max<int64_t>(2 * problem_->experts, 128);
+  const int64_t experts = problem_->experts;
+  const int64_t few = std::max({2 * experts, std::min<int64_t>(8 * experts, 128), int64_t{64}});
   const int64_t skip = std::max<int64_t>(1, rows.count / few) | 1;
   rows = {.count = rows.count / skip, .stride = rows.stride * skip};
   start_rows_ = static_cast<double>(rows.count);
@@ -143,16 +144,25 @@ bool PriceDescent::price_idle_experts(const RowSample& rows) {
   const std::span<const int32_t> idle = newton_.idle_experts(targets_);
   if (idle.empty()) return false;
   extractor_.price_idle(rows, idle, shares_, prices_);
+  work_->rows_read += rows.count;
   snap_to_grid();
   return true;
 }
 
 // One that is far too low is felt by tokens, but not by those who would have to go.
 void PriceDescent::price_crowded_experts(const RowSample& rows) {
-  for (const int32_t e : newton_.crowded_experts(targets_)) {
-    extractor_.price_crowded(rows, e, shares_[e], prices_);
-  }
+  const std::span<const int32_t> crowded = newton_.crowded_experts(targets_, chance_deviation());
+  if (crowded.empty()) return;
+  extractor_.price_crowded(rows, crowded, shares_, prices_);
+  work_->rows_read += rows.count;
   snap_to_grid();
+}
+
+// How far loads are off, as a part of their places, when prices from one sample meet another: both
+// are a sample of what there could have been.
+double PriceDescent::chance_deviation() const {
+  const auto experts = static_cast<double>(problem_->experts);
+  return std::sqrt(experts / state_.priced_by + experts / state_.rows);
 }
 
 void PriceDescent::refine(const RowSample& rows) {
@@ -160,7 +170,7 @@ void PriceDescent::refine(const RowSample& rows) {
   int64_t candidates = 6;
   for (int i = 0; i < kMostCores; ++i) {
     if (i > 1) candidates *= 2;  // prices near the end of the first reach need no larger one
-    extract(rows, std::min(candidates, problem_->experts / 2));
+    extract(rows, std::min(candidates, problem_->experts / (i > 1 ? 2 : 4)));
     const bool stayed = descend(rows, false);
     snap_to_grid();
     if (stayed || lost_) return;
@@ -169,7 +179,7 @@ void PriceDescent::refine(const RowSample& rows) {
 
 bool PriceDescent::descend_on_all(int64_t candidates) {
   lost_ = false;  // what a sample said
-  if (left_core_) price_crowded_experts(all());
+  if (left_core_ && !left_coarsely_) price_crowded_experts(all());
   extract(all(), candidates);
   left_core_ = !descend(all(), true);
   if (lost_ && !annealed_) {
@@ -184,7 +194,7 @@ void PriceDescent::extract(const RowSample& rows, int64_t candidates) {
   const Units reach = extractor_.reach_for(rows, prices_, candidates);
   const bool all_pairs = candidates >= problem_->experts;
   extractor_.extract(rows, prices_, all_pairs ? kEverything : reach, core());
-  first_temperature_ = std::max(1.0F, static_cast<float>(reach) / 12);
+  first_temperature_ = std::max(1.0F, static_cast<float>(reach) / 9);
   std::fill_n(core().held.begin(), core().pairs(), 0);
   depth_ = 0;
   work_->rows_read += rows.count;
@@ -237,7 +247,7 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
     if (loads.imbalance < enough || (is_last && is_enough(loads))) return true;
     const bool finer_than_grid = 8 * state_.temperature < static_cast<float>(extractor_.grid());
     if (finer_than_grid || (state_.temperature <= 1 && i > 0)) {
-      imbalance_ = newton_.whole_imbalance(cores_[depth_], targets_);
+      imbalance_ = newton_.whole_imbalance(targets_);
       return true;
     }
     ++work_->newton_steps;
@@ -248,7 +258,10 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
       continue;
     }
     state_.shortened = 0;
-    if (!step_within_reach() && !coarse) return false;  // a coarse step may just be too long
+    if (!step_within_reach()) {
+      left_coarsely_ = coarse;
+      return false;
+    }
     if (!cool_down(loads, coarse, went_up)) return true;
     if (is_last) narrow_down(state_.temperature);
   }
@@ -281,7 +294,7 @@ bool PriceDescent::cool_down(const SoftLoads& loads, bool coarse, bool stuck) {
 bool PriceDescent::is_enough(const SoftLoads& loads) {
   const auto count = static_cast<double>(all().count);
   if (loads.imbalance > 0.03 * count) return false;
-  imbalance_ = newton_.whole_imbalance(cores_[depth_], targets_);
+  imbalance_ = newton_.whole_imbalance(targets_);
   if (imbalance_ <= std::max(0.2 * static_cast<double>(problem_->experts), 0.001 * count)) {
     return true;
   }
@@ -294,7 +307,7 @@ bool PriceDescent::is_enough(const SoftLoads& loads) {
   return state_.stalled >= 2;
 }
 
-// A Newton step, cut where two prices would move apart farther than the core is exact. False then.
+// A Newton step. False: two prices move apart farther than the core is exact.
 bool PriceDescent::step_within_reach() {
   before_ = prices_;
   moved_ = newton_.step(prices_);
@@ -304,8 +317,10 @@ bool PriceDescent::step_within_reach() {
   const double room = 0.85 * static_cast<double>(core().reach);
   const auto after = static_cast<double>(spread(core().prices, prices_));
   if (after <= room) return true;
+  // Beyond the reach loads are not known, but a step says well enough where to look next.
+  const double far = 2 * room;
   const auto was = static_cast<double>(spread(core().prices, before_));
-  const double part = std::max(0.2, (room - was) / (after - was));
+  const double part = after <= far ? 1 : std::max(0.2, (far - was) / (after - was));
   for (size_t e = 0; e < prices_.size(); ++e) {
     prices_[e] = before_[e] + std::llrint(part * static_cast<double>(prices_[e] - before_[e]));
   }

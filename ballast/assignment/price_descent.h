@@ -17,7 +17,7 @@ namespace ballast::assignment {
 
 // What a call of the exact solver did.
 struct ExactWork {
-  int64_t rows_read = 0;  // by extractions
+  int64_t rows_read = 0;  // of scores, for cores and single prices
   int64_t newton_steps = 0;
   int64_t whole_passes = 0;  // over all tokens and experts, where no core would do
   int64_t phases = 0;        // of exchanging
@@ -68,6 +68,7 @@ class PriceDescent {
   bool start_warm(std::span<const double> start_prices);
   void start_cold();
   void start_from_few();
+  double chance_deviation() const;
   bool is_lost(const SoftLoads& loads) const;
   void anneal();
   int64_t annealed_imbalance(const RowSample& rows, float temperature, double& soft);
@@ -98,6 +99,7 @@ class PriceDescent {
   size_t depth_ = 0;                        // of the one in work
   size_t threads_ = 1;
   bool left_core_ = false;       // of all tokens, when last gone down in
+  bool left_coarsely_ = false;   // with its first, coarse step
   bool lost_ = false;            // prices were found to be too far off for any core
   bool annealed_ = false;        // prices are those of `anneal`, or came from there
   double start_rows_ = 0;        // that the first prices are from
@@ -107,8 +109,8 @@ class PriceDescent {
   double moved_ = 0;  // by the last step, in temperatures
   int64_t imbalance_ = 0;
   struct Descent {  // where the one in work stands
-    double rows = 0;
-    double priced_by = 0;  // rows that its first prices are from
+    double rows = 1;
+    double priced_by = 1;  // rows that its first prices are from
     float temperature = 1;
     double cooler = 1;  // by which factor the temperature fell last
     double comparable_dual = std::numeric_limits<double>::max();

@@ -108,10 +108,11 @@ void PriceStart::find(const ActiveProblem& problem, const RowSample& rows, doubl
   for (int i = 0; i < kIterations && temperature > 0; ++i, temperature *= kCooler) {
     iterate(temperature, shares);
   }
-  // A column that is all forbidden has no price of its own.
+  // Only differences matter. A column that is all forbidden has no price of its own.
   const double most = problem.largest_magnitude * units_per_score;
+  const double highest = *std::max_element(price_.begin(), price_.begin() + experts_);
   for (int64_t e = 0; e < experts_; ++e) {
-    prices[e] = std::llrint(std::clamp(static_cast<double>(price_[e]), -most, most));
+    prices[e] = std::llrint(std::max(most + static_cast<double>(price_[e]) - highest, -most));
   }
 }
 

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// CoreExtractor where one expert's price is far off: all others' stay, and its share of rows
+// decides.
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <limits>
+
+#include "ballast/assignment/core_extractor.h"
+
+namespace ballast::assignment {
+
+// With the best profit of each row at the other prices, the expert's share of rows decides.
+void CoreExtractor::price_idle(const RowSample& rows, std::span<const int32_t> idle,
+                               std::span<const double> shares, std::vector<Units>& prices) {
+  std::vector<Units>& best = row_values_;
+  best.resize(rows.count);
+  const auto units = [&](const float* row, int64_t e) {
+    return static_cast<Units>(std::max<double>(row[e] * units_per_score_, -1e17));
+  };
+  for (int64_t i = 0; i < rows.count; ++i) {
+    const float* row = problem_->row(i * rows.stride);
+    best[i] = std::numeric_limits<Units>::min() / 2;
+    for (int64_t e = 0; e < problem_->experts; ++e) {
+      if (problem_->bounds->upper[e] > 0) best[i] = std::max(best[i], units(row, e) - prices[e]);
+    }
+  }
+  for (const int32_t e : idle) {
+    gains_.resize(rows.count);
+    for (int64_t i = 0; i < rows.count; ++i) {
+      gains_[i] = units(problem_->row(i * rows.stride), e) - best[i];
+    }
+    const auto wanted = static_cast<int64_t>(shares[e] * static_cast<double>(rows.count));
+    const auto last = gains_.begin() + std::min(rows.count - 1, wanted);
+    std::nth_element(gains_.begin(), last, gains_.end(), std::greater<>());
+    prices[e] = std::min(prices[e], *last);
+  }
+}
+
+// The best profit of each row at experts that are not crowded, and again the share of rows decides.
+void CoreExtractor::price_crowded(const RowSample& rows, std::span<const int32_t> crowded,
+                                  std::span<const double> shares, std::vector<Units>& prices) {
+  if (wide_ || crowded.empty()) return;
+  for (int64_t e = 0; e < problem_->experts; ++e) prices_[e] = static_cast<int32_t>(prices[e]);
+  for (const int32_t e : crowded) prices_[e] = static_cast<int32_t>(highest_price_);
+  const auto units = [&](const float* row, int64_t e) {
+    return static_cast<Units>(row[e] * static_cast<float>(units_per_score_));
+  };
+  row_values_.resize(rows.count);
+  std::array<ScannedRow, kScanBlock> scanned;
+  for (int64_t first = 0; first < rows.count; first += kScanBlock) {
+    const int64_t count = std::min(kScanBlock, rows.count - first);
+    scan_rows_(narrow_scan(0), problem_->row(first * rows.stride),
+               problem_->row_stride * rows.stride, count, scanned.data(), ties_.data(),
+               ties_.data() + ties_.size() / 2);
+    for (int64_t i = 0; i < count; ++i) {
+      const int32_t best = scanned[i].first;
+      const float* row = problem_->row((first + i) * rows.stride);
+      row_values_[first + i] = units(row, best) - prices_[best];
+    }
+  }
+  for (const int32_t e : crowded) {
+    gains_.resize(rows.count);
+    for (int64_t i = 0; i < rows.count; ++i) {
+      gains_[i] = units(problem_->row(i * rows.stride), e) - row_values_[i];
+    }
+    const auto wanted = static_cast<int64_t>(shares[e] * static_cast<double>(rows.count));
+    const auto last = gains_.begin() + std::min(rows.count - 1, wanted);
+    std::nth_element(gains_.begin(), last, gains_.end(), std::greater<>());
+    prices[e] = std::clamp(*last, prices[e], highest_price_ - 1);
+  }
+}
+
+}  // namespace ballast::assignment
