@@ -38,7 +38,7 @@ struct AssignmentStatus {
   double primal = 0;     // as in Certificate
   double dual = 0;
   double gap = 0;
-  double blind = 0;  // what a blind equal spread is worth
+  double blind = 0;
 };
 
 // Whatever the status says, the assignment is in range and its order is a permutation, so that the

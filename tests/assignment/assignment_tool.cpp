@@ -28,12 +28,12 @@ json solve(const json& given) {
   } catch (const ballast::UserError& error) {
     return {{"error", error.what()}};
   }
-  const auto& [valid, primal, dual, gap] = result.certificate;
+  const ballast::assignment::Certificate& found = result.certificate;
   return {{"experts", result.expert_of_token},
-          {"valid", valid},
-          {"primal", primal},
-          {"dual", dual},
-          {"gap", gap}};
+          {"valid", found.valid},
+          {"primal", found.primal},
+          {"dual", found.dual},
+          {"gap", found.gap}};
 }
 
 }  // namespace

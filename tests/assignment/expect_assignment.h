@@ -63,6 +63,7 @@ inline void expect_sound(const assignment::AssignmentProblem& problem,
     EXPECT_NEAR(certificate.primal, static_cast<double>(primal), rounding) << what;
   }
   EXPECT_NEAR(certificate.dual, certificate.primal + certificate.gap, rounding) << what;
+  EXPECT_NEAR(certificate.blind, static_cast<double>(blind_value(problem)), rounding) << what;
 }
 
 // An exact result is valid, and its own certificate proves that nothing is better.

@@ -37,6 +37,24 @@ inline double magnitude_of(const assignment::AssignmentProblem& problem) {
   return sum;
 }
 
+// What a blind spread is worth: over counted tokens the mean of the allowed scores, each expert
+// with the weight of its upper bound.
+inline long double blind_value(const assignment::AssignmentProblem& problem) {
+  long double value = 0;
+  for (int64_t t = 0; t < problem.scores.tokens; ++t) {
+    long double sum = 0, weights = 0;
+    for (int64_t e = 0; e < problem.scores.experts && is_counted(problem, t); ++e) {
+      if (std::isinf(score_of(problem, t, e))) continue;
+      const int64_t weight =
+          std::min<int64_t>(problem.bounds.upper[static_cast<size_t>(e)], problem.scores.tokens);
+      sum += static_cast<long double>(weight) * static_cast<long double>(score_of(problem, t, e));
+      weights += static_cast<long double>(weight);
+    }
+    if (weights > 0) value += sum / weights;
+  }
+  return value;
+}
+
 // Tries every assignment of every token. Nothing: none keeps to the bounds.
 class BruteForce {
  public:
