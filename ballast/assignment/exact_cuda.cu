@@ -114,7 +114,7 @@ void launch_exact_cuda(const CudaProblems& problems, const CudaAssignments& resu
   Arguments arguments{};
   arguments.problems = problems;
   arguments.results = results;
-  arguments.relative_gap = options.relative_gap;
+  arguments.gap = options.gap;
   arguments.max_work = options.max_work;
   arguments.shape = shape_of(problems, device.blocks);
   arguments.shared_bytes = device.shared_bytes;
@@ -131,8 +131,8 @@ void launch_exact_cuda(const CudaProblems& problems, const CudaAssignments& resu
   if (problems.problems == 0) return;
   if (fits_on_chip(problems)) {
     auto* solved = reinterpret_cast<int32_t*>(arguments.workspace + of_teams);
-    launch_on_chip_cuda(problems, results, {.gap = options.relative_gap}, solved, stream);
-    if (options.relative_gap > 0) return;  // it leaves nothing open then
+    launch_on_chip_cuda(problems, results, {.gap = options.gap}, solved, stream);
+    if (options.gap > 0) return;  // it leaves nothing open then
     arguments.solved = solved;
   }
   check(

@@ -44,7 +44,7 @@ __device__ Found solve(Chip<kExperts>& c, Annealing& a, double gap) {
   const auto value = [&] {
     found.worth = value_result(c);
     const double dual = found.worth.primal + found.worth.slack;
-    found.reached = found.worth.slack <= gap * (dual - c.blind);
+    found.reached = found.worth.slack <= gap * (dual - found.worth.blind);
     found.even = true;
   };
   if (find_prices(c, a, max(1, max(c.experts / 5, c.tokens / 1000)), gap)) {
@@ -75,6 +75,7 @@ __global__ void __launch_bounds__(kThreads, 1) on_chip_kernel(const __grid_const
     refused = mend_scores(c);
     first_look(c, c.direction, a.quantile);
   }
+  if (lift_scores(c)) first_look(c, c.direction, a.quantile);
   const double* start = a.problems.start_prices;
   Annealing annealing;
   annealing.warm =

@@ -39,7 +39,7 @@ __device__ bool load_start(Chip<kExperts>& c, const double* start) {
   if (start == nullptr) return false;
   bool finite = true, differ = false;
   for (int e = threadIdx.x; e < c.experts; e += kThreads) {
-    const auto price = static_cast<float>(start[e]);
+    const auto price = static_cast<float>(start[e] * c.lift);
     finite = finite && isfinite(price);
     differ = differ || start[e] != start[0];
     c.price[e] = price;
@@ -60,9 +60,26 @@ __device__ void open(Chip<kExperts>& c, const Arguments& a) {
     c.first = c.rank * a.rows;
     c.count = max(0, min(a.rows, c.tokens - c.first));
     c.turn = 0;
+    c.lift = 1;
   }
   if (threadIdx.x < kExperts) c.price[threadIdx.x] = 0;
   __syncthreads();
+}
+
+// Brings very small and very large scores to where squares and differences are ordinary numbers.
+// False: they are already.
+template <int kExperts>
+__device__ bool lift_scores(Chip<kExperts>& c) {
+  const int exponent = c.largest > 0 ? ilogbf(c.largest) : 0;
+  if (exponent >= -40 && exponent <= 40) return false;
+  __syncthreads();
+  for (int i = threadIdx.x; i < c.count * kExperts; i += kThreads)
+    c.scores()[i] = ldexpf(c.scores()[i], -exponent);
+  for (int e = threadIdx.x; e < c.experts; e += kThreads)
+    c.direction[e] = ldexpf(c.direction[e], -exponent);
+  if (threadIdx.x == 0) c.lift = ldexp(1.0, -exponent);
+  cooperative_groups::this_cluster().sync();  // all have read what first_look writes anew
+  return true;
 }
 
 // Scores that are not finite.

@@ -119,7 +119,8 @@ __device__ bool first_look(Chip<kExperts>& c, const float* pivot, float quantile
       refused += c.value_parts[block][1];
     }
     c.largest = static_cast<float>(largest);
-    c.deviation = fmaxf(sqrtf(variances / static_cast<float>(c.experts)), 1e-6f * c.largest);
+    c.deviation =
+        fmaxf(sqrtf(variances / static_cast<float>(c.experts)), fmaxf(1e-6f * c.largest, 1e-30f));
     c.blind = means * c.even;
     c.turn = 1;
     c.flag = refused > 0 ? 0 : 1;

@@ -8,7 +8,7 @@ namespace ballast::assignment::on_chip {
 
 // What this block's tokens add to the certificate, on the scores themselves.
 struct Worth {
-  double primal = 0, slack = 0;
+  double primal = 0, slack = 0, blind = 0;
 };
 
 template <int kExperts>
@@ -20,13 +20,16 @@ __device__ Worth value_rows(Chip<kExperts>& c) {
     const int row = base + threadIdx.x / kLanes;
     float value[kValues];
     read_row(c, row, value);
-    double best = -INFINITY;
+    double best = -INFINITY, sum = 0;
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
       const int e = expert_at<kExperts>(lane, i);
-      if (e < c.experts) best = fmax(best, static_cast<double>(value[i]) - c.exact_price[e]);
+      if (e >= c.experts) continue;
+      best = fmax(best, static_cast<double>(value[i]) - c.exact_price[e]);
+      sum += value[i];
     }
     best = lanes_max(best, kLanes);
+    if (row < c.count) worth.blind += sum;
     if (row < c.count && lane == 0) {
       const int own = c.own[row];
       const double score = score_at(c, row, own);
@@ -36,6 +39,7 @@ __device__ Worth value_rows(Chip<kExperts>& c) {
   }
   worth.primal = exact_cuda::block_sum(worth.primal, c.double_scratch);
   worth.slack = exact_cuda::block_sum(worth.slack, c.double_scratch);
+  worth.blind = exact_cuda::block_sum(worth.blind / c.experts, c.double_scratch);
   return worth;
 }
 
@@ -91,6 +95,7 @@ __device__ Worth value_result(Chip<kExperts>& c) {
     if (e == 0) {
       there->value_parts[c.rank][0] = worth.primal;
       there->value_parts[c.rank][1] = worth.slack;
+      there->value_parts[c.rank][2] = worth.blind;
     }
   }
   cluster.sync();
@@ -98,6 +103,7 @@ __device__ Worth value_result(Chip<kExperts>& c) {
   for (int block = 0; block < c.blocks; ++block) {
     all.primal += c.value_parts[block][0];
     all.slack += c.value_parts[block][1];
+    all.blind += c.value_parts[block][2];
   }
   if (threadIdx.x < kExperts) {
     int before = 0;
@@ -118,7 +124,7 @@ __device__ void write_status(Chip<kExperts>& c, const Arguments& a, int problem,
   const int64_t offset = static_cast<int64_t>(problem) * c.experts;
   for (int e = threadIdx.x; e < c.experts; e += kThreads) {
     results.loads[offset + e] = c.even;
-    results.prices[offset + e] = c.exact_price[e];
+    results.prices[offset + e] = c.exact_price[e] / c.lift;
   }
   if (threadIdx.x != 0) return;
   AssignmentStatus status;
@@ -131,10 +137,10 @@ __device__ void write_status(Chip<kExperts>& c, const Arguments& a, int problem,
     status.replaced = refused.count;
   }
   status.valid = 1;
-  status.primal = worth.primal;
-  status.gap = worth.slack;
-  status.dual = worth.primal + worth.slack;
-  status.blind = c.blind;
+  status.primal = worth.primal / c.lift;
+  status.gap = worth.slack / c.lift;
+  status.dual = status.primal + status.gap;
+  status.blind = worth.blind / c.lift;
   results.status[problem] = status;
 }
 

@@ -10,6 +10,7 @@ namespace ballast::assignment::on_chip {
 
 constexpr int kSinkhornPasses = 3;
 constexpr int kMostPasses = 20;
+constexpr int kFewExperts = 64;  // up to these the repair is as fast as rounding
 constexpr float kLog2e = 1.44269504f;
 
 // One pass at c.price: sums of the probabilities exp((score - price) / tau), in c.load. kCurve:
@@ -173,7 +174,8 @@ __device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal, double ga
     // alike, however even the probabilities are.
     const int patience = hard > c.tokens / 20 ? 6 : 2;
     if (hard <= goal || a.stalled >= patience) break;
-    if (gap > 0 && a.newtons > 0 && can_round(c, a, hard, gap)) return true;
+    if (gap > 0 && kExperts > kFewExperts && a.newtons > 0 && can_round(c, a, hard, gap))
+      return true;
     if (soft > 0.25f) {
       sinkhorn_step(c, a.tau);
       a.tau *= 1.5f;

@@ -71,7 +71,8 @@ struct alignas(128) Chip {
   int turn;
   float deviation, largest;  // of scores about their means; largest magnitude
   double tops;               // sum over tokens of their best score less price
-  double blind;              // what an equal spread of each token over all experts is worth
+  double blind;              // roughly what an equal spread of each token over all experts is worth
+  double lift;               // a power of two: scores here are those given times this
   float exact_scale;         // scores times this, rounded, are quanta
 
   // Computed, not kept: so the compiler knows that they are shared memory.

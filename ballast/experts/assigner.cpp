@@ -7,6 +7,7 @@
 #include <ATen/ops/from_blob.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <tuple>
@@ -96,7 +97,8 @@ AssignmentStatus status_of(const assignment::Assignment& result) {
           .replaced = result.replaced_scores,
           .primal = certificate.primal,
           .dual = certificate.dual,
-          .gap = certificate.gap};
+          .gap = certificate.gap,
+          .blind = certificate.blind};
 }
 
 template <typename T>
@@ -112,6 +114,14 @@ OptionalTensor optional(const Tensor& tensor) {
   return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
 }
 
+// Whether bounds say no more than none would.
+bool are_equal_loads(const assignment::LoadBounds& bounds, int64_t tokens, int64_t experts) {
+  const auto all = [&](const std::vector<int32_t>& loads) {
+    return std::ranges::all_of(loads, [&](int32_t load) { return load * experts == tokens; });
+  };
+  return all(bounds.lower) && all(bounds.upper);
+}
+
 Tensor on_device(const std::vector<int32_t>& values, const Tensor& scores) {
   if (values.empty()) return {};
   auto* data = const_cast<int32_t*>(values.data());  // from_blob takes no const
@@ -123,7 +133,7 @@ Tensor on_device(const std::vector<int32_t>& values, const Tensor& scores) {
 Results assign_cpu(const Tensor& scores, const OptionalTensor& counted,
                    const OptionalTensor& start_prices, const OptionalTensor& lower,
                    const OptionalTensor& upper, const Tensor& /*workspace*/, int64_t solver,
-                   int64_t non_finite, double /*relative_gap*/, int64_t /*max_work*/) {
+                   int64_t non_finite, double /*gap*/, int64_t /*max_work*/) {
   AssignOptions options{.solver = static_cast<assignment::SolverKind>(solver),
                         .non_finite = static_cast<assignment::NonFinite>(non_finite)};
   const auto list = [](const Tensor& bound) {
@@ -146,9 +156,9 @@ int64_t assign_workspace_cpu(const Tensor&, int64_t, double) { return 0; }
 TORCH_LIBRARY_FRAGMENT(ballast, library) {
   library.def(
       "assign(Tensor scores, Tensor? counted, Tensor? start_prices, Tensor? lower, Tensor? upper, "
-      "Tensor(a!) workspace, int solver, int non_finite, float relative_gap, int max_work) -> "
+      "Tensor(a!) workspace, int solver, int non_finite, float gap, int max_work) -> "
       "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
-  library.def("assign_workspace(Tensor scores, int solver, float relative_gap) -> int");
+  library.def("assign_workspace(Tensor scores, int solver, float gap) -> int");
 }
 
 TORCH_LIBRARY_IMPL(ballast, CPU, library) {
@@ -255,18 +265,20 @@ TensorAssignment Assigner::assign_on_cuda(const Tensor& scores, const AssignInpu
     fail("sinkhorn runs on the CPU only: choose exact, auction or greedy for scores on a GPU");
   }
   const auto solver = static_cast<int64_t>(options_.solver);
-  const int64_t bytes = workspace_bytes.call(scores, solver, options_.relative_gap);
+  const int64_t bytes = workspace_bytes.call(scores, solver, options_.gap);
   if (!workspace_.defined() || workspace_.device() != scores.device() ||
       workspace_.numel() < bytes) {
     workspace_ = at::empty({bytes}, scores.options().dtype(at::kByte));
   }
-  if (!lower_.defined() || lower_.device() != scores.device()) {
+  const bool bounded = !are_equal_loads(options_.bounds, scores.size(1), scores.size(2));
+  if (bounded && (!lower_.defined() || lower_.device() != scores.device())) {
     lower_ = on_device(options_.bounds.lower, scores);
     upper_ = on_device(options_.bounds.upper, scores);
   }
   return named(assign.call(scores, optional(inputs.counted), optional(inputs.start_prices),
-                           optional(lower_), optional(upper_), workspace_, solver,
-                           static_cast<int64_t>(options_.non_finite), options_.relative_gap,
+                           bounded ? optional(lower_) : std::nullopt,
+                           bounded ? optional(upper_) : std::nullopt, workspace_, solver,
+                           static_cast<int64_t>(options_.non_finite), options_.gap,
                            options_.max_work));
 }
 

@@ -14,8 +14,10 @@
 #include <limits>
 #include <utility>
 
+#include "ballast/experts/balanced_slots.h"
 #include "ballast/experts/expert_ranks.h"
-#include "ballast/experts/spread_rows.h"
+#include "ballast/experts/routing_scores.h"
+#include "ballast/experts/routing_sums.h"
 
 namespace ballast::experts {
 namespace {
@@ -25,9 +27,11 @@ using at::Tensor;
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 // Where training diverges scores are not finite: nor is the step's loss, and it is skipped.
-AssignOptions options_of(const config::ExpertsConfig& config, assignment::NonFinite non_finite) {
+AssignOptions options_of(const config::ExpertsConfig& config, assignment::NonFinite non_finite,
+                         double gap) {
   return {.solver = assignment::parse_solver_kind(config::name_of(config.solver)),
           .non_finite = non_finite,
+          .gap = gap,
           // No step waits for ever on scores that have collapsed.
           .max_work = assignment::kBoundedCudaWork,
           .threads = static_cast<size_t>(at::get_num_threads()),
@@ -39,15 +43,10 @@ TensorAssignment assignment_of(const Tensor& expert_of_token, int64_t experts) {
   const Tensor expert = expert_of_token.to(at::kLong);  // [P, T/G]
   const auto [rank, loads] = expert_ranks(expert, experts);
   TensorAssignment result;
-  result.expert_of_token = expert_of_token;
-  result.place_of_token = rank + (loads.cumsum(1) - loads).gather(1, expert);
-  result.loads = loads;
+  result.expert_of_token = expert_of_token.to(at::kInt);
+  result.place_of_token = (rank + (loads.cumsum(1) - loads).gather(1, expert)).to(at::kInt);
+  result.loads = loads.to(at::kInt);
   return result;
-}
-
-double relative_gap(const assignment::AssignmentStatus& status) {
-  const double size = std::max(std::abs(status.primal), std::abs(status.dual));
-  return size > 0 ? status.gap / size : 0;
 }
 
 // [.., T, E] without the experts [.., T] that tokens have already.
@@ -55,18 +54,12 @@ Tensor without(const Tensor& scores, const Tensor& expert) {
   return scores.scatter(-1, expert.to(at::kLong).unsqueeze(-1), kNever);
 }
 
-// Scores [T, E], token after token in this order.
-Tensor in_order(const Tensor& scores, const TokenOrder& order) {
-  if (!order.defined()) return scores;
-  const at::NoGradGuard no_grad;
-  return permute_rows(scores, order.row_of_position, order.position_of_row);
-}
-
-// Experts' outputs are mixed where the token is, by these [T, K].
-void set_weights(Dispatch& dispatch, const Tensor& weights) {
-  Tensor& slots = dispatch.way.slot_of_row;
-  if (slots.dim() == 1) slots = slots.unsqueeze(1);  // [T, 1]
-  dispatch.weights = weights;
+// What the rounds have of one kind, one after another.
+Tensor stacked(const std::vector<TensorAssignment>& rounds, Tensor TensorAssignment::*part) {
+  if (rounds.size() == 1) return (rounds.front().*part).unsqueeze(0);
+  std::vector<Tensor> parts;
+  for (const TensorAssignment& round : rounds) parts.push_back(round.*part);
+  return at::stack(parts);
 }
 
 }  // namespace
@@ -86,10 +79,12 @@ BaseRouter::BaseRouter(const config::Config& config, int64_t layer,
            .rate = config.experts.router_rate},
           table),
       workers_(workers),
-      assigner_(options_of(config.experts, assignment::NonFinite::kLowest)),
-      assigner_of_others_(options_of(config.experts, assignment::NonFinite::kForbid)),
-      evaluating_(options_of(config.experts, assignment::NonFinite::kLowest)),
-      evaluating_others_(options_of(config.experts, assignment::NonFinite::kForbid)),
+      assigner_(options_of(config.experts, assignment::NonFinite::kLowest,
+                           config.experts.assignment_gap)),
+      assigner_of_others_(options_of(config.experts, assignment::NonFinite::kForbid,
+                                     config.experts.assignment_gap)),
+      evaluating_(options_of(config.experts, assignment::NonFinite::kLowest, 0)),
+      evaluating_others_(options_of(config.experts, assignment::NonFinite::kForbid, 0)),
       prices_(std::make_unique<PriceAverage>(config.experts.count)) {}
 
 kernels::Parameter BaseRouter::own_embeddings() const {
@@ -116,41 +111,51 @@ Tensor BaseRouter::affinities(const Tensor& tokens) const {
   return frame_.affinities(tokens.detach());
 }
 
-Dispatch BaseRouter::route(const Tensor& affinities, const TokenOrder& order,
-                           const Routing& routing) {
-  return routing.training ? route_groups(affinities, order, routing)
-                          : route_by_choice(affinities, routing);
+struct BaseRouter::Assigned : Decision {
+  std::vector<TensorAssignment> rounds;
+  Tensor best;  // [T] experts by score alone
+  BalancedSlots slots;
+};
+
+std::unique_ptr<Decision> BaseRouter::decide(const Tensor& affinities, const TokenOrder& order,
+                                             const Routing& routing) {
+  return std::make_unique<Assigned>(assign_groups(affinities, order, routing));
 }
 
-Dispatch BaseRouter::route_groups(const Tensor& affinities, const TokenOrder& order,
-                                  const Routing& routing) {
+Dispatch BaseRouter::route(const Tensor& affinities, const TokenOrder& order,
+                           const Routing& routing, const Decision* decided) {
+  if (!routing.training) return route_by_choice(affinities, routing);
+  if (decided != nullptr)
+    return dispatch_groups(affinities, dynamic_cast<const Assigned&>(*decided));
+  return dispatch_groups(affinities, assign_groups(affinities, order, routing));
+}
+
+BaseRouter::Assigned BaseRouter::assign_groups(const Tensor& affinities, const TokenOrder& order,
+                                               const Routing& routing) {
+  const at::NoGradGuard no_grad;
   const int64_t local = routing.training->groups / workers_.size();
-  const Tensor scores = in_order(frame_.scores(affinities).to(at::kFloat), order)
-                            .view({local, -1, places_.experts});  // [P, T/G, E]
-  const std::vector<TensorAssignment> rounds = assign(scores, routing);
-  observe(scores, rounds);
-  std::vector<Tensor> chosen;  // K of [P, T/G]
-  for (const TensorAssignment& round : rounds)
-    chosen.push_back(round.expert_of_token.to(at::kLong));
-  Tensor expert = at::stack(chosen);  // [K, P, T/G]
-  Dispatch dispatch;
-  if (of_token_ == 1) {
-    const TensorAssignment& found = rounds.front();
-    dispatch = dispatch_balanced(places_, found.expert_of_token, found.place_of_token, found.loads);
-  } else {
-    const Tensor choice = expert.transpose(0, 1).contiguous();  // [P, K, T/G]
-    const Tensor rank = expert_ranks(choice.view({local, -1}), places_.experts).rank;
-    const int64_t most = (choice.size(2) + places_.experts - 1) / places_.experts;
-    dispatch = dispatch_blocks(places_, choice, rank.view_as(choice), of_token_ * most);
-  }
-  expert = expert.view({of_token_, -1});
-  if (order.defined()) {
-    dispatch.way = of_rows(dispatch.way, order);
-    expert = expert.index_select(1, order.position_of_row);
-  }
-  const Tensor weights = frame_.weights(affinities, expert);  // [T, K]
-  add_to(stats_.gate_sum, weights.detach().select(1, 0).sum(at::kDouble));
-  if (!gates_at_experts_) set_weights(dispatch, weights);
+  const auto [scores, best] = routing_scores(affinities, frame_.lengths(affinities.scalar_type()),
+                                             order.row_of_position);  // [T, E], [T]
+  Assigned assigned;
+  assigned.best = best;
+  assigned.rounds = assign(scores.view({local, -1, places_.experts}), routing);
+  const auto all = [&](Tensor TensorAssignment::*part) { return stacked(assigned.rounds, part); };
+  assigned.slots = balanced_slots({.expert_of_token = all(&TensorAssignment::expert_of_token),
+                                   .place_of_token = all(&TensorAssignment::place_of_token),
+                                   .loads = all(&TensorAssignment::loads)},
+                                  order.row_of_position);
+  return assigned;
+}
+
+Dispatch BaseRouter::dispatch_groups(const Tensor& affinities, const Assigned& assigned) {
+  const BalancedSlots& slots = assigned.slots;
+  const Tensor weights = frame_.weights(affinities, slots.expert_of_row.t());  // [T, K]
+  observe(assigned.best, assigned.rounds, weights);
+  // Gates at the expert mix rows there, which then return to their tokens.
+  Dispatch dispatch =
+      dispatch_blocks(places_, gates_at_experts_ ? slots.slot_of_row.squeeze(1) : slots.slot_of_row,
+                      slots.row_of_slot);
+  if (!gates_at_experts_) dispatch.weights = weights;
   return dispatch;
 }
 
@@ -193,16 +198,20 @@ std::vector<TensorAssignment> BaseRouter::solve(const Tensor& scores) {
   return rounds;
 }
 
-void BaseRouter::observe(const Tensor& scores, const std::vector<TensorAssignment>& rounds) {
-  const Tensor matches = (scores.argmax(2) == rounds.front().expert_of_token).sum();
-  add_to(stats_.greedy_matches, matches);
-  stats_.tokens += rounds.front().expert_of_token.numel();
-  for (const TensorAssignment& round : rounds) {
-    if (!round.prices.defined()) return;  // replayed
-    add_to(stats_.price_sum, (round.prices - round.prices.mean(1, /*keepdim=*/true)).sum(0));
-    stats_.groups += scores.size(0);
-    stats_.statuses.push_back(round.status);
-  }
+void BaseRouter::observe(const Tensor& best, const std::vector<TensorAssignment>& rounds,
+                         const Tensor& weights) {
+  const bool replayed = !rounds.front().prices.defined();
+  add_seen(
+      sums(best.device(), places_.experts),
+      SeenAssignment{
+          .weights = weights,
+          .best = best,
+          .expert = rounds.front().expert_of_token,
+          .prices = replayed
+                        ? Tensor()
+                        : stacked(rounds, &TensorAssignment::prices).view({-1, places_.experts})});
+  for (const TensorAssignment& round : rounds)
+    if (!replayed) stats_.statuses.push_back(round.status);
 }
 
 double BaseRouter::largest_gap(const RoutingStats& stats) const {
@@ -211,7 +220,8 @@ double BaseRouter::largest_gap(const RoutingStats& stats) const {
     const auto statuses = status_blocks(bytes.cpu());
     assigner_.check(statuses);
     for (const assignment::AssignmentStatus& status : statuses)
-      largest = std::max(largest, relative_gap(status));
+      largest =
+          std::max(largest, assignment::relative_gap(status.primal, status.dual, status.blind));
   }
   return largest;
 }
@@ -230,7 +240,7 @@ Dispatch BaseRouter::route_by_choice(const Tensor& affinities, const Routing& ro
   if (gates_at_experts_) return dispatch_by_counts(workers_, places_.experts, expert[0], label);
   Dispatch dispatch = dispatch_unlimited(workers_, places_.experts, expert,
                                          frame_.embeddings().value.scalar_type(), label);
-  set_weights(dispatch, frame_.weights(affinities, expert));
+  dispatch.weights = frame_.weights(affinities, expert);
   return dispatch;
 }
 

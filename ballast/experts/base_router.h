@@ -30,8 +30,10 @@ class BaseRouter : public Router {
              comm::Communicator& workers);
 
   at::Tensor affinities(const at::Tensor& tokens) const override;
-  Dispatch route(const at::Tensor& affinities, const TokenOrder& order,
-                 const Routing& routing) override;
+  std::unique_ptr<Decision> decide(const at::Tensor& affinities, const TokenOrder& order,
+                                   const Routing& routing) override;
+  Dispatch route(const at::Tensor& affinities, const TokenOrder& order, const Routing& routing,
+                 const Decision* decided) override;
   at::Tensor at_experts(const RoutedRows& routed, const ExpertStack& experts,
                         const Routing& routing) const override;
   at::Tensor at_tokens(const at::Tensor& tokens, const at::Tensor& back,
@@ -44,8 +46,10 @@ class BaseRouter : public Router {
   double largest_gap(const RoutingStats& stats) const override;
 
  private:
-  Dispatch route_groups(const at::Tensor& affinities, const TokenOrder& order,
-                        const Routing& routing);
+  struct Assigned;  // what the groups' assignments say
+  Assigned assign_groups(const at::Tensor& affinities, const TokenOrder& order,
+                         const Routing& routing);
+  Dispatch dispatch_groups(const at::Tensor& affinities, const Assigned& assigned);
   Dispatch route_by_choice(const at::Tensor& affinities, const Routing& routing);
   // The experts of each token, int64, best first.
   at::Tensor best_choice(at::Tensor scores) const;  // [T, E] -> [K, T]
@@ -53,7 +57,9 @@ class BaseRouter : public Router {
   // Scores [P, T/G, E] -> the K assignments of each of these groups.
   std::vector<TensorAssignment> assign(const at::Tensor& scores, const Routing& routing);
   std::vector<TensorAssignment> solve(const at::Tensor& scores);
-  void observe(const at::Tensor& scores, const std::vector<TensorAssignment>& rounds);
+  // best [T]: each token's best expert, in the order of the groups; weights [T, K].
+  void observe(const at::Tensor& best, const std::vector<TensorAssignment>& rounds,
+               const at::Tensor& weights);
   kernels::Parameter own_embeddings() const;  // [E / workers, D] of the experts here
 
   const int64_t layer_;

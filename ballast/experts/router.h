@@ -16,6 +16,13 @@
 
 namespace ballast::experts {
 
+// What a router has decided from affinities alone, without a gradient. What it holds is the
+// router's own matter.
+class Decision {
+ public:
+  virtual ~Decision() = default;
+};
+
 // Decides for one layer which experts each token goes to, and how much of their outputs it takes.
 class Router {
  public:
@@ -24,10 +31,16 @@ class Router {
   // How much each token is drawn to each expert: tokens [T, D], as the router reads them -> [T, E]
   // fp32, or fp64 for tokens in fp64.
   virtual at::Tensor affinities(const at::Tensor& tokens) const = 0;
+  // The part of route() that needs no gradient, in training, which a GPU can do beside other work.
+  // Null: route() does it all.
+  virtual std::unique_ptr<Decision> decide(const at::Tensor&, const TokenOrder&, const Routing&) {
+    return nullptr;
+  }
   // Affinities [T, E], of tokens that are here after the shuffle. `order`: how a worker that is
-  // alone cuts them into groups; of routers that shuffle. Collective.
+  // alone cuts them into groups; of routers that shuffle. `decided`: what decide() made of the
+  // same, or null. Collective.
   virtual Dispatch route(const at::Tensor& affinities, const TokenOrder& order,
-                         const Routing& routing) = 0;
+                         const Routing& routing, const Decision* decided) = 0;
   // Where the experts are: what they make of these rows, for from_experts.
   virtual at::Tensor at_experts(const RoutedRows& routed, const ExpertStack& experts,
                                 const Routing& routing) const = 0;
@@ -47,6 +60,9 @@ class Router {
   virtual double largest_gap(const RoutingStats&) const { return 0; }
 
  protected:
+  // The sums of stats_, zeros at first; `prices`: how many there are of these.
+  const at::Tensor& sums(at::Device device, int64_t prices = 0);
+
   RoutingStats stats_;
 };
 
