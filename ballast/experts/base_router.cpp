@@ -14,8 +14,10 @@
 #include <limits>
 #include <utility>
 
+#include "ballast/experts/balanced_slots.h"
 #include "ballast/experts/expert_ranks.h"
-#include "ballast/experts/spread_rows.h"
+#include "ballast/experts/routing_scores.h"
+#include "ballast/experts/routing_sums.h"
 
 namespace ballast::experts {
 namespace {
@@ -39,9 +41,9 @@ TensorAssignment assignment_of(const Tensor& expert_of_token, int64_t experts) {
   const Tensor expert = expert_of_token.to(at::kLong);  // [P, T/G]
   const auto [rank, loads] = expert_ranks(expert, experts);
   TensorAssignment result;
-  result.expert_of_token = expert_of_token;
-  result.place_of_token = rank + (loads.cumsum(1) - loads).gather(1, expert);
-  result.loads = loads;
+  result.expert_of_token = expert_of_token.to(at::kInt);
+  result.place_of_token = (rank + (loads.cumsum(1) - loads).gather(1, expert)).to(at::kInt);
+  result.loads = loads.to(at::kInt);
   return result;
 }
 
@@ -55,18 +57,12 @@ Tensor without(const Tensor& scores, const Tensor& expert) {
   return scores.scatter(-1, expert.to(at::kLong).unsqueeze(-1), kNever);
 }
 
-// Scores [T, E], token after token in this order.
-Tensor in_order(const Tensor& scores, const TokenOrder& order) {
-  if (!order.defined()) return scores;
-  const at::NoGradGuard no_grad;
-  return permute_rows(scores, order.row_of_position, order.position_of_row);
-}
-
-// Experts' outputs are mixed where the token is, by these [T, K].
-void set_weights(Dispatch& dispatch, const Tensor& weights) {
-  Tensor& slots = dispatch.way.slot_of_row;
-  if (slots.dim() == 1) slots = slots.unsqueeze(1);  // [T, 1]
-  dispatch.weights = weights;
+// What the rounds have of one kind, one after another.
+Tensor stacked(const std::vector<TensorAssignment>& rounds, Tensor TensorAssignment::*part) {
+  if (rounds.size() == 1) return (rounds.front().*part).unsqueeze(0);
+  std::vector<Tensor> parts;
+  for (const TensorAssignment& round : rounds) parts.push_back(round.*part);
+  return at::stack(parts);
 }
 
 }  // namespace
@@ -125,32 +121,22 @@ Dispatch BaseRouter::route(const Tensor& affinities, const TokenOrder& order,
 Dispatch BaseRouter::route_groups(const Tensor& affinities, const TokenOrder& order,
                                   const Routing& routing) {
   const int64_t local = routing.training->groups / workers_.size();
-  const Tensor scores = in_order(frame_.scores(affinities).to(at::kFloat), order)
-                            .view({local, -1, places_.experts});  // [P, T/G, E]
-  const std::vector<TensorAssignment> rounds = assign(scores, routing);
-  observe(scores, rounds);
-  std::vector<Tensor> chosen;  // K of [P, T/G]
-  for (const TensorAssignment& round : rounds)
-    chosen.push_back(round.expert_of_token.to(at::kLong));
-  Tensor expert = at::stack(chosen);  // [K, P, T/G]
-  Dispatch dispatch;
-  if (of_token_ == 1) {
-    const TensorAssignment& found = rounds.front();
-    dispatch = dispatch_balanced(places_, found.expert_of_token, found.place_of_token, found.loads);
-  } else {
-    const Tensor choice = expert.transpose(0, 1).contiguous();  // [P, K, T/G]
-    const Tensor rank = expert_ranks(choice.view({local, -1}), places_.experts).rank;
-    const int64_t most = (choice.size(2) + places_.experts - 1) / places_.experts;
-    dispatch = dispatch_blocks(places_, choice, rank.view_as(choice), of_token_ * most);
-  }
-  expert = expert.view({of_token_, -1});
-  if (order.defined()) {
-    dispatch.way = of_rows(dispatch.way, order);
-    expert = expert.index_select(1, order.position_of_row);
-  }
-  const Tensor weights = frame_.weights(affinities, expert);  // [T, K]
-  add_to(stats_.gate_sum, weights.detach().select(1, 0).sum(at::kDouble));
-  if (!gates_at_experts_) set_weights(dispatch, weights);
+  const auto [scores, best] = routing_scores(affinities, frame_.lengths(affinities.scalar_type()),
+                                             order.row_of_position);  // [T, E], [T]
+  const std::vector<TensorAssignment> rounds =
+      assign(scores.view({local, -1, places_.experts}), routing);
+  const BalancedSlots slots =
+      balanced_slots({.expert_of_token = stacked(rounds, &TensorAssignment::expert_of_token),
+                      .place_of_token = stacked(rounds, &TensorAssignment::place_of_token),
+                      .loads = stacked(rounds, &TensorAssignment::loads)},
+                     order.row_of_position);
+  const Tensor weights = frame_.weights(affinities, slots.expert_of_row.t());  // [T, K]
+  observe(best, rounds, weights);
+  // Gates at the expert mix rows there, which then return to their tokens.
+  Dispatch dispatch =
+      dispatch_blocks(places_, gates_at_experts_ ? slots.slot_of_row.squeeze(1) : slots.slot_of_row,
+                      slots.row_of_slot);
+  if (!gates_at_experts_) dispatch.weights = weights;
   return dispatch;
 }
 
@@ -193,16 +179,20 @@ std::vector<TensorAssignment> BaseRouter::solve(const Tensor& scores) {
   return rounds;
 }
 
-void BaseRouter::observe(const Tensor& scores, const std::vector<TensorAssignment>& rounds) {
-  const Tensor matches = (scores.argmax(2) == rounds.front().expert_of_token).sum();
-  add_to(stats_.greedy_matches, matches);
-  stats_.tokens += rounds.front().expert_of_token.numel();
-  for (const TensorAssignment& round : rounds) {
-    if (!round.prices.defined()) return;  // replayed
-    add_to(stats_.price_sum, (round.prices - round.prices.mean(1, /*keepdim=*/true)).sum(0));
-    stats_.groups += scores.size(0);
-    stats_.statuses.push_back(round.status);
-  }
+void BaseRouter::observe(const Tensor& best, const std::vector<TensorAssignment>& rounds,
+                         const Tensor& weights) {
+  const bool replayed = !rounds.front().prices.defined();
+  add_seen(
+      sums(best.device(), places_.experts),
+      SeenAssignment{
+          .weights = weights,
+          .best = best,
+          .expert = rounds.front().expert_of_token,
+          .prices = replayed
+                        ? Tensor()
+                        : stacked(rounds, &TensorAssignment::prices).view({-1, places_.experts})});
+  for (const TensorAssignment& round : rounds)
+    if (!replayed) stats_.statuses.push_back(round.status);
 }
 
 double BaseRouter::largest_gap(const RoutingStats& stats) const {
@@ -230,7 +220,7 @@ Dispatch BaseRouter::route_by_choice(const Tensor& affinities, const Routing& ro
   if (gates_at_experts_) return dispatch_by_counts(workers_, places_.experts, expert[0], label);
   Dispatch dispatch = dispatch_unlimited(workers_, places_.experts, expert,
                                          frame_.embeddings().value.scalar_type(), label);
-  set_weights(dispatch, frame_.weights(affinities, expert));
+  dispatch.weights = frame_.weights(affinities, expert);
   return dispatch;
 }
 

@@ -53,7 +53,9 @@ class BaseRouter : public Router {
   // Scores [P, T/G, E] -> the K assignments of each of these groups.
   std::vector<TensorAssignment> assign(const at::Tensor& scores, const Routing& routing);
   std::vector<TensorAssignment> solve(const at::Tensor& scores);
-  void observe(const at::Tensor& scores, const std::vector<TensorAssignment>& rounds);
+  // best [T]: each token's best expert, in the order of the groups; weights [T, K].
+  void observe(const at::Tensor& best, const std::vector<TensorAssignment>& rounds,
+               const at::Tensor& weights);
   kernels::Parameter own_embeddings() const;  // [E / workers, D] of the experts here
 
   const int64_t layer_;

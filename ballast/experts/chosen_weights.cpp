@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <optional>
+
 #include "ballast/kernels/find_op.h"
 
 namespace ballast::experts {
@@ -13,7 +15,7 @@ TORCH_LIBRARY_FRAGMENT(ballast, library) {
   library.def("chosen_weights(Tensor affinities, Tensor expert, bool sigmoid) -> Tensor");
   library.def(
       "chosen_weights_backward(Tensor dweights, Tensor affinities, Tensor expert, Tensor weights, "
-      "bool sigmoid) -> Tensor");
+      "bool sigmoid, Tensor? balance) -> Tensor");
 }
 
 namespace {
@@ -21,25 +23,31 @@ namespace {
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
+using OptionalTensor = std::optional<Tensor>;
+
+OptionalTensor optional(const Tensor& tensor) {
+  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
+}
 
 struct ChosenWeightsFunction : torch::autograd::Function<ChosenWeightsFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& affinities, const Tensor& expert,
-                        bool sigmoid) {
+                        bool sigmoid, const OptionalTensor& balance) {
     static const auto op =
         kernels::find_op<Tensor(const Tensor&, const Tensor&, bool)>("ballast::chosen_weights");
     const Tensor weights = op.call(affinities, expert, sigmoid);
-    context->save_for_backward({affinities, expert, weights});
+    context->save_for_backward({affinities, expert, weights, balance.value_or(Tensor())});
     context->saved_data["sigmoid"] = sigmoid;
     return weights;
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dweights) {
     static const auto op =
-        kernels::find_op<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, bool)>(
-            "ballast::chosen_weights_backward");
+        kernels::find_op<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, bool,
+                                const OptionalTensor&)>("ballast::chosen_weights_backward");
     const auto saved = context->get_saved_variables();
     return {op.call(dweights[0].contiguous(), saved[0], saved[1], saved[2],
-                    context->saved_data["sigmoid"].toBool()),
+                    context->saved_data["sigmoid"].toBool(), optional(saved[3])),
+            {},
             {},
             {}};
   }
@@ -47,15 +55,21 @@ struct ChosenWeightsFunction : torch::autograd::Function<ChosenWeightsFunction> 
 
 }  // namespace
 
-Tensor chosen_weights(const Tensor& affinities, const Tensor& expert, config::Gate gate) {
+Tensor chosen_weights(const Tensor& affinities, const Tensor& expert, config::Gate gate,
+                      const Tensor& balance) {
   TORCH_CHECK(affinities.dim() == 2 && expert.dim() == 2 && expert.size(0) >= 1 &&
                   expert.size(1) == affinities.size(0) && expert.scalar_type() == at::kLong,
               "chosen_weights: want affinities [T, E] and int64 experts [K, T], got ",
               affinities.sizes(), " and ", expert.scalar_type(), " ", expert.sizes());
   TORCH_CHECK(affinities.scalar_type() == at::kFloat || affinities.scalar_type() == at::kDouble,
               "chosen_weights: want affinities in fp32 or fp64, got ", affinities.scalar_type());
+  TORCH_CHECK(
+      !balance.defined() || (balance.dim() == 2 && balance.size(1) == affinities.size(1) &&
+                             balance.scalar_type() == at::kDouble && balance.is_contiguous() &&
+                             balance.size(0) > 0 && affinities.size(0) % balance.size(0) == 0),
+      "chosen_weights: want a balance [P, E] in fp64 for P groups of tokens");
   return ChosenWeightsFunction::apply(affinities.contiguous(), expert.t().contiguous(),
-                                      gate == config::Gate::kSigmoid);
+                                      gate == config::Gate::kSigmoid, optional(balance));
 }
 
 }  // namespace ballast::experts

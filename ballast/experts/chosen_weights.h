@@ -12,7 +12,9 @@ namespace ballast::experts {
 // kSoftmax: of one expert its probability among all E; of several the softmax among those chosen.
 // kSigmoid: the sigmoid of each one's affinity.
 // The gradient by affinities is one pass over [T, E]. On a GPU the host never waits.
-at::Tensor chosen_weights(const at::Tensor& affinities, const at::Tensor& expert,
-                          config::Gate gate);
+// `balance` [P, E] float64: where tokens are P equal groups, a loss beside has this gradient by the
+// softmax probabilities of each token of a group. It is added on the way back.
+at::Tensor chosen_weights(const at::Tensor& affinities, const at::Tensor& expert, config::Gate gate,
+                          const at::Tensor& balance = {});
 
 }  // namespace ballast::experts

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 namespace ballast::experts {
@@ -70,6 +71,19 @@ void weigh_backward(const Sizes& sizes, const Scalar* dweights, const Scalar* af
   }
 }
 
+// The gradient of the loss beside, by the affinities.
+template <typename Scalar>
+void add_balance(int64_t experts, const Scalar* affinities, const double* balance,
+                 Scalar* daffinities) {
+  const auto [largest, sum] = partition(affinities, experts);
+  Scalar mean = 0;
+  for (int64_t e = 0; e < experts; ++e)
+    mean += static_cast<Scalar>(balance[e]) * std::exp(affinities[e] - largest) / sum;
+  for (int64_t e = 0; e < experts; ++e)
+    daffinities[e] +=
+        (static_cast<Scalar>(balance[e]) - mean) * std::exp(affinities[e] - largest) / sum;
+}
+
 int64_t rows_per_task(int64_t experts) { return std::max<int64_t>(1, 16384 / (experts + 1)); }
 
 Tensor chosen_weights_cpu(const Tensor& affinities, const Tensor& expert, bool sigmoid) {
@@ -89,8 +103,11 @@ Tensor chosen_weights_cpu(const Tensor& affinities, const Tensor& expert, bool s
 }
 
 Tensor chosen_weights_backward_cpu(const Tensor& dweights, const Tensor& affinities,
-                                   const Tensor& expert, const Tensor& weights, bool sigmoid) {
+                                   const Tensor& expert, const Tensor& weights, bool sigmoid,
+                                   const std::optional<Tensor>& balance) {
   const Tensor daffinities = at::empty_like(affinities);
+  const auto* const of_groups = balance ? balance->const_data_ptr<double>() : nullptr;
+  const int64_t tokens = balance ? affinities.size(0) / balance->size(0) : 0;  // of a group
   AT_DISPATCH_FLOATING_TYPES(affinities.scalar_type(), "chosen_weights_backward", [&] {
     const Sizes sizes{affinities.size(1), expert.size(1), sigmoid};
     const auto* const dw = dweights.const_data_ptr<scalar_t>();
@@ -98,13 +115,15 @@ Tensor chosen_weights_backward_cpu(const Tensor& dweights, const Tensor& affinit
     const auto* const e = expert.const_data_ptr<int64_t>();
     const auto* const w = weights.const_data_ptr<scalar_t>();
     auto* const da = daffinities.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, expert.size(0), rows_per_task(sizes.experts),
-                     [&](int64_t begin, int64_t end) {
-                       for (int64_t t = begin; t < end; ++t) {
-                         const int64_t row = t * sizes.experts, k = t * sizes.of_token;
-                         weigh_backward(sizes, dw + k, a + row, e + k, w + k, da + row);
-                       }
-                     });
+    at::parallel_for(
+        0, expert.size(0), rows_per_task(sizes.experts), [&](int64_t begin, int64_t end) {
+          for (int64_t t = begin; t < end; ++t) {
+            const int64_t row = t * sizes.experts, k = t * sizes.of_token;
+            weigh_backward(sizes, dw + k, a + row, e + k, w + k, da + row);
+            if (of_groups == nullptr) continue;
+            add_balance(sizes.experts, a + row, of_groups + t / tokens * sizes.experts, da + row);
+          }
+        });
   });
   return daffinities;
 }

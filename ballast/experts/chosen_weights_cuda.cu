@@ -9,6 +9,9 @@
 #include <torch/library.h>
 
 #include <cstdint>
+#include <optional>
+
+#include "ballast/experts/expert_lanes_cuda.cuh"
 
 namespace ballast::experts {
 namespace {
@@ -16,8 +19,7 @@ namespace {
 using at::Tensor;
 
 // A warp has one token at a time; its lanes share the experts.
-constexpr int kWarp = 32, kWarps = 8;
-constexpr unsigned kAll = 0xffffffffu;
+constexpr int kWarps = 8;
 
 struct Sizes {
   int64_t tokens;
@@ -25,39 +27,23 @@ struct Sizes {
   bool sigmoid;
 };
 
-__device__ float exponential(float x) { return __expf(x); }
-__device__ double exponential(double x) { return exp(x); }
-
-// The largest affinity of a row, and the sum of exp(affinity - largest), for all lanes.
-template <typename Scalar>
-__device__ void partition(const Scalar* row, int experts, Scalar& largest, Scalar& sum) {
-  const int lane = threadIdx.x % kWarp;
-  largest = row[lane < experts ? lane : 0];
-  for (int e = lane; e < experts; e += kWarp) largest = max(largest, row[e]);
-  for (int step = kWarp / 2; step > 0; step /= 2)
-    largest = max(largest, __shfl_xor_sync(kAll, largest, step));
-  sum = 0;
-  for (int e = lane; e < experts; e += kWarp) sum += exponential(row[e] - largest);
-  for (int step = kWarp / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kAll, sum, step);
-}
-
 template <typename Scalar>
 __device__ Scalar sigmoid_of(Scalar x) {
   return 1 / (1 + exponential(-x));
 }
 
 template <typename Scalar>
-__global__ void __launch_bounds__(kWarp* kWarps)
+__global__ void __launch_bounds__(kLanes* kWarps)
     chosen_weights_kernel(Sizes sizes, const Scalar* affinities, const int64_t* expert,
                           Scalar* weights) {
-  const int lane = threadIdx.x % kWarp;
-  const int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+  const int lane = threadIdx.x % kLanes;
+  const int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
   if (token >= sizes.tokens) return;
   const Scalar* const row = affinities + token * sizes.experts;
   const int64_t* const chosen = expert + token * sizes.of_token;
   Scalar* const weight = weights + token * sizes.of_token;
   if (sizes.sigmoid) {
-    for (int k = lane; k < sizes.of_token; k += kWarp) weight[k] = sigmoid_of(row[chosen[k]]);
+    for (int k = lane; k < sizes.of_token; k += kLanes) weight[k] = sigmoid_of(row[chosen[k]]);
     return;
   }
   Scalar largest, sum;
@@ -70,34 +56,46 @@ __global__ void __launch_bounds__(kWarp* kWarps)
   for (int k = 1; k < sizes.of_token; ++k) largest = max(largest, row[chosen[k]]);
   sum = 0;
   for (int k = 0; k < sizes.of_token; ++k) sum += exponential(row[chosen[k]] - largest);
-  for (int k = lane; k < sizes.of_token; k += kWarp)
+  for (int k = lane; k < sizes.of_token; k += kLanes)
     weight[k] = exponential(row[chosen[k]] - largest) / sum;
 }
 
+// The gradient of a loss beside by a token's probabilities.
+struct Balance {
+  const double* of_groups;  // [P, E], or null
+  int64_t tokens;           // of a group
+};
+
+// Adds it, by the token's affinities.
 template <typename Scalar>
-__global__ void __launch_bounds__(kWarp* kWarps)
-    chosen_weights_backward_kernel(Sizes sizes, const Scalar* dweights, const Scalar* affinities,
-                                   const int64_t* expert, const Scalar* weights,
-                                   Scalar* daffinities) {
-  const int lane = threadIdx.x % kWarp;
-  const int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
-  if (token >= sizes.tokens) return;
-  const Scalar* const row = affinities + token * sizes.experts;
-  const int64_t* const chosen = expert + token * sizes.of_token;
-  const Scalar* const weight = weights + token * sizes.of_token;
-  const Scalar* const dweight = dweights + token * sizes.of_token;
-  Scalar* const drow = daffinities + token * sizes.experts;
+__device__ void add_balance(const Sizes& sizes, const double* balance, const Scalar* row,
+                            Scalar* drow) {
+  const int lane = threadIdx.x % kLanes;
+  Scalar largest, sum, mean = 0;
+  partition(row, sizes.experts, largest, sum);
+  for (int e = lane; e < sizes.experts; e += kLanes)
+    mean += static_cast<Scalar>(balance[e]) * exponential(row[e] - largest) / sum;
+  mean = sum_of_lanes(mean);
+  for (int e = lane; e < sizes.experts; e += kLanes)
+    drow[e] += (static_cast<Scalar>(balance[e]) - mean) * exponential(row[e] - largest) / sum;
+}
+
+// Each lane writes what it alone reads again.
+template <typename Scalar>
+__device__ void weigh_backward(const Sizes& sizes, const Scalar* dweight, const Scalar* row,
+                               const int64_t* chosen, const Scalar* weight, Scalar* drow) {
+  const int lane = threadIdx.x % kLanes;
   if (!sizes.sigmoid && sizes.of_token == 1) {
     Scalar largest, sum;
     partition(row, sizes.experts, largest, sum);
     const Scalar along = dweight[0] * weight[0];
-    for (int e = lane; e < sizes.experts; e += kWarp)
+    for (int e = lane; e < sizes.experts; e += kLanes)
       drow[e] = along * ((e == chosen[0] ? 1 : 0) - exponential(row[e] - largest) / sum);
     return;
   }
   Scalar mean = 0;
   for (int k = 0; k < sizes.of_token; ++k) mean += dweight[k] * weight[k];
-  for (int e = lane; e < sizes.experts; e += kWarp) {
+  for (int e = lane; e < sizes.experts; e += kLanes) {
     Scalar gradient = 0;
     for (int k = 0; k < sizes.of_token; ++k) {
       if (chosen[k] != e) continue;
@@ -106,6 +104,21 @@ __global__ void __launch_bounds__(kWarp* kWarps)
     }
     drow[e] = gradient;
   }
+}
+
+template <typename Scalar>
+__global__ void __launch_bounds__(kLanes* kWarps)
+    chosen_weights_backward_kernel(Sizes sizes, const Scalar* dweights, const Scalar* affinities,
+                                   const int64_t* expert, const Scalar* weights, Balance balance,
+                                   Scalar* daffinities) {
+  const int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
+  if (token >= sizes.tokens) return;
+  const int64_t row = token * sizes.experts, first = token * sizes.of_token;
+  weigh_backward(sizes, dweights + first, affinities + row, expert + first, weights + first,
+                 daffinities + row);
+  if (balance.of_groups == nullptr) return;
+  add_balance(sizes, balance.of_groups + token / balance.tokens * sizes.experts, affinities + row,
+              daffinities + row);
 }
 
 Sizes sizes_of(const Tensor& affinities, const Tensor& expert, bool sigmoid) {
@@ -124,7 +137,7 @@ Tensor chosen_weights_cuda(const Tensor& affinities, const Tensor& expert, bool 
   if (sizes.tokens == 0) return weights;
   AT_DISPATCH_FLOATING_TYPES(affinities.scalar_type(), "chosen_weights", [&] {
     chosen_weights_kernel<scalar_t>
-        <<<blocks_for(sizes), kWarp * kWarps, 0, at::cuda::getCurrentCUDAStream()>>>(
+        <<<blocks_for(sizes), kLanes * kWarps, 0, at::cuda::getCurrentCUDAStream()>>>(
             sizes, affinities.const_data_ptr<scalar_t>(), expert.const_data_ptr<int64_t>(),
             weights.mutable_data_ptr<scalar_t>());
     C10_CUDA_KERNEL_LAUNCH_CHECK();
@@ -133,16 +146,20 @@ Tensor chosen_weights_cuda(const Tensor& affinities, const Tensor& expert, bool 
 }
 
 Tensor chosen_weights_backward_cuda(const Tensor& dweights, const Tensor& affinities,
-                                    const Tensor& expert, const Tensor& weights, bool sigmoid) {
+                                    const Tensor& expert, const Tensor& weights, bool sigmoid,
+                                    const std::optional<Tensor>& balance) {
   const c10::cuda::CUDAGuard guard(affinities.device());
   const Tensor daffinities = at::empty_like(affinities);
   const Sizes sizes = sizes_of(affinities, expert, sigmoid);
   if (sizes.tokens == 0) return daffinities;
+  const Balance beside =
+      balance ? Balance{balance->const_data_ptr<double>(), sizes.tokens / balance->size(0)}
+              : Balance{nullptr, 0};
   AT_DISPATCH_FLOATING_TYPES(affinities.scalar_type(), "chosen_weights_backward", [&] {
     chosen_weights_backward_kernel<scalar_t>
-        <<<blocks_for(sizes), kWarp * kWarps, 0, at::cuda::getCurrentCUDAStream()>>>(
+        <<<blocks_for(sizes), kLanes * kWarps, 0, at::cuda::getCurrentCUDAStream()>>>(
             sizes, dweights.const_data_ptr<scalar_t>(), affinities.const_data_ptr<scalar_t>(),
-            expert.const_data_ptr<int64_t>(), weights.const_data_ptr<scalar_t>(),
+            expert.const_data_ptr<int64_t>(), weights.const_data_ptr<scalar_t>(), beside,
             daffinities.mutable_data_ptr<scalar_t>());
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   });

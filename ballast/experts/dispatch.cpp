@@ -6,7 +6,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/where.h>
 
 #include <algorithm>
 #include <numeric>
@@ -62,15 +61,6 @@ Tensor exchange_back(comm::Communicator& workers, const Tensor& y, const RowExch
                              : y;
   const Tensor back = send(workers, arrived, {way.receive, way.send}, label, watch);
   return permute_rows(back, way.slot_of_row, way.row_of_slot);
-}
-
-RowExchange of_rows(const RowExchange& of_positions, const TokenOrder& order) {
-  RowExchange way = of_positions;
-  const Tensor& position = of_positions.row_of_slot;  // [M]; -1: nobody's
-  way.row_of_slot = at::where(position < 0, position,
-                              order.row_of_position.index_select(0, position.clamp_min(0)));
-  way.slot_of_row = of_positions.slot_of_row.index_select(0, order.position_of_row);
-  return way;
 }
 
 RoutedRows to_experts(comm::Communicator& workers, const Tensor& tokens, const Dispatch& dispatch,
@@ -130,36 +120,12 @@ void set_equal_sizes(const ExpertPlaces& places, int64_t rows_of_block, Dispatch
 
 }  // namespace
 
-Dispatch dispatch_balanced(const ExpertPlaces& places, const Tensor& expert_of_token,
-                           const Tensor& place_of_token, const Tensor& loads) {
-  const int64_t groups = expert_of_token.size(0), tokens = expert_of_token.size(1);
-  const int64_t block = (tokens + places.experts - 1) / places.experts;
-  const Tensor expert = expert_of_token.to(at::kLong);  // [P, T/G]
-  const auto longs = expert.options();
-  const Tensor first = loads.cumsum(1, at::kLong) - loads;  // [P, E] place of an expert's first
-  const Tensor group = at::arange(groups, longs).unsqueeze(1);
-  // Slots are numbered by expert, then group, then the token's place in its block.
-  const Tensor slot = (expert * groups + group) * block + place_of_token - first.gather(1, expert);
+Dispatch dispatch_blocks(const ExpertPlaces& places, const Tensor& slot_of_row,
+                         const Tensor& row_of_slot) {
   Dispatch dispatch;
-  RowExchange& way = dispatch.way;
-  way.slot_of_row = slot.reshape({-1});
-  way.row_of_slot = at::full({places.experts * groups * block}, -1, longs)
-                        .scatter_(0, way.slot_of_row, at::arange(groups * tokens, longs));
-  set_equal_sizes(places, groups * block, dispatch);
-  return dispatch;
-}
-
-Dispatch dispatch_blocks(const ExpertPlaces& places, const Tensor& expert, const Tensor& rank,
-                         int64_t block) {
-  const int64_t groups = expert.size(0), of_token = expert.size(1);
-  const Tensor group = at::arange(groups, expert.options()).view({groups, 1, 1});
-  const Tensor slot = ((expert * groups + group) * block + rank)
-                          .masked_fill_((rank >= block).logical_or_(expert >= places.experts), -1);
-  Dispatch dispatch;
-  RowExchange& way = dispatch.way;
-  way.slot_of_row = slot.transpose(1, 2).reshape({-1, of_token});  // [P T/G, K]
-  way.row_of_slot = rows_of_slots(way.slot_of_row, places.experts * groups * block);
-  set_equal_sizes(places, groups * block, dispatch);
+  dispatch.way.slot_of_row = slot_of_row;
+  dispatch.way.row_of_slot = row_of_slot;
+  set_equal_sizes(places, row_of_slot.size(0) / places.experts, dispatch);
   return dispatch;
 }
 

@@ -53,9 +53,6 @@ struct Dispatch {
   at::Tensor weights = {};
 };
 
-// What was found for tokens in that order, as it is for the tokens where they stand.
-RowExchange of_rows(const RowExchange& of_positions, const TokenOrder& order);
-
 // Brings tokens to their experts. Where a worker is alone and sends each token at most once, the
 // rows are the tokens themselves.
 RoutedRows to_experts(comm::Communicator& workers, const at::Tensor& tokens,
@@ -67,19 +64,12 @@ at::Tensor from_experts(comm::Communicator& workers, const at::Tensor& rows,
                         const Dispatch& dispatch, comm::Label label,
                         step::StepWatch* watch = nullptr);
 
-// For equal loads. Each expert has a block of `ceil(T/G / E)` rows for each group. Where the
-// group's load is less, the last rows are zeros. So all sizes are known beforehand, and nothing
-// waits for a GPU. An expert's rows are in the order of groups, then of tokens, whoever computes
-// them. expert_of_token, place_of_token [P, T/G] and loads [P, E], integers, as TensorAssignment
-// has them.
-Dispatch dispatch_balanced(const ExpertPlaces& places, const at::Tensor& expert_of_token,
-                           const at::Tensor& place_of_token, const at::Tensor& loads);
-// For loads up to `block` in each group: blocks of that size, filled up with zeros.
-// expert [P, K, T/G] int64: the K choices of each token; the number of experts stands for none.
-// rank: how many of the group chose the same expert before it. Choices of rank `block` and more are
-// not sent.
-Dispatch dispatch_blocks(const ExpertPlaces& places, const at::Tensor& expert,
-                         const at::Tensor& rank, int64_t block);
+// In blocks of slots of equal size, one for each expert and group, numbered by expert, then group.
+// Slots that are nobody's (-1) become rows of zeros. So all sizes are known beforehand, and nothing
+// waits for a GPU. slot_of_row [T, K], or [T] to have rows return to their tokens; row_of_slot
+// [M], as BalancedSlots and BlockSlots have them.
+Dispatch dispatch_blocks(const ExpertPlaces& places, const at::Tensor& slot_of_row,
+                         const at::Tensor& row_of_slot);
 // For any loads, also of workers without tokens: the counts are exchanged first. Collective. expert
 // [T], or [K, T] for K choices of each token, int64; the number of experts stands for none. An
 // expert's rows are in the order of workers, then of choices, then of tokens.

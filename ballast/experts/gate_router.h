@@ -40,19 +40,18 @@ class GateRouter : public Router {
                        const Dispatch& dispatch) const override;
 
  private:
-  // Experts are [K, T] int64, best first.
-  at::Tensor best_experts(const at::Tensor& scores) const;
-  at::Tensor best_experts(const at::Tensor& scores, const Routing& routing) const;
-  // What tokens take of these experts; on the way back the balance loss is added.  [T, K]
-  at::Tensor weights_of(const at::Tensor& logits, const at::Tensor& expert, const Routing& routing);
-  // By the softmax probabilities [T, E], whatever the gate is; undefined: the loss has no weight.
-  at::Tensor balance_gradient(const at::Tensor& probabilities, const at::Tensor& first,
-                              const TrainingRoute& route);
+  // Experts are [T, K] int64, best first.
+  Dispatch route_groups(const at::Tensor& logits, const Routing& routing);
+  Dispatch route_by_choice(const at::Tensor& logits, const Routing& routing) const;
+  // Those that were kept, or these, which are kept then.
+  at::Tensor kept_or(const at::Tensor& expert, const Routing& routing) const;
   // The same experts, some second ones left out: the number of experts stands for none.
   at::Tensor draw_second(const at::Tensor& expert, const at::Tensor& weights,
                          const Routing& routing) const;
-  Dispatch dispatch_groups(const at::Tensor& expert, const TrainingRoute& route);
+  Dispatch dispatch_groups(const at::Tensor& expert, const TrainingRoute& route) const;
   Dispatch unlimited(const at::Tensor& expert) const;
+  // What the balance loss of a group is multiplied by for its gradient by a token's probability.
+  double balance_scale(int64_t tokens_of_group, const TrainingRoute& route) const;
   int64_t local_groups(const TrainingRoute& route) const { return route.groups / workers_.size(); }
   comm::Label label(const char* purpose) const { return {purpose, static_cast<int>(layer_)}; }
 

@@ -47,6 +47,9 @@ class Router {
   virtual double largest_gap(const RoutingStats&) const { return 0; }
 
  protected:
+  // The sums of stats_, zeros at first; `prices`: how many there are of these.
+  const at::Tensor& sums(at::Device device, int64_t prices = 0);
+
   RoutingStats stats_;
 };
 

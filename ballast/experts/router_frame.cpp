@@ -47,13 +47,18 @@ Tensor RouterFrame::scores(const Tensor& affinities) const {
   if (!divides_) return affinities.detach();
   // An embedding of zeros has no direction, and scores of zero.
   constexpr double kLeast = 1e-20;
-  const Tensor lengths = at::linalg_vector_norm(embeddings_.value, 2, at::IntArrayRef{1},
-                                                /*keepdim=*/false, affinities.scalar_type());
-  return affinities / lengths.clamp_min_(kLeast);
+  return affinities / lengths(affinities.scalar_type()).clamp_min_(kLeast);
 }
 
-Tensor RouterFrame::weights(const Tensor& affinities, const Tensor& expert) const {
-  return chosen_weights(affinities, expert, gate_);
+Tensor RouterFrame::lengths(at::ScalarType type) const {
+  if (!divides_) return {};
+  const at::NoGradGuard no_grad;
+  return at::linalg_vector_norm(embeddings_.value, 2, at::IntArrayRef{1}, /*keepdim=*/false, type);
+}
+
+Tensor RouterFrame::weights(const Tensor& affinities, const Tensor& expert,
+                            const Tensor& balance) const {
+  return chosen_weights(affinities, expert, gate_, balance);
 }
 
 }  // namespace ballast::experts

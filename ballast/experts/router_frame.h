@@ -27,8 +27,12 @@ class RouterFrame {
   // What is compared to choose experts: affinities, of cosine scores divided by the length of w_e.
   // No gradient flows through a choice.  [T, E]
   at::Tensor scores(const at::Tensor& affinities) const;
+  // [E] in this type: what scores are divided by; undefined: by nothing.
+  at::Tensor lengths(at::ScalarType type) const;
   // What each token takes of its experts [K, T], from the affinities as they are.  [T, K]
-  at::Tensor weights(const at::Tensor& affinities, const at::Tensor& expert) const;
+  // `balance`: as chosen_weights has it.
+  at::Tensor weights(const at::Tensor& affinities, const at::Tensor& expert,
+                     const at::Tensor& balance = {}) const;
 
   const kernels::Parameter& embeddings() const { return embeddings_; }  // [E, D]
 

@@ -22,6 +22,14 @@ RoutingMode parse_routing_mode(std::string_view name) {
   fail("there is no routing \"{}\"; want balanced, greedy or priced", name);
 }
 
+double RoutingStats::sum(RoutingSum which) const {
+  return sums.defined() ? sums[which].item<double>() : 0;
+}
+
+at::Tensor RoutingStats::price_sum() const {
+  return sums.narrow(0, kRoutingSums, sums.size(0) - kRoutingSums);
+}
+
 std::string_view routing_name(RoutingMode mode) { return kNames[static_cast<size_t>(mode)].second; }
 
 }  // namespace ballast::experts

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ballast/experts/expert_mlp.h"
+#include "ballast/experts/routing_sum_order.h"
 #include "ballast/step/device_timer.h"
 #include "ballast/step/step_inputs.h"
 #include "ballast/step/step_watch.h"
@@ -81,22 +82,14 @@ struct Routing {
 
 // What a layer observed of its routing in training.
 struct RoutingStats {
-  // Sums over the groups solved here, on their device: undefined before the first.
-  at::Tensor price_sum;       // [E] float64: prices less their mean
-  at::Tensor greedy_matches;  // [] int64: tokens whose balanced expert is also their best
-  at::Tensor gate_sum;        // [] float64: of each token's weight of its first expert
-  at::Tensor balance_sum;     // [] float64: balance losses of the groups, without their weight
-  at::Tensor chosen;          // [] int64: choices of gates, one or two a token
-  at::Tensor dropped;         // [] int64: those of them that found no place
-  at::Tensor passed_by;       // [] int64: tokens that have no expert at all
-  int64_t tokens = 0, groups = 0;
+  // [kRoutingSums + E] float64, of gates [kRoutingSums], on the layer's device (routing_sums.h);
+  // undefined: it has seen nothing.
+  at::Tensor sums;
   std::vector<at::Tensor> statuses;  // of the assignments, as TensorAssignment has them
   step::DeviceTimer assigning;       // affinities and assignment; gates and places
-};
 
-// sum += value, which becomes the sum where there is none yet.
-inline void add_to(at::Tensor& sum, const at::Tensor& value) {
-  sum = sum.defined() ? sum.add_(value) : value;
-}
+  double sum(RoutingSum which) const;  // waits for the device
+  at::Tensor price_sum() const;        // [E]: prices less their mean, of all groups; of gates [0]
+};
 
 }  // namespace ballast::experts

@@ -63,8 +63,7 @@ class ShuffleParts {
     return {.size = tokens({from, from + 1}, {to, to + 1}),
             .arrival = tokens({0, sender.begin}, own) + tokens(sender, {own.begin, to}) +
                        tokens({sender.begin, from}, {to, to + 1}),
-            .place = tokens({0, shape_.groups}, {own.begin, to}) +
-                     tokens({0, from}, {to, to + 1})};
+            .place = tokens({0, shape_.groups}, {own.begin, to}) + tokens({0, from}, {to, to + 1})};
   }
 
  private:

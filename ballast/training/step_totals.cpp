@@ -4,8 +4,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
 
 #include <cmath>
 
@@ -15,7 +13,6 @@ namespace {
 using at::Tensor;
 
 constexpr int64_t kScalars = 4;  // loss; norms: shards' squared, common, experts' squared
-constexpr int64_t kCounts = 8;   // of each layer, as counts_of has them; then its prices
 constexpr int64_t kMaxima = 3;   // of each layer: gap, seconds of assigning and of exchanging
 
 int64_t prices_of(const experts::ExpertLayer& layer) {
@@ -23,29 +20,19 @@ int64_t prices_of(const experts::ExpertLayer& layer) {
   return prices == nullptr ? 0 : prices->value().size(0);
 }
 
-// One layer's part of what is summed.
-Tensor counts_of(const experts::RoutingStats& stats, int64_t prices,
-                 const at::TensorOptions& doubles) {
-  std::vector<Tensor> parts = {at::full({1}, static_cast<double>(stats.tokens), doubles),
-                               at::full({1}, static_cast<double>(stats.groups), doubles)};
-  for (const Tensor& sum : {stats.greedy_matches, stats.chosen, stats.dropped, stats.passed_by,
-                            stats.balance_sum, stats.gate_sum})  // scalars
-    parts.push_back(sum.defined() ? sum.to(at::kDouble).view({1}) : at::zeros({1}, doubles));
-  parts.push_back(stats.price_sum.defined() ? stats.price_sum : at::zeros({prices}, doubles));
-  return at::cat(parts);
-}
-
-// The reverse, of the sums of all workers; returns how many numbers it read.
+// What one layer of the model saw, from the sums of all workers; returns how many numbers it read.
 int64_t read_counts(const Tensor& sums, int64_t first, int64_t prices, LayerStats& layer) {
-  const auto* values = sums.const_data_ptr<double>() + first;
-  const double tokens = values[0], groups = values[1], chosen = values[3];
-  layer.greedy_share = values[2] / tokens;
-  if (chosen > 0) layer.dropped_share = values[4] / chosen;
-  layer.passed_share = values[5] / tokens;
-  layer.mean_gate = values[7] / tokens;
-  if (groups > 0) layer.balance_loss = values[6] / groups;
-  if (groups > 0 && prices > 0) layer.prices = sums.narrow(0, first + kCounts, prices) / groups;
-  return kCounts + prices;
+  const auto* seen = sums.const_data_ptr<double>() + first;
+  const double tokens = seen[experts::kSumOfTokens], groups = seen[experts::kSumOfGroups],
+               choices = seen[experts::kSumOfChoices];
+  layer.greedy_share = seen[experts::kSumOfBest] / tokens;
+  if (choices > 0) layer.dropped_share = seen[experts::kSumOfDropped] / choices;
+  layer.passed_share = seen[experts::kSumOfPassedBy] / tokens;
+  layer.mean_gate = seen[experts::kSumOfGates] / tokens;
+  if (groups > 0) layer.balance_loss = seen[experts::kSumOfBalance] / groups;
+  if (groups > 0 && prices > 0)
+    layer.prices = sums.narrow(0, first + experts::kRoutingSums, prices) / groups;
+  return experts::kRoutingSums + prices;
 }
 
 void take_maxima(std::vector<LayerStats>& layers, comm::Communicator& workers) {
@@ -69,7 +56,6 @@ void take_maxima(std::vector<LayerStats>& layers, comm::Communicator& workers) {
 StepSums sum_over_workers(const WorkerTotals& own, const model::LanguageModel& model,
                           step::StepWatch* watch) {
   comm::Communicator& workers = model.workers();
-  const auto doubles = own.loss_sum.options().dtype(at::kDouble);
   const auto scalar = [](const Tensor& value) { return value.to(at::kDouble).view({1}); };
   const auto counts_if = [](bool counts) { return counts ? 1.0 : 0.0; };
   std::vector<Tensor> parts = {
@@ -79,7 +65,7 @@ StepSums sum_over_workers(const WorkerTotals& own, const model::LanguageModel& m
   StepSums result;
   for (const auto& layer : model.expert_layers()) {
     result.layers.push_back(layer->router().take_stats());
-    parts.push_back(counts_of(result.layers.back(), prices_of(*layer), doubles));
+    parts.push_back(result.layers.back().sums);
   }
   result.sums = at::cat(parts);
   const bool is_told = watch != nullptr && workers.size() > 1;

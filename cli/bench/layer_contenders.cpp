@@ -60,8 +60,9 @@ experts::Routing routing_of(const config::Config& config, uint64_t step) {
 // Prices follow the solver's as in training: the next assignment starts from them.
 void learn_prices(experts::Router& router, const config::Config& config, uint64_t step) {
   const experts::RoutingStats stats = router.take_stats();
-  if (!stats.price_sum.defined()) return;
-  const Tensor seen = stats.price_sum.cpu() / stats.groups;
+  const Tensor prices = stats.price_sum().cpu();
+  if (prices.numel() == 0) return;
+  const Tensor seen = prices / stats.sum(experts::kSumOfGroups);
   const double share =
       std::max(1 - config.experts.price_decay, 1 / (static_cast<double>(step) + 1));
   router.prices()->move_towards(seen, share);

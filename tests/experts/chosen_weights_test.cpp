@@ -62,6 +62,38 @@ TEST(ChosenWeights, EqualTheirTwin) {
   expect_as_plain(at::kFloat, 0x1p-21);
 }
 
+// The gradient of what tokens take, and of a loss beside that is linear in their probabilities.
+void expect_balance_added(const at::TensorOptions& options, double bound) {
+  for (const Shape& shape : {Shape{6, 4, 1}, {6, 4, 2}, {130, 33, 1}, {300, 128, 2}}) {
+    for (const Gate gate : {Gate::kSoftmax, Gate::kSigmoid}) {
+      SCOPED_TRACE(testing::Message() << shape.tokens << " tokens, " << shape.experts
+                                      << " experts, " << shape.of_token << " of a token");
+      at::manual_seed(4);
+      const Tensor given = at::randn({shape.tokens, shape.experts}, at::kDouble)
+                               .to(options)
+                               .to(at::kCPU, at::kDouble);
+      const Tensor expert = at::rand({shape.tokens, shape.experts})
+                                .argsort(1, /*descending=*/false)
+                                .narrow(1, 0, shape.of_token)
+                                .t();
+      const Tensor balance = at::rand({2, shape.experts}, at::kDouble);  // of two groups
+      Tensor a = given.clone().to(options).requires_grad_(), b = given.clone().requires_grad_();
+      chosen_weights(a, expert.to(options.device()), gate, balance.to(options.device()))
+          .sum()
+          .backward();
+      const Tensor probabilities = at::softmax(b, 1).view({2, -1, shape.experts});
+      (plain_weights(b, expert, gate).sum() + (probabilities * balance.unsqueeze(1)).sum())
+          .backward();
+      EXPECT_LE((a.grad().cpu().to(at::kDouble) - b.grad()).abs().max().item<double>(), 4 * bound);
+    }
+  }
+}
+
+TEST(ChosenWeights, AddTheGradientOfALossBeside) {
+  expect_balance_added(at::kDouble, 1e-14);
+  expect_balance_added(at::kFloat, 0x1p-21);
+}
+
 TEST(ChosenWeights, SurviveHugeAffinities) {
   const Tensor affinities = at::tensor({-1e4, 1e4, 0.0}, at::kFloat).view({1, 3});
   const auto weight = [&](int64_t expert, Gate gate) {
@@ -81,6 +113,10 @@ TEST(ChosenWeights, RefuseWhatDoesNotFit) {
   EXPECT_THROW(
       chosen_weights(affinities.to(at::kBFloat16), at::zeros({1, 4}, at::kLong), Gate::kSoftmax),
       c10::Error);
+  const Tensor expert = at::zeros({1, 4}, at::kLong);
+  for (const Tensor& balance : {at::zeros({3, 3}, at::kDouble), at::zeros({2, 4}, at::kDouble),
+                                at::zeros({2, 3}, at::kFloat)})
+    EXPECT_THROW(chosen_weights(affinities, expert, Gate::kSoftmax, balance), c10::Error);
 }
 
 // exp is the GPU's fast one, good to 2^-21 of its result.
@@ -88,6 +124,12 @@ TEST(ChosenWeightsCuda, EqualTheirTwin) {
   ASSERT_TRUE(kernels::load_cuda_plugin().loaded);
   expect_as_plain(at::TensorOptions(at::kCUDA).dtype(at::kDouble), 1e-14);
   expect_as_plain(at::TensorOptions(at::kCUDA).dtype(at::kFloat), 0x1p-19);
+}
+
+TEST(ChosenWeightsCuda, AddTheGradientOfALossBeside) {
+  ASSERT_TRUE(kernels::load_cuda_plugin().loaded);
+  expect_balance_added(at::TensorOptions(at::kCUDA).dtype(at::kDouble), 1e-14);
+  expect_balance_added(at::TensorOptions(at::kCUDA).dtype(at::kFloat), 0x1p-19);
 }
 
 }  // namespace

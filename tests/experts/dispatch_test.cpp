@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ballast/experts/expert_ranks.h"
 #include "tests/experts/layer_setting.h"
 #include "tests/support/lone_worker.h"
 
@@ -44,15 +45,13 @@ TEST(Dispatch, UncountedIsTheSameWithRowsOfZerosForNone) {
   EXPECT_EQ(uncounted.rows_of_expert.counts_on_host(), std::vector<int64_t>({5, 5, 3, 5}));
 }
 
-TEST(Dispatch, BlocksTakeChoicesUpToTheirSize) {
-  const Tensor expert = choices().unsqueeze(0);  // [1, 2, 9]
-  const Tensor rank = at::tensor({0, 0, 0, 0, 1, 2, 1, 1, 3, 2, 0, 4, 1, 1, 2, 3, 2, 4}, at::kLong);
-  const Dispatch dispatch =
-      dispatch_blocks({.experts = 4}, expert, rank.view({1, 2, 9}), /*block=*/2);
-  EXPECT_EQ(dispatch.rows_of_expert.counts, std::vector<int64_t>({2, 2, 2, 2}));
-  EXPECT_TRUE(at::equal(dispatch.way.row_of_slot, at::tensor({0, 4, 1, 7, 2, 6, 3, 4}, at::kLong)));
-  EXPECT_TRUE(at::equal(dispatch.way.slot_of_row[0], at::tensor({0, -1}, at::kLong)));
-  EXPECT_TRUE(at::equal(dispatch.way.slot_of_row[4], at::tensor({1, 7}, at::kLong)));
+TEST(Dispatch, BlocksAreAsManyRowsForEachExpert) {
+  const BlockSlots slots =
+      block_slots(choices().t(), {.experts = 4, .groups = 3, .block = 2});  // of 3 tokens each
+  const Dispatch dispatch = dispatch_blocks({.experts = 4}, slots.slot_of_row, slots.row_of_slot);
+  EXPECT_EQ(dispatch.rows_of_expert.counts, std::vector<int64_t>({6, 6, 6, 6}));
+  EXPECT_EQ(dispatch.way.send, comm::RowsOfWorker({24}));
+  EXPECT_EQ(dispatch.way.receive, comm::RowsOfWorker({24}));
 }
 
 }  // namespace

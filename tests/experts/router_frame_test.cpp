@@ -223,8 +223,8 @@ TEST_P(Frames, TellTheMeanGate) {
   for (int64_t t = 0; t < 24; ++t)
     sum += plain_weights(frame, affinities[t], expert.select(1, t))[0].item<double>();
   const RoutingStats stats = l.layer.router().take_stats();
-  EXPECT_EQ(stats.tokens, 24);
-  EXPECT_NEAR(stats.gate_sum.item<double>(), sum, 1e-12);
+  EXPECT_EQ(stats.sum(kSumOfTokens), 24);
+  EXPECT_NEAR(stats.sum(kSumOfGates), sum, 1e-12);
 }
 
 // Routers' parameters learn at a rate of their own, all others at 1.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "ballast/experts/balanced_slots.h"
 #include "ballast/experts/dispatch.h"
 #include "tests/comm/workers.h"
 #include "tests/experts/layer_setting.h"
@@ -112,8 +113,11 @@ TEST(DispatchOfWorkers, GivesEveryExpertItsShareAndEveryTokenOnce) {
       at::empty_like(order).scatter_(1, order, at::arange(tokens).expand({groups, tokens}));
   const Tensor loads = at::zeros({groups, experts}, at::kLong)
                            .scatter_add_(1, of_groups.to(at::kLong), at::ones_like(order));
-  const Dispatch dispatch =
-      dispatch_balanced({experts, everyone().size()}, of_groups, places, loads);
+  const BalancedSlots slots = balanced_slots(
+      {of_groups.unsqueeze(0), places.to(at::kInt).unsqueeze(0), loads.to(at::kInt).unsqueeze(0)},
+      {});
+  const Dispatch dispatch = dispatch_blocks({experts, everyone().size()},
+                                            slots.slot_of_row.squeeze(1), slots.row_of_slot);
   Tensor x = marked_rows(groups * tokens).clone().requires_grad_();
   const Tensor arrived = exchange(everyone(), x, dispatch.way, {"test", 1});
   const Tensor returned = exchange_back(everyone(), arrived, dispatch.way, {"test", 1});

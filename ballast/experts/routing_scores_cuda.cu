@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/Dispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/library.h>
+
+#include <optional>
+
+#include "ballast/experts/best_expert.h"
+#include "ballast/experts/expert_lanes_cuda.cuh"
+
+namespace ballast::experts {
+namespace {
+
+using at::Tensor;
+
+constexpr int kWarps = 8;
+
+template <typename Scalar>
+struct Affinities {
+  const Scalar *rows, *lengths;    // [T, E]; [E] or null
+  const int64_t* row_of_position;  // [T] or null
+  int64_t tokens;
+  int experts;
+};
+
+// A warp has one token; its lanes share the experts.
+template <typename Scalar>
+__global__ void __launch_bounds__(kLanes* kWarps)
+    score_kernel(Affinities<Scalar> in, float* scores, int32_t* best) {
+  const int lane = threadIdx.x % kLanes;
+  const int64_t position = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
+  if (position >= in.tokens) return;
+  const int64_t token = in.row_of_position != nullptr ? in.row_of_position[position] : position;
+  BestExpert<float> found;
+  for (int e = lane; e < in.experts; e += kLanes) {
+    const auto score =
+        static_cast<float>(score_of(in.rows + token * in.experts, in.lengths, int64_t{e}));
+    scores[position * in.experts + e] = score;
+    found.offer(score, e);
+  }
+  found = best_of_lanes(found);
+  if (lane == 0) best[position] = found.expert;
+}
+
+void score_on_gpu(const Tensor& affinities, const std::optional<Tensor>& lengths,
+                  const std::optional<Tensor>& row_of_position, const Tensor& scores,
+                  const Tensor& best) {
+  const c10::cuda::CUDAGuard guard(affinities.device());
+  const int64_t tokens = affinities.size(0);
+  if (tokens == 0) return;
+  AT_DISPATCH_FLOATING_TYPES(affinities.scalar_type(), "routing_scores", [&] {
+    const Affinities<scalar_t> in{
+        .rows = affinities.const_data_ptr<scalar_t>(),
+        .lengths = lengths ? lengths->const_data_ptr<scalar_t>() : nullptr,
+        .row_of_position = row_of_position ? row_of_position->const_data_ptr<int64_t>() : nullptr,
+        .tokens = tokens,
+        .experts = static_cast<int>(affinities.size(1))};
+    score_kernel<scalar_t><<<static_cast<unsigned>((tokens + kWarps - 1) / kWarps), kLanes * kWarps,
+                             0, at::cuda::getCurrentCUDAStream()>>>(
+        in, scores.mutable_data_ptr<float>(), best.mutable_data_ptr<int32_t>());
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+  });
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(ballast, CUDA, library) { library.impl("routing_scores", score_on_gpu); }
+
+}  // namespace ballast::experts

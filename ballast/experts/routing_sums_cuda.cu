@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/Dispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/library.h>
+
+#include <optional>
+
+#include "ballast/experts/expert_lanes_cuda.cuh"
+#include "ballast/experts/routing_sum_order.h"
+
+namespace ballast::experts {
+namespace {
+
+using at::Tensor;
+
+// One block: so sums have an order, and nobody has to wait for others.
+constexpr int kThreads = 1024;
+
+// For all threads. `of_warps` is shared memory.
+__device__ double sum_of_block(double value, double (&of_warps)[kLanes]) {
+  value = sum_of_lanes(value);
+  __syncthreads();
+  if (threadIdx.x % kLanes == 0) of_warps[threadIdx.x / kLanes] = value;
+  __syncthreads();
+  return sum_of_lanes(of_warps[threadIdx.x % kLanes]);
+}
+
+template <typename Scalar>
+__device__ double part_of_gates(const Scalar* weights, int64_t tokens, int of_token) {
+  double sum = 0;
+#pragma unroll 8
+  for (int64_t t = threadIdx.x; t < tokens; t += kThreads)
+    sum += static_cast<double>(weights[t * of_token]);
+  return sum;
+}
+
+struct Prices {
+  const double* rows;  // [N, E], or null
+  int64_t count;       // N
+  int experts;
+};
+
+// Sums of columns, less the sum of the rows' means.
+__device__ void add_prices(const Prices& prices, double* sums, double (&of_warps)[kLanes]) {
+  double all = 0;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < prices.count * prices.experts; i += kThreads)
+    all += prices.rows[i];
+  const double means = sum_of_block(all, of_warps) / prices.experts;
+  for (int e = threadIdx.x; e < prices.experts; e += kThreads) {
+    double sum = 0;
+#pragma unroll 4
+    for (int64_t row = 0; row < prices.count; ++row) sum += prices.rows[row * prices.experts + e];
+    sums[e] += sum - means;
+  }
+}
+
+template <typename Scalar>
+__global__ void __launch_bounds__(kThreads)
+    assignment_kernel(int64_t tokens, int of_token, const Scalar* weights, const int32_t* best,
+                      const int32_t* expert, Prices prices, double* sums) {
+  __shared__ double of_warps[kLanes];
+  const double gates = sum_of_block(part_of_gates(weights, tokens, of_token), of_warps);
+  int matches = 0;
+#pragma unroll 8
+  for (int64_t t = threadIdx.x; t < tokens; t += kThreads) matches += best[t] == expert[t] ? 1 : 0;
+  const double all_matches = sum_of_block(matches, of_warps);
+  if (prices.rows != nullptr) add_prices(prices, sums + kRoutingSums, of_warps);
+  if (threadIdx.x > 0) return;
+  sums[kSumOfTokens] += static_cast<double>(tokens);
+  sums[kSumOfGates] += gates;
+  sums[kSumOfBest] += all_matches;
+  if (prices.rows != nullptr) sums[kSumOfGroups] += static_cast<double>(prices.count);
+}
+
+void add_assignment_on_gpu(const Tensor& sums, const Tensor& weights, const Tensor& best,
+                           const Tensor& expert, const std::optional<Tensor>& prices) {
+  const c10::cuda::CUDAGuard guard(sums.device());
+  const Prices given = prices ? Prices{prices->const_data_ptr<double>(), prices->size(0),
+                                       static_cast<int>(prices->size(1))}
+                              : Prices{nullptr, 0, 0};
+  AT_DISPATCH_FLOATING_TYPES(weights.scalar_type(), "add_seen_assignment", [&] {
+    assignment_kernel<scalar_t><<<1, kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(
+        weights.size(0), static_cast<int>(weights.size(1)), weights.const_data_ptr<scalar_t>(),
+        best.const_data_ptr<int32_t>(), expert.const_data_ptr<int32_t>(), given,
+        sums.mutable_data_ptr<double>());
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+  });
+}
+
+struct Gates {
+  const int64_t *expert, *slot_of_row;  // [T, K]
+  const double* losses;                 // [P]
+  int64_t tokens, groups, experts;
+  int of_token;
+};
+
+template <typename Scalar>
+__global__ void __launch_bounds__(kThreads)
+    gates_kernel(Gates in, const Scalar* weights, double* sums) {
+  __shared__ double of_warps[kLanes];
+  const double gates = sum_of_block(part_of_gates(weights, in.tokens, in.of_token), of_warps);
+  double losses = 0;
+  for (int64_t g = threadIdx.x; g < in.groups; g += kThreads) losses += in.losses[g];
+  losses = sum_of_block(losses, of_warps);
+  int choices = 0, dropped = 0, passed_by = 0;
+#pragma unroll 4
+  for (int64_t t = threadIdx.x; t < in.tokens; t += kThreads) {
+    int chosen = 0, placed = 0;
+    for (int k = 0; k < in.of_token; ++k) {
+      chosen += in.expert[t * in.of_token + k] < in.experts ? 1 : 0;
+      placed += in.slot_of_row[t * in.of_token + k] >= 0 ? 1 : 0;
+    }
+    choices += chosen;
+    dropped += chosen - placed;
+    passed_by += placed == 0 ? 1 : 0;
+  }
+  const double all_choices = sum_of_block(choices, of_warps);
+  const double all_dropped = sum_of_block(dropped, of_warps);
+  const double all_passed_by = sum_of_block(passed_by, of_warps);
+  if (threadIdx.x > 0) return;
+  sums[kSumOfTokens] += static_cast<double>(in.tokens);
+  sums[kSumOfGroups] += static_cast<double>(in.groups);
+  sums[kSumOfGates] += gates;
+  sums[kSumOfBalance] += losses;
+  sums[kSumOfChoices] += all_choices;
+  sums[kSumOfDropped] += all_dropped;
+  sums[kSumOfPassedBy] += all_passed_by;
+}
+
+void add_gates_on_gpu(const Tensor& sums, const Tensor& weights, const Tensor& expert,
+                      const Tensor& slot_of_row, const Tensor& losses, int64_t experts) {
+  const c10::cuda::CUDAGuard guard(sums.device());
+  const Gates in{.expert = expert.const_data_ptr<int64_t>(),
+                 .slot_of_row = slot_of_row.const_data_ptr<int64_t>(),
+                 .losses = losses.const_data_ptr<double>(),
+                 .tokens = weights.size(0),
+                 .groups = losses.size(0),
+                 .experts = experts,
+                 .of_token = static_cast<int>(weights.size(1))};
+  AT_DISPATCH_FLOATING_TYPES(weights.scalar_type(), "add_seen_gates", [&] {
+    gates_kernel<scalar_t><<<1, kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(
+        in, weights.const_data_ptr<scalar_t>(), sums.mutable_data_ptr<double>());
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+  });
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
+  library.impl("add_seen_assignment", add_assignment_on_gpu);
+  library.impl("add_seen_gates", add_gates_on_gpu);
+}
+
+}  // namespace ballast::experts
