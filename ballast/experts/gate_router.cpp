@@ -71,7 +71,7 @@ Dispatch GateRouter::route_groups(const Tensor& logits, const Routing& routing) 
       frame_.weights(logits, expert.t(), config_.balance_weight > 0 ? balance.shares : Tensor());
   if (config_.second_expert == config::SecondExpert::kRandom && expert.size(1) > 1)
     expert = draw_second(expert, weights.detach(), routing);
-  Dispatch dispatch = this->dispatch(expert, route);
+  Dispatch dispatch = dispatch_groups(expert, route);
   dispatch.weights = weights;
   add_seen(sums(logits.device()), SeenGates{.weights = weights,
                                             .expert = expert,
@@ -86,8 +86,9 @@ Dispatch GateRouter::route_by_choice(const Tensor& logits, const Routing& routin
                                      config_.experts_of_token())
                             .expert;
   if (routing.seen) {
-    routing.seen({layer_, expert.select(1, 0), frame_.scores(logits).to(at::kFloat),
-                  expert.size(1) > 1 ? expert.select(1, 1) : Tensor()});
+    const Tensor chosen = expert.t().contiguous();  // [K, T]
+    routing.seen({layer_, chosen[0], frame_.scores(logits).to(at::kFloat),
+                  chosen.size(0) > 1 ? chosen[1] : Tensor()});
   }
   Dispatch dispatch = unlimited(expert);
   dispatch.weights = frame_.weights(logits, expert.t());
@@ -140,7 +141,7 @@ Tensor GateRouter::draw_second(const Tensor& expert, const Tensor& weights,
       {expert.select(1, 0), at::where(is_used, second, at::full_like(second, places_.experts))}, 1);
 }
 
-Dispatch GateRouter::dispatch(const Tensor& expert, const TrainingRoute& route) const {
+Dispatch GateRouter::dispatch_groups(const Tensor& expert, const TrainingRoute& route) const {
   const double capacity = config_.training_capacity();
   if (capacity == 0) return unlimited(expert);
   const int64_t groups = local_groups(route), tokens = expert.size(0) / groups;

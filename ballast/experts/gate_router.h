@@ -48,7 +48,7 @@ class GateRouter : public Router {
   // The same experts, some second ones left out: the number of experts stands for none.
   at::Tensor draw_second(const at::Tensor& expert, const at::Tensor& weights,
                          const Routing& routing) const;
-  Dispatch dispatch(const at::Tensor& expert, const TrainingRoute& route) const;
+  Dispatch dispatch_groups(const at::Tensor& expert, const TrainingRoute& route) const;
   Dispatch unlimited(const at::Tensor& expert) const;
   // What the balance loss of a group is multiplied by for its gradient by a token's probability.
   double balance_scale(int64_t tokens_of_group, const TrainingRoute& route) const;

@@ -22,22 +22,27 @@ __device__ void set_both(int64_t* both, int64_t size, int64_t at, int64_t value)
   both[size + value] = at;
 }
 
-// A block has a part that is sent, and one that is received where `places` are wanted (not null).
+// `width` threads have a part that is sent, and one that is received where `places` are wanted (not
+// null).
 __global__ void __launch_bounds__(kThreads)
-    draw_kernel(ShuffleShape shape, const int64_t* keys, int64_t* slots, int64_t* places) {
-  const int64_t group = blockIdx.x / shape.groups, other = blockIdx.x % shape.groups;
+    draw_kernel(ShuffleShape shape, int width, const int64_t* keys, int64_t* slots,
+                int64_t* places) {
+  const int64_t part = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / width;
+  const int64_t group = part / shape.groups, other = part % shape.groups;
+  if (group >= shape.local()) return;
+  const int first = threadIdx.x % width;
   const int64_t size = shape.local() * shape.tokens_of_group;
   const ShuffleParts parts(shape);
   const SentPart out = parts.sent(shape.own().begin + group, other);
   const IndexPermutation order(static_cast<uint64_t>(shape.tokens_of_group),
                                static_cast<uint64_t>(keys[group]));
-  for (int64_t i = threadIdx.x; i < out.size; i += kThreads) {
+  for (int64_t i = first; i < out.size; i += width) {
     const auto token = static_cast<int64_t>(order(static_cast<uint64_t>(out.first + i)));
     set_both(slots, size, out.slot + i, group * shape.tokens_of_group + token);
   }
   if (places == nullptr) return;
   const ReceivedPart in = parts.received(other, shape.own().begin + group);
-  for (int64_t i = threadIdx.x; i < in.size; i += kThreads)
+  for (int64_t i = first; i < in.size; i += width)
     set_both(places, size, in.place + i, in.arrival + i);
 }
 
@@ -47,9 +52,11 @@ void draw_on_gpu(const Tensor& keys, int64_t rank, int64_t workers, const Tensor
   const int64_t local = keys.size(0);
   const ShuffleShape shape{local * workers, sent.size(1) / local, rank, workers};
   if (sent.size(1) == 0) return;
-  draw_kernel<<<static_cast<unsigned>(local * shape.groups), kThreads, 0,
-                at::cuda::getCurrentCUDAStream()>>>(
-      shape, keys.const_data_ptr<int64_t>(), sent.mutable_data_ptr<int64_t>(),
+  int width = 1;  // about as many threads as a part has tokens
+  while (width < kThreads && width * shape.groups < shape.tokens_of_group) width *= 2;
+  const int64_t blocks = (local * shape.groups * width + kThreads - 1) / kThreads;
+  draw_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(
+      shape, width, keys.const_data_ptr<int64_t>(), sent.mutable_data_ptr<int64_t>(),
       arrived ? arrived->mutable_data_ptr<int64_t>() : nullptr);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
