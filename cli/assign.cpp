@@ -40,7 +40,7 @@ Shares
   with 0 are padding, which does not count and fills what the others leave.
 
 Solvers
-  exact      the optimum, proved
+  exact      the optimum, proved; with --gap, on a GPU, at most that far from it
   auction    the BASE paper's, made safe: always within the shares, never proved to be the optimum
   sinkhorn   soft assignment, then rounding: within the shares, short by about as much
   greedy     each token its best expert: the shares are not kept (valid: no)
@@ -61,9 +61,10 @@ Examples
 JSON keys (--json): tokens, experts, solver, device, valid (shares kept, nothing forbidden used),
   primal (sum of the chosen scores), dual (no valid assignment exceeds it, by the solver's prices),
   gap (dual - primal: at most this much is missing; with exact it is 0 up to rounding, which is the
-  proof; the others have rough prices, so it may be far above what is missing), relative_gap (gap
-  over the sum over tokens of the largest |score|), proved_optimal (relative_gap is at most 1e-9),
-  milliseconds (solving alone; see Time), smallest_load, largest_load, replaced_scores, repeats.)";
+  proof; the others have rough prices, so it may be far above what is missing), blind (what a blind
+  spread is worth: each token's scores weighted by the experts' shares), relative_gap (gap over dual
+  - blind: 0 is the optimum, 1 a blind spread; null: dual is not above blind), proved_optimal (gap
+  is rounding, at most 1e-9 of the sum over tokens of the largest |score|), milliseconds (solving alone; see Time), smallest_load, largest_load, replaced_scores, repeats.)";
 
 struct Options {
   std::string scores, kind, solver = "exact", capacities, mask;
@@ -72,6 +73,7 @@ struct Options {
   int64_t tokens = 0, experts = 0;
   uint64_t seed = 0, batch = 0;
   size_t threads = 0, repeat = 0;
+  double gap = 0;
   bool json = false;
 };
 
@@ -178,7 +180,12 @@ std::unique_ptr<Input> read_input(const CLI::App& command, const Options& option
 struct Outcome {
   assignment::Assignment assignment;
   double milliseconds = 0;
-  double relative_gap = 0;
+  double magnitude = 0;  // of the scores
+
+  double relative_gap() const {
+    const assignment::Certificate& found = assignment.certificate;
+    return assignment::relative_gap(found.primal, found.dual, found.blind);
+  }
   int32_t smallest_load = 0, largest_load = 0;
 };
 
@@ -197,9 +204,11 @@ double checked_magnitude(const Options& options, const assignment::AssignmentPro
 
 Outcome solve(const Options& options, const Input& input) {
   Outcome outcome;
-  const double magnitude = checked_magnitude(options, input.problem);
-  const auto run = make_assignment_run(assignment::parse_solver_kind(options.solver),
-                                       options.device, options.threads);
+  outcome.magnitude = checked_magnitude(options, input.problem);
+  const auto run = make_assignment_run({.solver = assignment::parse_solver_kind(options.solver),
+                                        .device = options.device,
+                                        .threads = options.threads,
+                                        .gap = options.gap});
   run->load(input.problem);
   outcome.milliseconds = run->solve(input.start_prices, outcome.assignment);
   std::vector<double> again;
@@ -207,18 +216,19 @@ Outcome solve(const Options& options, const Input& input) {
     again.push_back(run->solve(input.start_prices, outcome.assignment));
   std::ranges::sort(again);
   if (!again.empty()) outcome.milliseconds = again[again.size() / 2];
-  if (magnitude > 0) outcome.relative_gap = outcome.assignment.certificate.gap / magnitude;
   const auto [least, most] = std::ranges::minmax(outcome.assignment.loads);
   outcome.smallest_load = least;
   outcome.largest_load = most;
   return outcome;
 }
 
-// An exact solver's gap on the original scores, in double, stays below this part of their size.
+// The optimum's gap is rounding, which goes by the scores' size and not by what they differ by: an
+// exact solver's, on the original scores in double, stays below this part of it.
 constexpr double kOptimal = 1e-9;
 
 bool is_proved_optimal(const Outcome& outcome) {
-  return outcome.assignment.certificate.valid && outcome.relative_gap <= kOptimal;
+  const assignment::Certificate& certificate = outcome.assignment.certificate;
+  return certificate.valid && certificate.gap <= kOptimal * outcome.magnitude;
 }
 
 void print_json(const Options& options, const Input& input, const Outcome& outcome) {
@@ -231,7 +241,8 @@ void print_json(const Options& options, const Input& input, const Outcome& outco
                     {"primal", certificate.primal},
                     {"dual", certificate.dual},
                     {"gap", certificate.gap},
-                    {"relative_gap", outcome.relative_gap},
+                    {"blind", certificate.blind},
+                    {"relative_gap", outcome.relative_gap()},
                     {"proved_optimal", is_proved_optimal(outcome)},
                     {"milliseconds", outcome.milliseconds},
                     {"smallest_load", outcome.smallest_load},
@@ -245,8 +256,8 @@ void print_json(const Options& options, const Input& input, const Outcome& outco
 std::string verdict(const Options& options, const Outcome& outcome) {
   if (is_proved_optimal(outcome)) return "gap            none: nothing is better";
   const std::string most =
-      fmt::format("{:.6g} ({:.3g} % of the scores' size)", outcome.assignment.certificate.gap,
-                  100 * outcome.relative_gap);
+      fmt::format("{:.6g} ({:.3g} % of what the optimum has above a blind spread)",
+                  outcome.assignment.certificate.gap, 100 * outcome.relative_gap());
   if (options.solver == "exact")
     return fmt::format("gap            {}: at most this much could be gained", most);
   return fmt::format(
@@ -279,6 +290,8 @@ void print_summary(const Options& options, const Input& input, const Outcome& ou
 }
 
 int run(const CLI::App& command, const Options& options) {
+  if (options.gap > 0 && options.solver != "exact")
+    fail("--gap is for --solver exact, which is {}", options.solver);
   for (const std::string& path : {options.out, options.prices_out})
     if (!path.empty()) scores::check_numbers_path(path);
   const auto whole = [](const std::string& path) {
@@ -328,6 +341,7 @@ void add_solver_options(CLI::App& command, Options& o) {
   command.add_option("--solver", o.solver, "exact, auction, greedy or sinkhorn")
       ->capture_default_str()
       ->type_name("NAME");
+  add_gap_option(command, o.gap);
   add_device_option(command, o.device, {"cpu", "cuda"});
   add_threads_option(command, o.threads);
   command.add_option("--repeat", o.repeat, "solve N times more, and tell their median time")

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ballast/system/parallel.h"
+#include "cli/at_least.h"
 #include "cli/gpu_assignment_run.h"
 
 namespace ballast::cli {
@@ -36,10 +37,20 @@ size_t usable_threads(size_t wanted) {
   return wanted == 0 ? num_cores() : std::min(wanted, num_cores());
 }
 
-std::unique_ptr<AssignmentRun> make_assignment_run(assignment::SolverKind kind,
-                                                   config::DeviceChoice device, size_t threads) {
-  if (device == config::DeviceChoice::kCuda) return make_gpu_assignment_run(kind);
-  return std::make_unique<CpuRun>(kind, usable_threads(threads));
+std::unique_ptr<AssignmentRun> make_assignment_run(const AssignmentRunOptions& options) {
+  if (options.device == config::DeviceChoice::kCuda)
+    return make_gpu_assignment_run(options.solver, options.gap);
+  return std::make_unique<CpuRun>(options.solver, usable_threads(options.threads));
+}
+
+void add_gap_option(CLI::App& command, double& gap) {
+  command
+      .add_option("--gap", gap,
+                  "exact on a GPU: may end this far from the optimum, of what that has above a "
+                  "blind spread (0.001: 0.1 %); 0: exact, as on the CPU always")
+      ->check(at_most_half())
+      ->capture_default_str()
+      ->type_name("G");
 }
 
 double magnitude_of(const assignment::AssignmentProblem& problem) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -26,11 +27,21 @@ class AssignmentRun {
 // How many threads are used where `wanted` are: at most the cores; 0: all of them.
 size_t usable_threads(size_t wanted);
 
-// `device`: kCpu or kCuda. `threads`: as usable_threads takes it. UserError: no such device here.
-std::unique_ptr<AssignmentRun> make_assignment_run(assignment::SolverKind kind,
-                                                   config::DeviceChoice device, size_t threads);
+// What makes an AssignmentRun.
+struct AssignmentRunOptions {
+  assignment::SolverKind solver = assignment::SolverKind::kExact;
+  config::DeviceChoice device = config::DeviceChoice::kCpu;  // or kCuda
+  size_t threads = 0;                                        // as usable_threads takes it
+  double gap = 0;                                            // as in experts::AssignOptions
+};
 
-// What gaps are compared with: the sum over counted tokens of max_e |s_te|, of finite scores.
+// UserError: no such device here.
+std::unique_ptr<AssignmentRun> make_assignment_run(const AssignmentRunOptions& options);
+
+// --gap, of AssignmentRunOptions.
+void add_gap_option(CLI::App& command, double& gap);
+
+// What rounding is compared with: the sum over counted tokens of max_e |s_te|, of finite scores.
 // UserError: a score that problem.non_finite refuses, as AssignmentSolver::solve says it.
 double magnitude_of(const assignment::AssignmentProblem& problem);
 

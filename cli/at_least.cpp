@@ -27,4 +27,13 @@ CLI::Validator above_zero() {
   return CLI::Validator(check, "");
 }
 
+CLI::Validator at_most_half() {
+  const auto check = [](const std::string& text) -> std::string {
+    double value = 0;
+    if (CLI::detail::lexical_cast(text, value) && value >= 0 && value <= 0.5) return "";
+    return fmt::format("\"{}\" is not a number from 0 to 0.5", text);
+  };
+  return CLI::Validator(check, "");
+}
+
 }  // namespace ballast::cli

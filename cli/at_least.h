@@ -9,5 +9,7 @@ namespace ballast::cli {
 CLI::Validator at_least(int least);
 // That it is a number above 0.
 CLI::Validator above_zero();
+// That it is a number from 0 to 0.5.
+CLI::Validator at_most_half();
 
 }  // namespace ballast::cli

@@ -45,7 +45,7 @@ at::Device gpu_device() {
 
 class GpuRun final : public AssignmentRun {
  public:
-  explicit GpuRun(assignment::SolverKind kind) : kind_(kind), device_(gpu_device()) {
+  GpuRun(assignment::SolverKind kind, double gap) : kind_(kind), gap_(gap), device_(gpu_device()) {
     if (kind == assignment::SolverKind::kSinkhorn)
       fail("sinkhorn runs on the CPU only: choose exact, auction or greedy with --device cuda");
   }
@@ -59,7 +59,7 @@ class GpuRun final : public AssignmentRun {
     if (!problem.counted.empty())
       inputs_.counted = to_device(problem.counted.data(), {matrix.tokens}, {1}, at::kByte);
     assigner_.emplace(experts::AssignOptions{
-        .solver = kind_, .bounds = problem.bounds, .non_finite = problem.non_finite});
+        .solver = kind_, .bounds = problem.bounds, .non_finite = problem.non_finite, .gap = gap_});
     assigner_->check(assigner_->assign(scores_, inputs_));  // a first call loads the kernels
   }
 
@@ -102,11 +102,13 @@ class GpuRun final : public AssignmentRun {
     result.certificate = {.valid = status.valid != 0,
                           .primal = status.primal,
                           .dual = status.dual,
-                          .gap = status.gap};
+                          .gap = status.gap,
+                          .blind = status.blind};
     result.replaced_scores = status.replaced;
   }
 
   assignment::SolverKind kind_;
+  double gap_;
   at::Device device_;
   int64_t experts_ = 0;
   at::Tensor scores_;
@@ -116,8 +118,8 @@ class GpuRun final : public AssignmentRun {
 
 }  // namespace
 
-std::unique_ptr<AssignmentRun> make_gpu_assignment_run(assignment::SolverKind kind) {
-  return std::make_unique<GpuRun>(kind);
+std::unique_ptr<AssignmentRun> make_gpu_assignment_run(assignment::SolverKind kind, double gap) {
+  return std::make_unique<GpuRun>(kind, gap);
 }
 
 }  // namespace ballast::cli

@@ -8,7 +8,7 @@
 namespace ballast::cli {
 
 // A solver on the GPU. Milliseconds are the device's own, of a solver that has run before.
-// UserError: no GPU, or a solver that does not run there.
-std::unique_ptr<AssignmentRun> make_gpu_assignment_run(assignment::SolverKind kind);
+// `gap`: as in experts::AssignOptions. UserError: no GPU, or a solver that does not run there.
+std::unique_ptr<AssignmentRun> make_gpu_assignment_run(assignment::SolverKind kind, double gap);
 
 }  // namespace ballast::cli

@@ -51,10 +51,15 @@ __global__ void score_facts_kernel(CudaProblems problems, ScoreFacts* all_facts)
   }
 }
 
+// Of an expert in a blind spread, as in Certificate::blind.
+__device__ double weight_of(const CudaProblems& problems, int32_t expert) {
+  return min(upper_bound_of(problems, expert), problems.tokens);
+}
+
 // Sums over the block's tokens, always in the same order.
 __global__ void certificate_kernel(CudaProblems problems, CudaAssignments results,
                                    OutputMemory memory) {
-  __shared__ double primal[kWarps], slack[kWarps];
+  __shared__ double primal[kWarps], slack[kWarps], blind[kWarps];
   __shared__ int forbidden;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int32_t problem = blockIdx.y;
@@ -64,18 +69,25 @@ __global__ void certificate_kernel(CudaProblems problems, CudaAssignments result
   const double* prices = results.prices + static_cast<int64_t>(problem) * problems.experts;
   const int32_t* expert_of_token =
       results.expert_of_token + static_cast<int64_t>(problem) * problems.tokens;
-  double warp_primal = 0, warp_slack = 0;
+  double warp_primal = 0, warp_slack = 0, warp_blind = 0;
   const int32_t begin = blockIdx.x * kTokensPerBlock;
   const int32_t end = min(begin + kTokensPerBlock, problems.tokens);
   for (int32_t token = begin + warp; token < end; token += kWarps) {
     if (!is_counted(problems, problem, token)) continue;
-    double best = -INFINITY;
+    double best = -INFINITY, weighted = 0, weights = 0;
     for (int32_t e = lane; e < problems.experts; e += 32) {
-      best = fmax(best, static_cast<double>(score(token, e)) - prices[e]);
+      const double value = score(token, e), weight = weight_of(problems, e);
+      best = fmax(best, value - prices[e]);
+      if (value == -INFINITY) continue;
+      weighted += weight * value;
+      weights += weight;
     }
     for (int offset = 16; offset > 0; offset /= 2) {
       best = fmax(best, __shfl_xor_sync(0xffffffffU, best, offset));
+      weighted += __shfl_xor_sync(0xffffffffU, weighted, offset);
+      weights += __shfl_xor_sync(0xffffffffU, weights, offset);
     }
+    if (weights > 0) warp_blind += weighted / weights;
     const int32_t expert = expert_of_token[token];
     const float own = score(token, expert);
     if (own == minus_infinity()) {
@@ -88,16 +100,19 @@ __global__ void certificate_kernel(CudaProblems problems, CudaAssignments result
   if (lane == 0) {
     primal[warp] = warp_primal;
     slack[warp] = warp_slack;
+    blind[warp] = warp_blind;
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int w = 1; w < kWarps; ++w) {
     primal[0] += primal[w];
     slack[0] += slack[w];
+    blind[0] += blind[w];
   }
   const int64_t block = static_cast<int64_t>(problem) * gridDim.x + blockIdx.x;
-  memory.sums[2 * block] = primal[0];
-  memory.sums[2 * block + 1] = slack[0];
+  memory.sums[3 * block] = primal[0];
+  memory.sums[3 * block + 1] = slack[0];
+  memory.sums[3 * block + 2] = blind[0];
   memory.forbidden[block] = forbidden;
 }
 
@@ -170,12 +185,13 @@ __device__ void write_status(const CudaProblems& problems, const CudaAssignments
                              const OutputMemory& memory, PricedBounds* sorted, double* of_warp) {
   const int32_t problem = blockIdx.x;
   const int64_t first = static_cast<int64_t>(problem) * problems.experts;
-  double primal = 0, slack = 0, value = 0;
+  double primal = 0, slack = 0, blind = 0, value = 0;
   int invalid = 0;
   for (int32_t b = threadIdx.x; b < memory.token_blocks; b += blockDim.x) {
     const int64_t block = static_cast<int64_t>(problem) * memory.token_blocks + b;
-    primal += memory.sums[2 * block];
-    slack += memory.sums[2 * block + 1];
+    primal += memory.sums[3 * block];
+    slack += memory.sums[3 * block + 1];
+    blind += memory.sums[3 * block + 2];
     if (memory.forbidden[block] != 0) invalid = 1;
   }
   for (int32_t e = threadIdx.x; e < problems.experts; e += blockDim.x) {
@@ -186,6 +202,7 @@ __device__ void write_status(const CudaProblems& problems, const CudaAssignments
   sort_by_price(problems, results.prices + first, sorted);
   primal = block_sum(primal, of_warp);
   slack = block_sum(slack, of_warp);
+  blind = block_sum(blind, of_warp);
   value = block_sum(value, of_warp);
   invalid = __syncthreads_or(invalid);
   if (threadIdx.x != 0) return;
@@ -196,6 +213,7 @@ __device__ void write_status(const CudaProblems& problems, const CudaAssignments
   status.gap =
       slack + value_of_loads(sorted, problems.experts, problems.tokens, facts.counted) - value;
   status.dual = status.primal + status.gap;
+  status.blind = blind;
   set_code(problems, facts, status);
   results.status[problem] = status;
 }
@@ -322,7 +340,7 @@ OutputMemory output_memory(const CudaProblems& problems, WorkspaceLayout& layout
   const auto experts = static_cast<size_t>(problems.experts);
   memory.token_blocks = (problems.tokens + kTokensPerBlock - 1) / kTokensPerBlock;
   memory.facts = layout.take<ScoreFacts>(count);
-  memory.sums = layout.take<double>(2 * count * memory.token_blocks);
+  memory.sums = layout.take<double>(3 * count * memory.token_blocks);
   memory.forbidden = layout.take<int32_t>(count * memory.token_blocks);
   memory.counted_load = layout.take<int32_t>(count * experts);
   return memory;

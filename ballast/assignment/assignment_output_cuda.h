@@ -15,7 +15,7 @@ struct ScoreFacts;
 struct OutputMemory {
   ScoreFacts* facts = nullptr;      // [problems]
   int32_t token_blocks = 0;         // of each problem
-  double* sums = nullptr;           // [problems, token_blocks, 2] of primal and slack
+  double* sums = nullptr;           // [problems, token_blocks, 3] of primal, slack and blind
   int32_t* forbidden = nullptr;     // [problems, token_blocks] 1: a forbidden pair is used
   int32_t* counted_load = nullptr;  // [problems, E]
 };

@@ -108,7 +108,7 @@ void launch_exact_cuda(const CudaProblems& problems, const CudaAssignments& resu
   Arguments arguments{};
   arguments.problems = problems;
   arguments.results = results;
-  arguments.relative_gap = options.relative_gap;
+  arguments.gap = options.gap;
   arguments.max_work = options.max_work;
   arguments.shape = shape_of(problems, device.blocks);
   arguments.shared_bytes = device.shared_bytes;

@@ -13,9 +13,9 @@ namespace ballast::assignment {
 inline constexpr int32_t kExactCudaMaxExperts = 1024;
 
 struct ExactCudaOptions {
-  // 0: exact. Otherwise the solver may stop at a valid assignment with gap <= relative_gap *
-  // |primal|.
-  double relative_gap = 0;
+  // 0: exact. Otherwise the solver may stop at a valid assignment with a relative_gap
+  // (certificate.h) of at most this.
+  double gap = 0;
   // 0: no limit. Otherwise the most (token, expert) pairs that the repair of one problem looks at,
   // a pair once in each sweep over its window. Where that is not enough the assignment is made
   // valid at hand: the status is kNotConverged, its gap what that cost. A count: always the same.

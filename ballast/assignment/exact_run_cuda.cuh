@@ -35,6 +35,7 @@ __device__ int look(Block& b, Team& team, bool& warm) {
   if (threadIdx.x == 0) set_scales(b);
   __syncthreads();
   use_stage<M>(b);
+  value_blindly<M>(b, team);
   sample_deviation(b);
   warm = load_start(b, start);
   collect_loads(b, sums);
@@ -120,6 +121,14 @@ __device__ void repair_round(Block& b, Team& team, Round& r, int round) {
 
 enum class Outcome { kNotYet, kSolved, kCoarse, kFailed, kSpent };
 
+// Whether the assignment that the last pass valued is as good as the caller asks.
+__device__ inline bool is_within_gap(Block& b, const Team& team) {
+  const double primal = sum_parts(b, team, kPartPrimal);  // -inf: a forbidden pair
+  const double missing = sum_parts(b, team, kPartSlack) / b.exact_scale;
+  const double blind = sum_parts(b, team, kPartBlind);
+  return missing <= b.arguments->gap * (primal + missing - blind);
+}
+
 // Whether the last round was good enough: for the caller, and for these quanta.
 template <class N>
 __device__ Outcome outcome_of(Block& b, const Team& team, const Round& r) {
@@ -133,14 +142,10 @@ __device__ Outcome outcome_of(Block& b, const Team& team, const Round& r) {
   }
   const double slack = static_cast<double>(__ldcg(&r.sums.counts[kSlackSum])) / 64;
   const double norm = static_cast<double>(__ldcg(&r.sums.counts[kNorm])) * 1048576;
-  if (r.violations == 0 && !narrow) return Outcome::kSolved;
-  if (r.violations == 0 && slack <= 4e-10 * norm) return Outcome::kSolved;
-  if (r.violations == 0) return spent ? Outcome::kSpent : Outcome::kCoarse;
-  const Outcome open = spent ? Outcome::kSpent : Outcome::kNotYet;
-  if (!(b.arguments->relative_gap > 0) || b.forbid != 0) return open;
-  const double primal = sum_parts(b, team, kPartPrimal);
-  const double gap = sum_parts(b, team, kPartSlack) / b.exact_scale;
-  return gap <= b.arguments->relative_gap * fabs(primal) ? Outcome::kSolved : open;
+  if (r.violations == 0 && (!narrow || slack <= 4e-10 * norm)) return Outcome::kSolved;
+  if (b.arguments->gap > 0 && is_within_gap(b, team)) return Outcome::kSolved;
+  if (spent) return Outcome::kSpent;
+  return r.violations == 0 ? Outcome::kCoarse : Outcome::kNotYet;
 }
 
 // Whether prices are too far apart for padding and empty places in 32 bits.
@@ -208,6 +213,7 @@ __device__ inline void write_status(Block& b, const Team& team, bool solved, con
   bad = __syncthreads_or(bad) != 0;
   const double primal = sum_parts(b, team, kPartPrimal) / b.rows.lift;
   const double slack = (sum_parts(b, team, kPartSlack) + gap_of_loads(b, b.hard)) * unit;
+  const double blind = sum_parts(b, team, kPartBlind) / b.rows.lift;
   if (threadIdx.x != 0) return;
   const Head& head = *b.work.head;
   AssignmentStatus status;
@@ -224,6 +230,7 @@ __device__ inline void write_status(Block& b, const Team& team, bool solved, con
   status.primal = primal;
   status.gap = slack;
   status.dual = primal + slack;
+  status.blind = blind;
   results.status[b.problem] = status;
 }
 

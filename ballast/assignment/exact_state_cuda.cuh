@@ -162,7 +162,7 @@ __device__ inline Sums sums_of(const Work& w, int experts, int turn) {
 struct Arguments {
   CudaProblems problems;
   CudaAssignments results;
-  double relative_gap;
+  double gap;  // that the caller allows
   long long max_work;
   Shape shape;
   char* workspace;  // one Work for each team

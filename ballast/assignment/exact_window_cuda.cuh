@@ -11,7 +11,7 @@ constexpr double kRounder = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds
 constexpr int kShortList = 6;                    // experts in a token's list, where shortened
 
 enum Count { kViolations, kLists, kSlackSum, kNorm };
-enum Part { kPartPrimal, kPartSlack };
+enum Part { kPartPrimal, kPartSlack, kPartBlind };
 
 // Quanta in 32 bits: scores below 2^29 and prices up to 2^30, so that differences fit.
 struct Narrow {
@@ -123,6 +123,32 @@ __device__ inline void add_tally(Block& b, const Team& team, const Sums& sums, T
   add(kNorm, norm * b.exact_scale / 1048576);
   b.work.parts[team.rank * kParts + kPartPrimal] = primal;
   b.work.parts[team.rank * kParts + kPartSlack] = slack;
+}
+
+// What a blind spread of this block's tokens is worth, as Certificate::blind has it.
+template <class M>
+__noinline__ __device__ void value_blindly(Block& b, const Team& team) {
+  int share[M::kValues];
+#pragma unroll
+  for (int i = 0; i < M::kValues; ++i) {
+    const int expert = M::expert(threadIdx.x % M::kLanes, i);
+    share[i] = expert < b.experts ? b.upper[expert] : 0;
+  }
+  double sum = 0;
+  for_rows<M>(b.rows, [&](int, int lane, const float(&score)[M::kValues]) {
+    double weighted = 0, weights = 0;
+#pragma unroll
+    for (int i = 0; i < M::kValues; ++i) {
+      if (score[i] == minus_infinity()) continue;
+      weighted = fma(static_cast<double>(score[i]), static_cast<double>(share[i]), weighted);
+      weights += share[i];
+    }
+    weighted = lanes_sum(weighted, M::kLanes);
+    weights = lanes_sum(weights, M::kLanes);
+    if (lane == 0 && weights > 0) sum += weighted / weights;
+  });
+  sum = block_sum(sum, b.sum_scratch);
+  if (threadIdx.x == 0) b.work.parts[team.rank * kParts + kPartBlind] = sum;
 }
 
 // What this block counted, to what all of them count.

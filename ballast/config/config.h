@@ -49,6 +49,9 @@ struct ExpertsConfig {
   // Of BASE layers.
   bool shuffle = true;
   TrainingSolver solver = TrainingSolver::kExact;
+  // That training allows the exact solver on a GPU, as a part of what the optimum has above a blind
+  // spread (assignment::relative_gap); 0: none. On the CPU it is always exact.
+  double assignment_gap = 0.001;
   TestRouting test_routing = TestRouting::kAuto;
   double price_decay = 0.98;  // of the average of prices, a step
   bool self_check = false;    // check each assignment

@@ -108,6 +108,9 @@ void add_routing(std::vector<Knob>& list, ExpertsConfig& e) {
   section.add("solver", &e.solver,
               "base: how tokens are assigned in training: the optimum, the paper's auction, or "
               "Sinkhorn");
+  section.add("assignment_gap", &e.assignment_gap, 0, 0.5,
+              "base, solver exact on a GPU: how far from the optimum an assignment in training may "
+              "end, of what the optimum has above a blind spread; 0: exact, as on the CPU always");
   section
       .add(
           "test_routing", &e.test_routing,

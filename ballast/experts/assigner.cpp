@@ -96,7 +96,8 @@ AssignmentStatus status_of(const assignment::Assignment& result) {
           .replaced = result.replaced_scores,
           .primal = certificate.primal,
           .dual = certificate.dual,
-          .gap = certificate.gap};
+          .gap = certificate.gap,
+          .blind = certificate.blind};
 }
 
 template <typename T>
@@ -123,7 +124,7 @@ Tensor on_device(const std::vector<int32_t>& values, const Tensor& scores) {
 Results assign_cpu(const Tensor& scores, const OptionalTensor& counted,
                    const OptionalTensor& start_prices, const OptionalTensor& lower,
                    const OptionalTensor& upper, const Tensor& /*workspace*/, int64_t solver,
-                   int64_t non_finite, double /*relative_gap*/, int64_t /*max_work*/) {
+                   int64_t non_finite, double /*gap*/, int64_t /*max_work*/) {
   AssignOptions options{.solver = static_cast<assignment::SolverKind>(solver),
                         .non_finite = static_cast<assignment::NonFinite>(non_finite)};
   const auto list = [](const Tensor& bound) {
@@ -146,9 +147,9 @@ int64_t assign_workspace_cpu(const Tensor&, int64_t, double) { return 0; }
 TORCH_LIBRARY_FRAGMENT(ballast, library) {
   library.def(
       "assign(Tensor scores, Tensor? counted, Tensor? start_prices, Tensor? lower, Tensor? upper, "
-      "Tensor(a!) workspace, int solver, int non_finite, float relative_gap, int max_work) -> "
+      "Tensor(a!) workspace, int solver, int non_finite, float gap, int max_work) -> "
       "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
-  library.def("assign_workspace(Tensor scores, int solver, float relative_gap) -> int");
+  library.def("assign_workspace(Tensor scores, int solver, float gap) -> int");
 }
 
 TORCH_LIBRARY_IMPL(ballast, CPU, library) {
@@ -255,7 +256,7 @@ TensorAssignment Assigner::assign_on_cuda(const Tensor& scores, const AssignInpu
     fail("sinkhorn runs on the CPU only: choose exact, auction or greedy for scores on a GPU");
   }
   const auto solver = static_cast<int64_t>(options_.solver);
-  const int64_t bytes = workspace_bytes.call(scores, solver, options_.relative_gap);
+  const int64_t bytes = workspace_bytes.call(scores, solver, options_.gap);
   if (!workspace_.defined() || workspace_.device() != scores.device() ||
       workspace_.numel() < bytes) {
     workspace_ = at::empty({bytes}, scores.options().dtype(at::kByte));
@@ -266,7 +267,7 @@ TensorAssignment Assigner::assign_on_cuda(const Tensor& scores, const AssignInpu
   }
   return named(assign.call(scores, optional(inputs.counted), optional(inputs.start_prices),
                            optional(lower_), optional(upper_), workspace_, solver,
-                           static_cast<int64_t>(options_.non_finite), options_.relative_gap,
+                           static_cast<int64_t>(options_.non_finite), options_.gap,
                            options_.max_work));
 }
 

@@ -16,7 +16,7 @@ struct AssignOptions {
   assignment::SolverKind solver = assignment::SolverKind::kExact;
   assignment::LoadBounds bounds = {};  // of every problem; empty: equal loads
   assignment::NonFinite non_finite = assignment::NonFinite::kReject;
-  double relative_gap = 0;  // exact on CUDA: may stop at a gap of this share of the objective
+  double gap = 0;           // exact on CUDA: as in ExactCudaOptions; on the CPU it is always exact
   int64_t max_work = 0;     // exact on CUDA: as in ExactCudaOptions; 0: until it is optimal
   size_t threads = 1;       // on the CPU
   bool self_check = false;  // check() refuses a result that is not valid; not with greedy

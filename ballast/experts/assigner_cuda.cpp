@@ -60,13 +60,12 @@ const T* pointer_of(const OptionalTensor& tensor, const Tensor& scores, int64_t 
   return tensor->const_data_ptr<T>();
 }
 
-int64_t workspace_bytes(const Tensor& scores, int64_t solver, double relative_gap) {
+int64_t workspace_bytes(const Tensor& scores, int64_t solver, double gap) {
   const c10::cuda::CUDAGuard guard(scores.device());
   const assignment::CudaProblems problems = problems_of(scores);
   switch (static_cast<assignment::SolverKind>(solver)) {
     case assignment::SolverKind::kExact:
-      return static_cast<int64_t>(
-          assignment::exact_cuda_workspace(problems, {.relative_gap = relative_gap}));
+      return static_cast<int64_t>(assignment::exact_cuda_workspace(problems, {.gap = gap}));
     case assignment::SolverKind::kAuction:
       return static_cast<int64_t>(assignment::auction_cuda_workspace(problems));
     case assignment::SolverKind::kGreedy:
@@ -81,7 +80,7 @@ int64_t workspace_bytes(const Tensor& scores, int64_t solver, double relative_ga
 Results assign_cuda(const Tensor& scores, const OptionalTensor& counted,
                     const OptionalTensor& start_prices, const OptionalTensor& lower,
                     const OptionalTensor& upper, const Tensor& workspace, int64_t solver,
-                    int64_t non_finite, double relative_gap, int64_t max_work) {
+                    int64_t non_finite, double gap, int64_t max_work) {
   const c10::cuda::CUDAGuard guard(scores.device());
   assignment::CudaProblems problems = problems_of(scores);
   const int64_t count = scores.size(0), tokens = scores.size(1), experts = scores.size(2);
@@ -90,7 +89,7 @@ Results assign_cuda(const Tensor& scores, const OptionalTensor& counted,
   problems.lower = pointer_of<int32_t>(lower, scores, experts);
   problems.upper = pointer_of<int32_t>(upper, scores, experts);
   problems.non_finite = static_cast<assignment::NonFinite>(non_finite);
-  const int64_t bytes = workspace_bytes(scores, solver, relative_gap);
+  const int64_t bytes = workspace_bytes(scores, solver, gap);
   TORCH_CHECK(workspace.device() == scores.device() && workspace.is_contiguous() &&
                   static_cast<int64_t>(workspace.nbytes()) >= bytes,
               "assign: want a workspace of ", bytes, " bytes on ", scores.device());
@@ -115,8 +114,7 @@ Results assign_cuda(const Tensor& scores, const OptionalTensor& counted,
   if (count > 0) {
     switch (static_cast<assignment::SolverKind>(solver)) {
       case assignment::SolverKind::kExact:
-        assignment::launch_exact_cuda(problems, results,
-                                      {.relative_gap = relative_gap, .max_work = max_work}, memory,
+        assignment::launch_exact_cuda(problems, results, {.gap = gap, .max_work = max_work}, memory,
                                       workspace.nbytes(), stream);
         break;
       case assignment::SolverKind::kAuction:

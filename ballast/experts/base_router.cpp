@@ -25,9 +25,11 @@ using at::Tensor;
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 // Where training diverges scores are not finite: nor is the step's loss, and it is skipped.
-AssignOptions options_of(const config::ExpertsConfig& config, assignment::NonFinite non_finite) {
+AssignOptions options_of(const config::ExpertsConfig& config, assignment::NonFinite non_finite,
+                         double gap) {
   return {.solver = assignment::parse_solver_kind(config::name_of(config.solver)),
           .non_finite = non_finite,
+          .gap = gap,
           // No step waits for ever on scores that have collapsed.
           .max_work = assignment::kBoundedCudaWork,
           .threads = static_cast<size_t>(at::get_num_threads()),
@@ -43,11 +45,6 @@ TensorAssignment assignment_of(const Tensor& expert_of_token, int64_t experts) {
   result.place_of_token = rank + (loads.cumsum(1) - loads).gather(1, expert);
   result.loads = loads;
   return result;
-}
-
-double relative_gap(const assignment::AssignmentStatus& status) {
-  const double size = std::max(std::abs(status.primal), std::abs(status.dual));
-  return size > 0 ? status.gap / size : 0;
 }
 
 // [.., T, E] without the experts [.., T] that tokens have already.
@@ -79,10 +76,12 @@ BaseRouter::BaseRouter(const config::Config& config, int64_t layer,
            .rate = config.experts.router_rate},
           table),
       workers_(workers),
-      assigner_(options_of(config.experts, assignment::NonFinite::kLowest)),
-      assigner_of_others_(options_of(config.experts, assignment::NonFinite::kForbid)),
-      evaluating_(options_of(config.experts, assignment::NonFinite::kLowest)),
-      evaluating_others_(options_of(config.experts, assignment::NonFinite::kForbid)),
+      assigner_(options_of(config.experts, assignment::NonFinite::kLowest,
+                           config.experts.assignment_gap)),
+      assigner_of_others_(options_of(config.experts, assignment::NonFinite::kForbid,
+                                     config.experts.assignment_gap)),
+      evaluating_(options_of(config.experts, assignment::NonFinite::kLowest, 0)),
+      evaluating_others_(options_of(config.experts, assignment::NonFinite::kForbid, 0)),
       prices_(std::make_unique<PriceAverage>(config.experts.count)) {}
 
 kernels::Parameter BaseRouter::own_embeddings() const {
@@ -197,7 +196,8 @@ double BaseRouter::largest_gap(const RoutingStats& stats) const {
     const auto statuses = status_blocks(bytes.cpu());
     assigner_.check(statuses);
     for (const assignment::AssignmentStatus& status : statuses)
-      largest = std::max(largest, relative_gap(status));
+      largest =
+          std::max(largest, assignment::relative_gap(status.primal, status.dual, status.blind));
   }
   return largest;
 }

@@ -17,8 +17,9 @@ namespace ballast::record {
 struct LayerStep {
   int64_t layer = 0;
   double assign_seconds = kUnknown, exchange_seconds = kUnknown;
-  double mean_gate = kUnknown;        // of a token's first expert
-  double greedy_share = kUnknown;     // BASE
+  double mean_gate = kUnknown;     // of a token's first expert
+  double greedy_share = kUnknown;  // BASE
+  // Parts of what the optimum has above a blind spread; in older files, of the assignment's value.
   double relative_gap = kUnknown;     // of the exact solver: certified
   double shortfall_bound = kUnknown;  // of others: what may be missing, by their own prices
   double dropped_share = kUnknown, passed_share = kUnknown, balance_loss = kUnknown;  // gates

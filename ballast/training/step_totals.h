@@ -16,8 +16,8 @@ struct LayerStats {
   double mean_gate = 0;  // of the tokens' weights of their first experts
   // Of BASE layers.
   double greedy_share = 0;  // share of the tokens whose balanced expert is also their best
-  // The largest gap of all assignments; 0 is the optimum. With an inexact solver it is only a bound
-  // on what is missing, since its prices prove little.
+  // The largest assignment::relative_gap of all assignments; 0 is the optimum. With an inexact
+  // solver it is only a bound on what is missing, since its prices prove little.
   double relative_gap = 0;
   // Of gates.
   double dropped_share = 0;  // share of the choices that found no place

@@ -37,8 +37,9 @@ solving alone. The exact solver starts
   noisy    from those with 10 % noise
   random   from prices that mean nothing: never much slower than cold
 Short: how far a result is below the best bound that any solver here has proved (bound_by), in
-percent of the sum over tokens of the largest |score|. Where exact takes part, that bound is the
-optimum, up to 1e-7 %. Otherwise the result lacks at most so much.
+percent of what that bound has above a blind spread, which gives each token its mean score. Where
+exact takes part without --gap, that bound is the optimum, up to rounding. Otherwise the result
+lacks at most so much.
 Where scores are tied the auction takes seconds at the two largest sizes: it is left out there
 unless --solvers names it. scipy's linear_sum_assignment takes part up to 2048 tokens, once.
 
@@ -46,13 +47,13 @@ Examples
   ballast bench assignment
   ballast bench assignment --kinds gauss cluster --sizes 2048,128 16384,128 --repeats 21
   ballast bench assignment --scores scores/*.npy --solvers exact --cold
-  ballast bench assignment --device cuda --json
+  ballast bench assignment --device cuda --gap 0.001 --json
 
-JSON keys (--json): device, threads, repeats, scipy (version, null: none), cases, a list of {scores,
+JSON keys (--json): device, threads, repeats, gap (allowed), scipy (version, null: none), cases, a list of {scores,
   part (all, or "odd rows"), tokens, experts, auction_over_exact, scipy_over_exact (times, null: not
   measured), bound_by (the solver that proved the lowest bound), results, a list of {solver, start,
   milliseconds, fastest_ms, slowest_ms, runs, gap (that bound less its sum of scores; null where
-  shares are not kept), relative_gap, valid}}.
+  shares are not kept), relative_gap (that over what the bound has above a blind spread), valid}}.
 )";
 
 constexpr int64_t kMostForAuction = int64_t{1} << 22;  // scores; beyond, ties take it seconds
@@ -65,6 +66,7 @@ struct Options {
                                     "16384,128", "32768,256", "65536,512"};
   std::string python;
   uint64_t seed = 1;
+  double gap = 0;
   bool cold = false, no_scipy = false;
   BenchOptions bench = {.device = config::DeviceChoice::kCpu, .threads = 1, .rounds = 7};
 
@@ -76,7 +78,7 @@ struct Measured {
   std::string solver, start;
   std::vector<double> milliseconds = {};
   // The least sum of scores of all runs, and the last bound by its prices.
-  double primal = std::numeric_limits<double>::infinity(), dual = 0;
+  double primal = std::numeric_limits<double>::infinity(), dual = 0, blind = 0;
   bool valid = true;
 
   double median() const { return cli::median(milliseconds); }
@@ -114,6 +116,7 @@ struct Contender {
       found.milliseconds.push_back(milliseconds);
       found.primal = std::min(found.primal, result.certificate.primal);
       found.dual = result.certificate.dual;
+      found.blind = result.certificate.blind;
       found.valid = found.valid && result.certificate.valid;
       spent += milliseconds;
     }
@@ -126,7 +129,10 @@ std::vector<Measured> measure(const Options& options, const AssignmentCase& made
       options.cold ? std::vector<PriceStart>{{.name = "cold", .prices = {}}} : price_starts(made);
   std::vector<Contender> contenders;
   for (const assignment::SolverKind kind : solvers_for(options, made)) {
-    Contender contender{.run = make_assignment_run(kind, options.bench.device, options.threads())};
+    Contender contender{.run = make_assignment_run({.solver = kind,
+                                                    .device = options.bench.device,
+                                                    .threads = options.threads(),
+                                                    .gap = options.gap})};
     contender.run->load(made.problem);
     contender.starts = starts;
     if (kind != assignment::SolverKind::kExact)
@@ -164,11 +170,6 @@ const Measured& best_bound(const std::vector<Measured>& results) {
   return *std::ranges::min_element(results, {}, &Measured::dual);
 }
 
-double relative_gap(const AssignmentCase& made, double gap) {
-  const double magnitude = magnitude_of(made.problem);
-  return magnitude > 0 ? gap / magnitude : 0;
-}
-
 const Measured* find(const std::vector<Measured>& results, const std::string& solver) {
   const auto found = std::ranges::find(results, solver, &Measured::solver);  // its cold start
   return found == results.end() ? nullptr : &*found;
@@ -183,15 +184,15 @@ Json to_json(const AssignmentCase& made, const std::vector<Measured>& results) {
   Json rows = Json::array();
   const Measured& bound = best_bound(results);
   for (const Measured& found : results) {
-    const double gap = bound.dual - found.primal;
+    const double gap = assignment::relative_gap(found.primal, bound.dual, bound.blind);
     rows.push_back({{"solver", found.solver},
                     {"start", found.start},
                     {"milliseconds", found.median()},
                     {"fastest_ms", std::ranges::min(found.milliseconds)},
                     {"slowest_ms", std::ranges::max(found.milliseconds)},
                     {"runs", found.milliseconds.size()},
-                    {"gap", found.valid ? Json(gap) : Json()},
-                    {"relative_gap", found.valid ? Json(relative_gap(made, gap)) : Json()},
+                    {"gap", found.valid ? Json(bound.dual - found.primal) : Json()},
+                    {"relative_gap", found.valid ? Json(gap) : Json()},
                     {"valid", found.valid}});
   }
   return {{"scores", made.scores},
@@ -221,7 +222,7 @@ std::string table(const AssignmentCase& made, const std::vector<Measured>& resul
   const std::string name = fs::path(made.scores).stem().string();
   const std::string shown = made.part == "all" ? name : name + ", " + made.part;
   std::string text;
-  const double bound = best_bound(results).dual;
+  const Measured& bound = best_bound(results);
   for (size_t i = 0; i < results.size();) {
     const Measured& cold = results[i];
     std::string times;
@@ -230,7 +231,7 @@ std::string table(const AssignmentCase& made, const std::vector<Measured>& resul
     size_t columns = 0;
     for (; i < results.size() && results[i].solver == cold.solver; ++i, ++columns) {
       times += fmt::format("{:>9}", short_number(results[i].median()));
-      gap = std::max(gap, relative_gap(made, bound - results[i].primal));
+      gap = std::max(gap, assignment::relative_gap(results[i].primal, bound.dual, bound.blind));
       valid = valid && results[i].valid;
     }
     const Json ratio = ratio_to_exact(results, cold.solver);
@@ -290,6 +291,7 @@ int run(const Options& options) {
     const Json out = {{"device", config::name_of(options.bench.device)},
                       {"threads", options.threads()},
                       {"repeats", options.bench.rounds},
+                      {"gap", options.gap},
                       {"scipy", scipy ? Json(scipy->version()) : Json()},
                       {"cases", cases}};
     fmt::print("{}\n", out.dump(2));
@@ -317,6 +319,7 @@ void add_bench_assignment(CLI::App& app, Action& chosen) {
   command
       ->add_option("--solvers", options->solvers, "exact, auction, sinkhorn, greedy; default: all")
       ->type_name("NAME");
+  add_gap_option(*command, options->gap);
   add_device_option(*command, options->bench.device, {"cpu", "cuda"});
   add_bench_options(*command, options->bench);
   command->add_option("--seed", options->seed, "of the generated scores")

@@ -102,7 +102,29 @@ class Assign(unittest.TestCase):
         for kind in ["gauss", "cluster", "common", "near-duplicates", "padded", "quantised", "three-values",
                      "all-equal", "equal-rows", "one-preferred", "low-rank", "outliers"]:
             found = self.answer("--kind", kind, "--tokens", 300, "--experts", 6)
-            self.assertTrue(found["valid"] and found["relative_gap"] <= 1e-9, kind)
+            self.assertTrue(found["proved_optimal"] and found["relative_gap"] <= 1e-9, kind)
+
+    def test_the_gap_is_measured_from_a_blind_spread_and_no_shift_flatters_it(self):
+        scores = numpy.random.default_rng(3).integers(0, 1000, (60, 5)).astype(numpy.float32)
+        plain, shifted = self.folder / "plain.npy", self.folder / "shifted.npy"
+        numpy.save(plain, scores)
+        numpy.save(shifted, scores + 100_000)
+        for solver in ["exact", "auction", "sinkhorn"]:
+            found = self.answer("--scores", plain, "--solver", solver)
+            self.assertAlmostEqual(found["blind"], float(scores.mean(1, dtype=float).sum()), 6)
+            self.assertAlmostEqual(found["relative_gap"], found["gap"] / (found["dual"] - found["blind"]))
+            self.assertEqual(found["relative_gap"] == 0, solver == "exact")
+        moved = self.answer("--scores", shifted)
+        self.assertTrue(moved["proved_optimal"])
+        self.assertEqual(moved["relative_gap"], 0)
+
+    def test_a_gap_can_be_allowed_and_the_cpu_is_exact_all_the_same(self):
+        found = self.answer(*GENERATED, "--gap", 0.1)
+        self.assertTrue(found["proved_optimal"])
+        self.assertEqual(found["primal"], self.answer(*GENERATED)["primal"])
+        self.assertIn("--gap is for --solver exact", self.refused(*GENERATED, "--solver", "auction", "--gap", 0.1))
+        for wrong in ["0.6", "-0.1", "nan", "much"]:
+            self.assertIn("is not a number from 0 to 0.5", self.refused(*GENERATED, f"--gap={wrong}"))
 
     def test_generated_scores_depend_on_seed_and_batch(self):
         primal = {self.answer(*GENERATED, *more)["primal"]

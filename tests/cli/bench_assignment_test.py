@@ -34,6 +34,7 @@ class BenchAssignment(unittest.TestCase):
     def test_kinds_sizes_starts_and_solvers(self):
         found = self.measured("--kinds", "gauss", "common", "--sizes", "64,4", "96,5", "--repeats", 2, "--no-scipy")
         self.assertEqual((found["device"], found["threads"], found["repeats"], found["scipy"]), ("cpu", 1, 2, None))
+        self.assertEqual(found["gap"], 0)
         self.assertEqual([(c["scores"], c["tokens"], c["experts"]) for c in found["cases"]],
                          [("gauss", 64, 4), ("common", 64, 4), ("gauss", 96, 5), ("common", 96, 5)])
         for case in found["cases"]:
@@ -74,7 +75,7 @@ class BenchAssignment(unittest.TestCase):
         for case in found["cases"]:
             scipy = [r for r in case["results"] if r["solver"] == "scipy"]
             self.assertEqual(len(scipy), 1)
-            self.assertLessEqual(abs(scipy[0]["relative_gap"]), 1e-9)
+            self.assertLessEqual(scipy[0]["relative_gap"], 1e-9)
             self.assertGreater(case["scipy_over_exact"], 0)
 
     def test_python_takes_no_module_from_the_current_folder_or_where_everyone_writes(self):

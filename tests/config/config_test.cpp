@@ -34,6 +34,28 @@ TEST(RecordedConfig, HasTheFrameThatRunsHadThen) {
   }
 }
 
+TEST(RecordedConfig, FromBeforeGapsWereAllowedIsExact) {
+  EXPECT_EQ(ExpertsConfig().assignment_gap, 0.001);
+  for (const char* old : {"[experts]\nlayers = 1\n", "[experts]\nfeatures = \"normed\"\n", ""}) {
+    Config config;
+    read_recorded_config(config, old, "old.toml");
+    EXPECT_EQ(config.experts.assignment_gap, 0) << old;
+  }
+  Config config;
+  read_recorded_config(config, "[experts]\nassignment_gap = 0.02\n", "new.toml");
+  EXPECT_EQ(config.experts.assignment_gap, 0.02);
+}
+
+TEST(ExpertsConfig, AllowsAGapOfUpToAHalf) {
+  Config config;
+  set_knob(config, "experts.assignment_gap", "0");
+  EXPECT_EQ(config.experts.assignment_gap, 0);
+  set_knob(config, "experts.assignment_gap", "0.5");
+  EXPECT_EQ(config.experts.assignment_gap, 0.5);
+  for (const char* wrong : {"0.51", "-0.001", "nan", "exact"})
+    EXPECT_THROW(set_knob(config, "experts.assignment_gap", wrong), UserError) << wrong;
+}
+
 TEST(RecordedConfig, KeepsWhatItSays) {
   Config given;
   given.experts.layers = 1;

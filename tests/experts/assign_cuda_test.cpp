@@ -119,6 +119,7 @@ TEST_F(AssignCuda, FuzzedProblemsAreSolvedAsOnTheCpu) {
       EXPECT_EQ(on_gpu.valid, on_cpu.valid);
       EXPECT_GE(on_gpu.gap, -rounding);
       EXPECT_NEAR(on_gpu.dual, on_gpu.primal + on_gpu.gap, rounding);
+      EXPECT_NEAR(on_gpu.blind, on_cpu.blind, rounding);
       if (kind == SolverKind::kAuction) continue;  // completes in another order
       EXPECT_NEAR(on_gpu.primal, on_cpu.primal, rounding);
       EXPECT_NEAR(on_gpu.dual, on_cpu.dual, 2 * rounding);  // each has a gap of its own

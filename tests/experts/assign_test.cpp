@@ -120,6 +120,7 @@ TEST_F(Assign, TheStatusIsTheCertificate) {
     EXPECT_EQ(got.primal, want.primal);
     EXPECT_EQ(got.dual, want.dual);
     EXPECT_EQ(got.gap, want.gap);
+    EXPECT_EQ(got.blind, want.blind);
   }
 }
 

@@ -74,6 +74,7 @@ struct Layer {
     config.experts.capacity = shape.capacity;
     config.experts.balance_weight = shape.balance_weight;
     config.experts.second_expert = config::choice_of<config::SecondExpert>(shape.second_expert);
+    config.experts.assignment_gap = 0;  // on a GPU as on the CPU
     config.experts.self_check = true;
     shape.frame(config.experts);
     return config;

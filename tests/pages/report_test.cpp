@@ -279,7 +279,7 @@ void write_solved_run(const fs::path& folder, const std::string& solver,
                       const std::string& number) {
   test::write_run(folder,
                   fmt::format("[model]\nvocabulary = 300\n[training]\nsteps = 4\n[experts]\n"
-                              "layers = 1\ngroups = 1\nsolver = \"{}\"\n",
+                              "layers = 1\ngroups = 1\nsolver = {}\n",
                               solver));
   std::string lines;
   for (int step = 1; step <= 4; ++step)
@@ -293,9 +293,9 @@ void write_solved_run(const fs::path& folder, const std::string& solver,
 
 TEST(Report, OnlyACertificateIsCalledAGap) {
   const TemporaryFolder folder;
-  write_solved_run(folder / "exact", "exact", R"("relative_gap": 0.01)");
-  write_solved_run(folder / "auction", "auction", R"("shortfall_bound": 0.03)");
-  write_solved_run(folder / "older", "auction", R"("relative_gap": 0.04)");
+  write_solved_run(folder / "exact", "\"exact\"", R"("relative_gap": 0.01)");
+  write_solved_run(folder / "auction", "\"auction\"", R"("shortfall_bound": 0.03)");
+  write_solved_run(folder / "older", "\"auction\"", R"("relative_gap": 0.04)");
   EXPECT_THAT(page_of(folder, {folder / "exact"}),
               AllOf(HasSubstr("of 4 assignments the worst is at most 0.01 of its value below"),
                     HasSubstr("Gap to the optimum")));
@@ -310,6 +310,18 @@ TEST(Report, OnlyACertificateIsCalledAGap) {
   // Side by side each is told by its own words.
   EXPECT_THAT(page_of(folder, {folder / "exact", folder / "auction"}),
               AllOf(HasSubstr("the worst is at most 0.01"), HasSubstr("may lack up to 0.03")));
+}
+
+TEST(Report, TellsGapsByWhatTheyArePartsOf) {
+  const TemporaryFolder folder;
+  const std::string allowing = "\"exact\"\nassignment_gap = 0.001";
+  write_solved_run(folder / "kept", allowing, R"("relative_gap": 0.0007)");
+  write_solved_run(folder / "missed", allowing, R"("relative_gap": 0.02)");
+  EXPECT_THAT(page_of(folder, {folder / "kept"}),
+              HasSubstr("the worst is at most 0.0007 of what the optimum has above a blind spread "
+                        "below the optimum (0.001 is allowed)"));
+  EXPECT_THAT(page_of(folder, {folder / "missed"}),
+              HasSubstr("(0.001 is allowed, and exceeded in 4 steps of a layer)"));
 }
 
 TEST(Report, AtEqualTokensThereAreNoDifferencesInPercent) {

@@ -19,7 +19,9 @@ using record::LayerStep;
 
 constexpr size_t kBuckets = 120;
 constexpr size_t kNamedSystems = 3;
-constexpr double kRounding = 6e-8;  // that of scores in fp32: a relative gap below says nothing
+// Exact results have gaps up to 1e-9 of the scores' size, and scores may differ by a thousandth of
+// that: a relative gap below says nothing.
+constexpr double kRounding = 1e-6;
 
 using Number = double LayerStep::*;
 
@@ -136,9 +138,42 @@ std::string solver_of(const System& system) {
   return config::name_of(config ? config->experts.solver : config::ExpertsConfig().solver);
 }
 
+// What gaps of a run are parts of. Those of earlier programs knew no gap that is allowed.
+const char* whole_of(const RunRecord& run) {
+  return run.config_text.find("assignment_gap") == std::string::npos
+             ? "its value"
+             : "what the optimum has above a blind spread";
+}
+
+// How often layers ended a step beyond the gap that their run allows.
+size_t steps_beyond(const RunRecord& run, double allowed) {
+  size_t beyond = 0;
+  for (const record::StepRecord& step : run.steps)
+    beyond += static_cast<size_t>(std::ranges::count_if(step.layers, [&](const LayerStep& layer) {
+      return layer.relative_gap > allowed + kRounding;
+    }));
+  return beyond;
+}
+
+std::string allowed_in_words(const std::vector<const System*>& systems) {
+  double allowed = 0;
+  size_t beyond = 0;
+  for (const System* system : systems) {
+    const RunRecord& run = system->runs.front();
+    const double own = run.config ? run.config->experts.assignment_gap : 0;
+    allowed = std::fmax(allowed, own);
+    beyond += steps_beyond(run, own);
+  }
+  if (allowed == 0) return "";
+  return beyond == 0 ? fmt::format(" ({:.2g} is allowed)", allowed)
+                     : fmt::format(" ({:.2g} is allowed, and exceeded in {} steps of a layer)",
+                                   allowed, beyond);
+}
+
 // What is known of how good assignments are: the exact solver certifies them, others do not.
 std::string quality_in_words(const std::vector<const System*>& systems) {
   double count = 0, gap = 0, bound = 0;
+  const char* const whole = whole_of(systems.front()->runs.front());
   for (const System* system : systems) {
     const RunRecord& run = system->runs.front();
     count += assignments_of(run);
@@ -148,12 +183,12 @@ std::string quality_in_words(const std::vector<const System*>& systems) {
   if (const std::string solver = solver_of(*systems.front()); solver != "exact")
     return fmt::format(
         "by {} {:.0f} assignments, of which none is proved to be optimal: by its own prices the "
-        "worst may lack up to {:.2g} of its value",
-        solver, count, bound);
+        "worst may lack up to {:.2g} of {}",
+        solver, count, bound, whole);
   if (gap > kRounding)
     return fmt::format(
-        "of {:.0f} assignments the worst is at most {:.2g} of its value below the optimum", count,
-        gap);
+        "of {:.0f} assignments the worst is at most {:.2g} of {} below the optimum{}", count, gap,
+        whole, allowed_in_words(systems));
   return fmt::format("all {:.0f} assignments are optimal{}", count,
                      gap > 0 ? fmt::format(" (largest relative gap {:.0e}, rounding)", gap) : "");
 }
@@ -243,10 +278,10 @@ void add_assignment(Page& page, const Comparison& comparison) {
   all.insert(all.end(), gates.begin(), gates.end());
   add_chart(charts, all, {&LayerStep::mean_gate, "Mean gate", "weight of a token's first expert"});
   if (has_gap)
-    add_chart(charts, base, {&LayerStep::relative_gap, "Gap to the optimum", "relative gap"});
-  add_chart(charts, base,
-            {&LayerStep::shortfall_bound, "What an inexact solver may lack",
-             "share of the value, at most"});
+    add_chart(charts, base, {&LayerStep::relative_gap, "Gap to the optimum", "percent", 100});
+  add_chart(
+      charts, base,
+      {&LayerStep::shortfall_bound, "What an inexact solver may lack", "percent, at most", 100});
   add_chart(
       charts, base,
       {&LayerStep::assign_seconds, "Time of an assignment", "milliseconds a layer and step", 1e3});
