@@ -9,6 +9,7 @@ namespace ballast::assignment::on_chip {
 // What this block's tokens add to the certificate, on the scores themselves.
 struct Worth {
   double primal = 0, slack = 0, blind = 0;
+  double norm = 0;  // sum of the chosen scores' magnitudes
 };
 
 template <int kExperts>
@@ -34,12 +35,14 @@ __device__ Worth value_rows(Chip<kExperts>& c) {
       const int own = c.own[row];
       const double score = score_at(c, row, own);
       worth.primal += score;
+      worth.norm += fabs(score);
       worth.slack += best - (score - c.exact_price[own]);
     }
   }
   worth.primal = exact_cuda::block_sum(worth.primal, c.double_scratch);
   worth.slack = exact_cuda::block_sum(worth.slack, c.double_scratch);
   worth.blind = exact_cuda::block_sum(worth.blind / c.experts, c.double_scratch);
+  worth.norm = exact_cuda::block_sum(worth.norm, c.double_scratch);
   return worth;
 }
 
@@ -96,6 +99,7 @@ __device__ Worth value_result(Chip<kExperts>& c) {
       there->value_parts[c.rank][0] = worth.primal;
       there->value_parts[c.rank][1] = worth.slack;
       there->value_parts[c.rank][2] = worth.blind;
+      there->value_parts[c.rank][3] = worth.norm;
     }
   }
   cluster.sync();
@@ -104,6 +108,7 @@ __device__ Worth value_result(Chip<kExperts>& c) {
     all.primal += c.value_parts[block][0];
     all.slack += c.value_parts[block][1];
     all.blind += c.value_parts[block][2];
+    all.norm += c.value_parts[block][3];
   }
   if (threadIdx.x < kExperts) {
     int before = 0;

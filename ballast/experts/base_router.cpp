@@ -117,9 +117,10 @@ struct BaseRouter::Assigned : Decision {
   BalancedSlots slots;
 };
 
-std::unique_ptr<Decision> BaseRouter::decide(const Tensor& affinities, const TokenOrder& order,
+std::unique_ptr<Decision> BaseRouter::decide(const Tensor& tokens, const TokenOrder& order,
                                              const Routing& routing) {
-  return std::make_unique<Assigned>(assign_groups(affinities, order, routing));
+  const at::NoGradGuard no_grad;
+  return std::make_unique<Assigned>(assign_groups(affinities(tokens.detach()), order, routing));
 }
 
 Dispatch BaseRouter::route(const Tensor& affinities, const TokenOrder& order,

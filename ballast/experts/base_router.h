@@ -30,7 +30,7 @@ class BaseRouter : public Router {
              comm::Communicator& workers);
 
   at::Tensor affinities(const at::Tensor& tokens) const override;
-  std::unique_ptr<Decision> decide(const at::Tensor& affinities, const TokenOrder& order,
+  std::unique_ptr<Decision> decide(const at::Tensor& tokens, const TokenOrder& order,
                                    const Routing& routing) override;
   Dispatch route(const at::Tensor& affinities, const TokenOrder& order, const Routing& routing,
                  const Decision* decided) override;

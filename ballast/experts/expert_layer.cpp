@@ -62,13 +62,11 @@ Ahead ExpertLayer::look_ahead(const Tensor& earlier, const Routing& routing) {
   Ahead ahead{.earlier = earlier};
   const bool alone = workers_.size() == 1;  // else the shuffle exchanges rows, in its own time
   if (!routing.training || earlier.is_cpu() || !alone || routing.tape != nullptr) return ahead;
-  const Tensor read = step::pass_into(step::StepPart::kAssignment, earlier, routing.watch);
   ahead.mix = shuffle(earlier, routing);
-  ahead.affinities = affinities(read, ahead.mix, routing);
   if (!beside_) beside_ = kernels::make_gpu_beside();
   beside_->run([&] {
     ahead.decided = timed(earlier.device(), routing, [&] {
-      return router_->decide(ahead.affinities.detach(), ahead.mix.order, routing);
+      return router_->decide(earlier, ahead.mix->order, routing);
     });
   });
   return ahead;
@@ -76,24 +74,18 @@ Ahead ExpertLayer::look_ahead(const Tensor& earlier, const Routing& routing) {
 
 Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing, const Ahead& ahead) {
   step::StepWatch* const watch = routing.watch;
-  const bool decided = ahead.affinities.defined(),
-             reads = config_.look_ahead && ahead.earlier.defined();
-  const Shuffle mix = decided ? ahead.mix : shuffle(tokens, routing);
+  const Shuffle mix = ahead.mix ? *ahead.mix : shuffle(tokens, routing);
   const Tensor mixed =
       mix.way ? exchange(workers_, tokens, *mix.way, label("shuffle"), watch) : tokens;
 
-  const Tensor read = step::pass_into(step::StepPart::kAssignment,
-                                      reads && !decided ? ahead.earlier : mixed, watch);
-  if (decided) beside_->join();
-  const Tensor drawn =  // [T, E]
-      decided ? ahead.affinities
-              : affinities(read, reads ? mix : Shuffle{.order = mix.order}, routing);
-  const Dispatch dispatch = timed(read.device(), routing, [&] {
-    return router_->route(drawn, mix.order, routing, ahead.decided.get());
-  });
+  const bool reads_ahead = config_.look_ahead && ahead.earlier.defined();
+  const Tensor read =
+      step::pass_into(step::StepPart::kAssignment, reads_ahead ? ahead.earlier : mixed, watch);
+  const Dispatch dispatch = route(read, reads_ahead ? mix : Shuffle{.order = mix.order}, routing,
+                                  ahead.decided.get());
   const Tensor entering =
-      step::pass_into(step::StepPart::kExperts, reads && !decided ? mixed : read, watch);  // [T, D]
-  const Tensor out = forward_routed(entering, dispatch, routing);                          // [T, D]
+      step::pass_into(step::StepPart::kExperts, reads_ahead ? mixed : read, watch);  // [T, D]
+  const Tensor out = forward_routed(entering, dispatch, routing);                    // [T, D]
 
   const Tensor home =
       mix.way ? exchange_back(workers_, out, *mix.way, label("shuffle back"), watch) : out;
@@ -109,11 +101,16 @@ Tensor ExpertLayer::forward_routed(const Tensor& tokens, const Dispatch& dispatc
   return router_->at_tokens(tokens, back, dispatch);
 }
 
-Tensor ExpertLayer::affinities(const Tensor& read, const Shuffle& mix, const Routing& routing) {
-  const Tensor own =
+Dispatch ExpertLayer::route(const Tensor& read, const Shuffle& mix, const Routing& routing,
+                            const Decision* decided) {
+  Tensor affinities =
       timed(read.device(), routing, [&] { return router_->affinities(read); });  // [T, E]
-  if (!mix.way) return own;
-  return exchange(workers_, own, *mix.way, label("shuffle affinities"), routing.watch);
+  if (mix.way)
+    affinities =
+        exchange(workers_, affinities, *mix.way, label("shuffle affinities"), routing.watch);
+  if (decided != nullptr) beside_->join();
+  return timed(read.device(), routing,
+               [&] { return router_->route(affinities, mix.order, routing, decided); });
 }
 
 Shuffle ExpertLayer::shuffle(const Tensor& tokens, const Routing& routing) const {

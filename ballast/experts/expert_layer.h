@@ -24,7 +24,9 @@ namespace ballast::experts {
 struct Ahead {
   at::Tensor earlier = {};  // [T, D]: the tokens as they were; undefined: there is no block before
   // Where a GPU decides beside the block:
-  Shuffle mix = {};
+  std::optional<Shuffle> mix = {};
+  std::unique_ptr<Decision> decided = {};
+};
   at::Tensor affinities = {};  // [T, E]
   std::unique_ptr<Decision> decided = {};
 };
@@ -61,8 +63,9 @@ class ExpertLayer {
   const Router& router() const { return *router_; }
 
  private:
-  // Affinities of the tokens that the router reads; `mix`: the shuffle they did not take part in.
-  at::Tensor affinities(const at::Tensor& read, const Shuffle& mix, const Routing& routing);
+  // The tokens as the router reads them; `mix`: the shuffle they did not take part in.
+  Dispatch route(const at::Tensor& read, const Shuffle& mix, const Routing& routing,
+                 const Decision* decided);
   // What `work` returns, with its time among the router's in training.
   template <typename Work>
   auto timed(at::Device device, const Routing& routing, const Work& work);

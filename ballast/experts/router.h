@@ -31,8 +31,8 @@ class Router {
   // How much each token is drawn to each expert: tokens [T, D], as the router reads them -> [T, E]
   // fp32, or fp64 for tokens in fp64.
   virtual at::Tensor affinities(const at::Tensor& tokens) const = 0;
-  // The part of route() that needs no gradient, in training, which a GPU can do beside other work.
-  // Null: route() does it all.
+  // The part of route() that needs no gradient, of tokens [T, D] as the router reads them, in
+  // training: a GPU can do it beside other work. Null: route() does it all.
   virtual std::unique_ptr<Decision> decide(const at::Tensor&, const TokenOrder&, const Routing&) {
     return nullptr;
   }

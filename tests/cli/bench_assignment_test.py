@@ -75,7 +75,7 @@ class BenchAssignment(unittest.TestCase):
         for case in found["cases"]:
             scipy = [r for r in case["results"] if r["solver"] == "scipy"]
             self.assertEqual(len(scipy), 1)
-            self.assertLessEqual(scipy[0]["relative_gap"], 1e-8)
+            self.assertLessEqual(scipy[0]["relative_gap"], 1e-9)
             self.assertGreater(case["scipy_over_exact"], 0)
 
     def test_python_takes_no_module_from_the_current_folder_or_where_everyone_writes(self):
