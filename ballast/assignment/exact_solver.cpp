@@ -156,15 +156,18 @@ void ExactSolver::read_choice(Choice& choice) {
 // One that holds the group; of a group that the last part settled, the best then.
 void ExactSolver::find_holders(const Core& core) {
   holder_.resize(core.groups() + 1);  // one more, for rows of no group
+  moved_.resize(core.prices.size());
+  for (size_t e = 0; e < moved_.size(); ++e) moved_[e] = settled_at_[e] - core.prices[e];
+  const int32_t* const expert = core.expert.data();
   for (int32_t g = 0; g < core.groups(); ++g) {
     Units least = std::numeric_limits<Units>::max();
     int32_t best = 0;
     int32_t holder = -1;
     for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
-      const Units deficit = core.deficit_at(k, settled_at_);
-      best = deficit < least ? core.expert[k] : best;
+      const Units deficit = core.deficit[k] + moved_[expert[k]];
+      best = deficit < least ? expert[k] : best;
       least = std::min(least, deficit);
-      holder = core.held[k] > 0 ? core.expert[k] : holder;
+      holder = std::max(holder, core.held[k] > 0 ? expert[k] : -1);
     }
     holder_[g] = holder < 0 ? best : holder;
   }
