@@ -97,11 +97,11 @@ void take_part(const Core& whole, const std::vector<Units>& prices, Units reach,
       to_origin[kept] = whole.is_part ? from_origin[k] : k;
       kept += deficit <= reach ? 1 : 0;
     }
-    const bool is_settled = kept == first + 1;
-    part.settled[to_expert[first]] += is_settled ? size : 0;
-    kept = is_settled ? first : kept;
+    const int32_t settled = -static_cast<int32_t>(kept == first + 1);  // all bits or none
+    part.settled[to_expert[first]] += size & settled;
+    kept += settled;
     part.size[groups] = size;
-    groups += is_settled ? 0 : 1;
+    groups += 1 + settled;
     part.begin[groups] = kept;
   }
   part.begin.resize(groups + 1);
