@@ -10,7 +10,8 @@ fastest of its repeats: what the solver takes when nobody is in its way.
         [--peer './bench_all {kind} {tokens} {experts} {seed} hybrid {repeats}']
 
 The peer prints time_ms=NUMBER. Lines end in SPREAD where a seed takes more than 3 times the median, in SLOW where
-our median is above the peer's.
+our median is above the peer's; the last line has the worst of both. Matrices of more than 2^24 scores get a
+quarter of the seeds.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import shlex
 import statistics
 import subprocess
 
+LARGE = 1 << 24
 TIME = re.compile(r"\btime_ms=([0-9.eE+-]+)")
 
 
@@ -47,8 +49,10 @@ def summary(times):
 
 
 def measure(options, kind, tokens, experts):
+    """Prints a line; returns slowest / median, and our median / the peer's (None without one)."""
     ours, peers = [], []
-    for seed in range(1, options.seeds + 1):
+    seeds = options.seeds if tokens * experts <= LARGE else max(1, options.seeds // 4)
+    for seed in range(1, seeds + 1):
         case = {"kind": kind, "tokens": tokens, "experts": experts, "seed": seed, "repeats": options.repeats}
         ours.append(our_time(options, case))
         if options.peer:
@@ -56,11 +60,14 @@ def measure(options, kind, tokens, experts):
     median, slowest = summary(ours)
     line = f"| {kind} | {experts} | {tokens // experts} | {median:.3f} | {slowest:.2f} |"
     flags = " SPREAD" if slowest > 3 else ""
+    ratio = None
     if peers:
         peer_median, peer_slowest = summary(peers)
-        line += f" {peer_median:.3f} | {peer_slowest:.2f} | {median / peer_median:.2f} |"
-        flags += " SLOW" if median > peer_median else ""
+        ratio = median / peer_median
+        line += f" {peer_median:.3f} | {peer_slowest:.2f} | {ratio:.2f} |"
+        flags += " SLOW" if ratio > 1 else ""
     print(line + flags, flush=True)
+    return slowest, ratio
 
 
 def main():
@@ -76,10 +83,10 @@ def main():
     peer = " peer ms | slowest / median | ours / peer |" if options.peer else ""
     print(f"| scores | experts | tokens an expert | ms | slowest / median |{peer}")
     print("|---|---|---|---|---|" + ("---|---|---|" if options.peer else ""), flush=True)
-    for kind in options.kinds:
-        for experts in options.experts:
-            for share in options.per_expert:
-                measure(options, kind, share * experts, experts)
+    found = [measure(options, kind, share * experts, experts)
+             for kind in options.kinds for experts in options.experts for share in options.per_expert]
+    print(f"worst slowest / median {max(spread for spread, _ in found):.2f}", end="")
+    print(f", worst ours / peer {max(ratio for _, ratio in found):.2f}" if options.peer else "")
 
 
 if __name__ == "__main__":

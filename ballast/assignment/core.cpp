@@ -64,33 +64,44 @@ void take_part(const Core& whole, const std::vector<Units>& prices, Units reach,
     moved[e] = prices[e] - whole.prices[e];
     lost += static_cast<double>(whole.settled[e]) * static_cast<double>(moved[e]);
   }
-  const int32_t* const origin = whole.is_part ? whole.origin.data() : nullptr;
   part.begin.resize(whole.groups() + 1);
   part.size.resize(whole.groups());
+  // Pointers of their own: what is written could otherwise be what they are read from.
+  const int32_t* const from_expert = whole.expert.data();
+  const Units* const from_deficit = whole.deficit.data();
+  const int32_t* const from_held = whole.held.data();
+  const int32_t* const from_origin = whole.origin.data();
+  int32_t* const to_expert = part.expert.data();
+  Units* const to_deficit = part.deficit.data();
+  int32_t* const to_held = part.held.data();
+  int32_t* const to_origin = part.origin.data();
+  const Units* const by = moved.data();
   int32_t kept = 0;
   int32_t groups = 0;
   for (int32_t g = 0; g < whole.groups(); ++g) {
     const int32_t begin = whole.begin[g];
     const int32_t end = whole.begin[g + 1];
+    const int32_t size = whole.size[g];
     Units least = std::numeric_limits<Units>::max();
     for (int32_t k = begin; k < end; ++k) {
-      least = std::min(least, whole.deficit[k] + moved[whole.expert[k]]);
+      least = std::min(least, from_deficit[k] + by[from_expert[k]]);
     }
-    lost += static_cast<double>(least) * whole.size[g];
+    lost += static_cast<double>(least) * size;
     const int32_t first = kept;
     for (int32_t k = begin; k < end; ++k) {  // written always, kept if within reach: no branch
-      const Units deficit = whole.deficit[k] + moved[whole.expert[k]] - least;
-      part.expert[kept] = whole.expert[k];
-      part.deficit[kept] = deficit;
-      part.held[kept] = whole.held[k];
-      part.origin[kept] = origin != nullptr ? origin[k] : k;
+      const int32_t expert = from_expert[k];
+      const Units deficit = from_deficit[k] + by[expert] - least;
+      to_expert[kept] = expert;
+      to_deficit[kept] = deficit;
+      to_held[kept] = from_held[k];
+      to_origin[kept] = whole.is_part ? from_origin[k] : k;
       kept += deficit <= reach ? 1 : 0;
     }
-    const bool is_settled = kept == first + 1;
-    part.settled[part.expert[first]] += is_settled ? whole.size[g] : 0;
-    kept = is_settled ? first : kept;
-    part.size[groups] = whole.size[g];
-    groups += is_settled ? 0 : 1;
+    const int32_t settled = -static_cast<int32_t>(kept == first + 1);  // all bits or none
+    part.settled[to_expert[first]] += size & settled;
+    kept += settled;
+    part.size[groups] = size;
+    groups += 1 + settled;
     part.begin[groups] = kept;
   }
   part.begin.resize(groups + 1);

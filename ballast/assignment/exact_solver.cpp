@@ -138,8 +138,9 @@ void ExactSolver::read_choice(Choice& choice) {
   const std::vector<int32_t>& best_expert = descent_.extractor().best_expert();
   for (size_t row = 0; row < choice.expert_of_row.size(); ++row) {
     const int32_t group = group_of[row];
-    const int32_t holder = holder_[group < 0 ? core.groups() : group];
-    choice.expert_of_row[row] = group < 0 ? best_expert[row] : holder;
+    const int32_t settled = -static_cast<int32_t>(group < 0);  // all bits or none: no branch
+    const int32_t holder = holder_[std::max(group, 0)];
+    choice.expert_of_row[row] = (best_expert[row] & settled) | (holder & ~settled);
   }
   if (!descent_.extractor().makes_groups()) return;
   for (size_t row = 0; row < choice.expert_of_row.size(); ++row) {
@@ -155,16 +156,20 @@ void ExactSolver::read_choice(Choice& choice) {
 
 // One that holds the group; of a group that the last part settled, the best then.
 void ExactSolver::find_holders(const Core& core) {
-  holder_.resize(core.groups() + 1);  // one more, for rows of no group
+  holder_.resize(core.groups() + 1);  // one more: there may be none
+  moved_.resize(core.prices.size());
+  for (size_t e = 0; e < moved_.size(); ++e) moved_[e] = settled_at_[e] - core.prices[e];
+  const int32_t* const expert = core.expert.data();
   for (int32_t g = 0; g < core.groups(); ++g) {
     Units least = std::numeric_limits<Units>::max();
     int32_t best = 0;
     int32_t holder = -1;
     for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
-      const Units deficit = core.deficit_at(k, settled_at_);
-      best = deficit < least ? core.expert[k] : best;
+      const Units deficit = core.deficit[k] + moved_[expert[k]];
+      const int32_t better = -static_cast<int32_t>(deficit < least);
+      best ^= (best ^ expert[k]) & better;
       least = std::min(least, deficit);
-      holder = core.held[k] > 0 ? core.expert[k] : holder;
+      holder = std::max(holder, expert[k] | -static_cast<int32_t>(core.held[k] == 0));
     }
     holder_[g] = holder < 0 ? best : holder;
   }

@@ -41,6 +41,7 @@ class ExactSolver : public AssignmentSolver {
   std::vector<Units> start_prices_;
   std::vector<Units> settled_at_;  // prices of the part that settled all groups nobody holds
   std::vector<Units> gaps_;
+  std::vector<Units> moved_;     // [E] prices, from the core's to settled_at_
   std::vector<int32_t> holder_;  // [groups]
   std::vector<double> wide_start_;
 };

@@ -225,6 +225,7 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
   const double enough = is_last ? 0 : 0.6 * chance_imbalance(rows, problem_->experts);
   state_ = {.rows = count,
             .priced_by = measured_rows_ > 0 ? measured_rows_ : start_rows_,
+            .is_last = is_last,
             .temperature = first_temperature_};
   if (count == measured_rows_ && extractor_.grid() == 1) {
     // A second core of the same rows goes on where the first was left.
@@ -314,7 +315,8 @@ bool PriceDescent::step_within_reach() {
   // An expert that is forbidden to too many tokens would go down without end.
   const Units highest = extractor_.highest_price();
   for (Units& price : prices_) price = std::clamp(price, -highest, 2 * highest);
-  const double room = 0.85 * static_cast<double>(core().reach);
+  // A sample's prices need not be exact; those of all tokens have exchanges before them.
+  const double room = (state_.is_last ? 0.85 : 1.25) * static_cast<double>(core().reach);
   const auto after = static_cast<double>(spread(core().prices, prices_));
   if (after <= room) return true;
   // Beyond the reach loads are not known, but a step says well enough where to look next.

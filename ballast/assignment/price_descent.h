@@ -111,6 +111,7 @@ class PriceDescent {
   struct Descent {  // where the one in work stands
     double rows = 1;
     double priced_by = 1;  // rows that its first prices are from
+    bool is_last = false;  // of all tokens
     float temperature = 1;
     double cooler = 1;  // by which factor the temperature fell last
     double comparable_dual = std::numeric_limits<double>::max();

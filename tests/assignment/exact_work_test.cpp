@@ -19,12 +19,12 @@ using test::OwnedProblem;
 // Scores row by row: `row` fills one.
 OwnedProblem made_of_rows(int64_t tokens, int64_t experts, const std::string& about,
                           const std::function<void(std::span<float>)>& row) {
-  OwnedProblem made{.tokens = tokens,
-                    .experts = experts,
-                    .scores = std::vector<float>(static_cast<size_t>(tokens * experts)),
-                    .bounds = equal_loads(tokens, experts),
-                    .about = about + " [" + std::to_string(tokens) + ", " +
-                             std::to_string(experts) + "]"};
+  OwnedProblem made{
+      .tokens = tokens,
+      .experts = experts,
+      .scores = std::vector<float>(static_cast<size_t>(tokens * experts)),
+      .bounds = equal_loads(tokens, experts),
+      .about = about + " [" + std::to_string(tokens) + ", " + std::to_string(experts) + "]"};
   const auto width = static_cast<size_t>(experts);
   for (size_t t = 0; t < made.scores.size(); t += width) {
     row(std::span(made.scores).subspan(t, width));
