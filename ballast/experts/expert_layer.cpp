@@ -65,9 +65,8 @@ Ahead ExpertLayer::look_ahead(const Tensor& earlier, const Routing& routing) {
   ahead.mix = shuffle(earlier, routing);
   if (!beside_) beside_ = kernels::make_gpu_beside();
   beside_->run([&] {
-    ahead.decided = timed(earlier.device(), routing, [&] {
-      return router_->decide(earlier, ahead.mix->order, routing);
-    });
+    ahead.decided = timed(earlier.device(), routing,
+                          [&] { return router_->decide(earlier, ahead.mix->order, routing); });
   });
   return ahead;
 }
@@ -81,8 +80,8 @@ Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing, const 
   const bool reads_ahead = config_.look_ahead && ahead.earlier.defined();
   const Tensor read =
       step::pass_into(step::StepPart::kAssignment, reads_ahead ? ahead.earlier : mixed, watch);
-  const Dispatch dispatch = route(read, reads_ahead ? mix : Shuffle{.order = mix.order}, routing,
-                                  ahead.decided.get());
+  const Dispatch dispatch =
+      route(read, reads_ahead ? mix : Shuffle{.order = mix.order}, routing, ahead.decided.get());
   const Tensor entering =
       step::pass_into(step::StepPart::kExperts, reads_ahead ? mixed : read, watch);  // [T, D]
   const Tensor out = forward_routed(entering, dispatch, routing);                    // [T, D]

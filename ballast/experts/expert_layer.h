@@ -27,9 +27,6 @@ struct Ahead {
   std::optional<Shuffle> mix = {};
   std::unique_ptr<Decision> decided = {};
 };
-  at::Tensor affinities = {};  // [T, E]
-  std::unique_ptr<Decision> decided = {};
-};
 
 // A layer of sparse experts: BASE, Sparsely Gated or Switch, which differ in their router alone.
 // The experts are divided among the workers; everything else is on all of them.
