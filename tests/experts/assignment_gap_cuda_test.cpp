@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // On a machine with a GPU: the exact solver with a gap that it is allowed.
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <tuple>
+#include <vector>
 
 #include "ballast/experts/assigner.h"
 #include "ballast/kernels/cuda_plugin.h"
