@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <tuple>
+#include <vector>
+
 #include "ballast/experts/assigner.h"
 #include "ballast/kernels/cuda_plugin.h"
 
