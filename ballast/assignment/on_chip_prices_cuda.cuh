@@ -9,7 +9,7 @@
 namespace ballast::assignment::on_chip {
 
 constexpr int kSinkhornPasses = 3;
-constexpr int kMostPasses = 18;
+constexpr int kMostPasses = 14;
 constexpr int kFewExperts = 64;  // up to these the repair is as fast as rounding
 constexpr float kLog2e = 1.44269504f;
 
@@ -152,7 +152,7 @@ __device__ inline bool can_round(const Chip<kExperts>& c, const Annealing& a, in
 // rounding can be expected to keep to it, at c.price.
 template <int kExperts>
 __device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal, double gap) {
-  a.tau = 0.04f * c.deviation;
+  a.tau = 0.1f * c.deviation;
   if (!a.warm) start_cold(c, a);
   for (; a.passes < kMostPasses; ++a.passes) {
     soft_pass<kExperts, true>(c, kLog2e / a.tau);

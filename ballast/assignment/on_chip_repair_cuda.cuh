@@ -9,7 +9,7 @@
 namespace ballast::assignment::on_chip {
 
 constexpr int kMostRounds = 4;
-constexpr int kMostSweeps = 250;  // over the pairs of all rounds
+constexpr int kMostSweeps = 150;  // over the pairs of all rounds
 constexpr int kScoreBits = 28;    // scores are below 2^28 quanta, prices from 0 to below 2^30
 
 // In quanta.

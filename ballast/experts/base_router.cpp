@@ -111,47 +111,26 @@ Tensor BaseRouter::affinities(const Tensor& tokens) const {
   return frame_.affinities(tokens.detach());
 }
 
-struct BaseRouter::Assigned : Decision {
-  std::vector<TensorAssignment> rounds;
-  Tensor best;  // [T] experts by score alone
-  BalancedSlots slots;
-};
-
-std::unique_ptr<Decision> BaseRouter::decide(const Tensor& tokens, const TokenOrder& order,
-                                             const Routing& routing) {
-  const at::NoGradGuard no_grad;
-  return std::make_unique<Assigned>(assign_groups(affinities(tokens.detach()), order, routing));
-}
-
 Dispatch BaseRouter::route(const Tensor& affinities, const TokenOrder& order,
-                           const Routing& routing, const Decision* decided) {
-  if (!routing.training) return route_by_choice(affinities, routing);
-  if (decided != nullptr)
-    return dispatch_groups(affinities, dynamic_cast<const Assigned&>(*decided));
-  return dispatch_groups(affinities, assign_groups(affinities, order, routing));
+                           const Routing& routing) {
+  return routing.training ? route_groups(affinities, order, routing)
+                          : route_by_choice(affinities, routing);
 }
 
-BaseRouter::Assigned BaseRouter::assign_groups(const Tensor& affinities, const TokenOrder& order,
-                                               const Routing& routing) {
-  const at::NoGradGuard no_grad;
+Dispatch BaseRouter::route_groups(const Tensor& affinities, const TokenOrder& order,
+                                  const Routing& routing) {
   const int64_t local = routing.training->groups / workers_.size();
   const auto [scores, best] = routing_scores(affinities, frame_.lengths(affinities.scalar_type()),
                                              order.row_of_position);  // [T, E], [T]
-  Assigned assigned;
-  assigned.best = best;
-  assigned.rounds = assign(scores.view({local, -1, places_.experts}), routing);
-  const auto all = [&](Tensor TensorAssignment::*part) { return stacked(assigned.rounds, part); };
-  assigned.slots = balanced_slots({.expert_of_token = all(&TensorAssignment::expert_of_token),
-                                   .place_of_token = all(&TensorAssignment::place_of_token),
-                                   .loads = all(&TensorAssignment::loads)},
-                                  order.row_of_position);
-  return assigned;
-}
-
-Dispatch BaseRouter::dispatch_groups(const Tensor& affinities, const Assigned& assigned) {
-  const BalancedSlots& slots = assigned.slots;
+  const std::vector<TensorAssignment> rounds =
+      assign(scores.view({local, -1, places_.experts}), routing);
+  const BalancedSlots slots =
+      balanced_slots({.expert_of_token = stacked(rounds, &TensorAssignment::expert_of_token),
+                      .place_of_token = stacked(rounds, &TensorAssignment::place_of_token),
+                      .loads = stacked(rounds, &TensorAssignment::loads)},
+                     order.row_of_position);
   const Tensor weights = frame_.weights(affinities, slots.expert_of_row.t());  // [T, K]
-  observe(assigned.best, assigned.rounds, weights);
+  observe(best, rounds, weights);
   // Gates at the expert mix rows there, which then return to their tokens.
   Dispatch dispatch =
       dispatch_blocks(places_, gates_at_experts_ ? slots.slot_of_row.squeeze(1) : slots.slot_of_row,

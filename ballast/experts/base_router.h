@@ -30,10 +30,8 @@ class BaseRouter : public Router {
              comm::Communicator& workers);
 
   at::Tensor affinities(const at::Tensor& tokens) const override;
-  std::unique_ptr<Decision> decide(const at::Tensor& tokens, const TokenOrder& order,
-                                   const Routing& routing) override;
-  Dispatch route(const at::Tensor& affinities, const TokenOrder& order, const Routing& routing,
-                 const Decision* decided) override;
+  Dispatch route(const at::Tensor& affinities, const TokenOrder& order,
+                 const Routing& routing) override;
   at::Tensor at_experts(const RoutedRows& routed, const ExpertStack& experts,
                         const Routing& routing) const override;
   at::Tensor at_tokens(const at::Tensor& tokens, const at::Tensor& back,
@@ -46,10 +44,8 @@ class BaseRouter : public Router {
   double largest_gap(const RoutingStats& stats) const override;
 
  private:
-  struct Assigned;  // what the groups' assignments say
-  Assigned assign_groups(const at::Tensor& affinities, const TokenOrder& order,
-                         const Routing& routing);
-  Dispatch dispatch_groups(const at::Tensor& affinities, const Assigned& assigned);
+  Dispatch route_groups(const at::Tensor& affinities, const TokenOrder& order,
+                        const Routing& routing);
   Dispatch route_by_choice(const at::Tensor& affinities, const Routing& routing);
   // The experts of each token, int64, best first.
   at::Tensor best_choice(at::Tensor scores) const;  // [T, E] -> [K, T]

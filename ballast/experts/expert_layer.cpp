@@ -49,42 +49,18 @@ ExpertLayer::ExpertLayer(const config::Config& config, int64_t place,
   if (config_.shared > 0) shared_.emplace(shape_of_shared(config), name_, table);
 }
 
-template <typename Work>
-auto ExpertLayer::timed(at::Device device, const Routing& routing, const Work& work) {
-  if (!routing.training) return work();
-  router_->timer().begin(device);
-  auto result = work();
-  router_->timer().end();
-  return result;
-}
-
-Ahead ExpertLayer::look_ahead(const Tensor& earlier, const Routing& routing) {
-  Ahead ahead{.earlier = earlier};
-  const bool alone = workers_.size() == 1;  // else the shuffle exchanges rows, in its own time
-  if (!routing.training || earlier.is_cpu() || !alone || routing.tape != nullptr) return ahead;
-  ahead.mix = shuffle(earlier, routing);
-  if (!beside_) beside_ = kernels::make_gpu_beside();
-  beside_->run([&] {
-    ahead.decided = timed(earlier.device(), routing,
-                          [&] { return router_->decide(earlier, ahead.mix->order, routing); });
-  });
-  return ahead;
-}
-
-Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing, const Ahead& ahead) {
+Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing, const Tensor& earlier) {
   step::StepWatch* const watch = routing.watch;
-  const Shuffle mix = ahead.mix ? *ahead.mix : shuffle(tokens, routing);
+  const Shuffle mix = shuffle(tokens, routing);
   const Tensor mixed =
       mix.way ? exchange(workers_, tokens, *mix.way, label("shuffle"), watch) : tokens;
 
-  const bool reads_ahead = config_.look_ahead && ahead.earlier.defined();
-  const Tensor read =
-      step::pass_into(step::StepPart::kAssignment, reads_ahead ? ahead.earlier : mixed, watch);
-  const Dispatch dispatch =
-      route(read, reads_ahead ? mix : Shuffle{.order = mix.order}, routing, ahead.decided.get());
+  const bool ahead = config_.look_ahead && earlier.defined();
+  const Tensor read = step::pass_into(step::StepPart::kAssignment, ahead ? earlier : mixed, watch);
+  const Dispatch dispatch = route(read, ahead ? mix : Shuffle{.order = mix.order}, routing);
   const Tensor entering =
-      step::pass_into(step::StepPart::kExperts, reads_ahead ? mixed : read, watch);  // [T, D]
-  const Tensor out = forward_routed(entering, dispatch, routing);                    // [T, D]
+      step::pass_into(step::StepPart::kExperts, ahead ? mixed : read, watch);  // [T, D]
+  const Tensor out = forward_routed(entering, dispatch, routing);              // [T, D]
 
   const Tensor home =
       mix.way ? exchange_back(workers_, out, *mix.way, label("shuffle back"), watch) : out;
@@ -100,16 +76,19 @@ Tensor ExpertLayer::forward_routed(const Tensor& tokens, const Dispatch& dispatc
   return router_->at_tokens(tokens, back, dispatch);
 }
 
-Dispatch ExpertLayer::route(const Tensor& read, const Shuffle& mix, const Routing& routing,
-                            const Decision* decided) {
-  Tensor affinities =
-      timed(read.device(), routing, [&] { return router_->affinities(read); });  // [T, E]
+Dispatch ExpertLayer::route(const Tensor& read, const Shuffle& mix, const Routing& routing) {
+  const auto timed = [&](const auto& work) {
+    if (!routing.training) return work();
+    router_->timer().begin(read.device());
+    auto result = work();
+    router_->timer().end();
+    return result;
+  };
+  Tensor affinities = timed([&] { return router_->affinities(read); });  // [T, E]
   if (mix.way)
     affinities =
         exchange(workers_, affinities, *mix.way, label("shuffle affinities"), routing.watch);
-  if (decided != nullptr) beside_->join();
-  return timed(read.device(), routing,
-               [&] { return router_->route(affinities, mix.order, routing, decided); });
+  return timed([&] { return router_->route(affinities, mix.order, routing); });
 }
 
 Shuffle ExpertLayer::shuffle(const Tensor& tokens, const Routing& routing) const {

@@ -15,18 +15,9 @@
 #include "ballast/experts/routing.h"
 #include "ballast/experts/shared_expert.h"
 #include "ballast/experts/shuffle.h"
-#include "ballast/kernels/gpu_graph.h"
 #include "ballast/parameters/parameter_table.h"
 
 namespace ballast::experts {
-
-// What a layer with look-ahead takes from before the last block.
-struct Ahead {
-  at::Tensor earlier = {};  // [T, D]: the tokens as they were; undefined: there is no block before
-  // Where a GPU decides beside the block:
-  std::optional<Shuffle> mix = {};
-  std::unique_ptr<Decision> decided = {};
-};
 
 // A layer of sparse experts: BASE, Sparsely Gated or Switch, which differ in their router alone.
 // The experts are divided among the workers; everything else is on all of them.
@@ -37,15 +28,13 @@ class ExpertLayer {
   ExpertLayer(const config::Config& config, int64_t place, parameters::ParameterTable& table,
               comm::Communicator& workers);
 
-  // With look-ahead, of tokens that will pass the next block and then this layer: the router reads
-  // them as they are now. On the GPU of a worker that is alone it decides beside what is queued
-  // until forward(), in training.
-  Ahead look_ahead(const at::Tensor& earlier, const Routing& routing);
   // This worker's tokens h [T, D] -> h + sum over its experts e of gate_e(h) f_e(h), and what the
-  // shared expert adds where there is one; a token that has no expert stays as it is. Collective,
-  // also backward. In training groups divide each worker's tokens. routing.watch: REQUIRES that it
-  // is in the part kExperts, and leaves it there.
-  at::Tensor forward(const at::Tensor& tokens, const Routing& routing, const Ahead& ahead = {});
+  // shared expert adds where there is one; a token that has no expert stays as it is. `earlier` [T,
+  // D]: the same tokens before the last block, which the router reads with look-ahead; undefined:
+  // there is no block before. Collective, also backward. In training groups divide each worker's
+  // tokens. routing.watch: REQUIRES that it is in the part kExperts, and leaves it there.
+  at::Tensor forward(const at::Tensor& tokens, const Routing& routing,
+                     const at::Tensor& earlier = {});
   // What forward() does once the router has decided: tokens [T, D] that are here after the shuffle
   // -> [T, D], without the shared expert.
   at::Tensor forward_routed(const at::Tensor& tokens, const Dispatch& dispatch,
@@ -60,12 +49,8 @@ class ExpertLayer {
   const Router& router() const { return *router_; }
 
  private:
-  // The tokens as the router reads them; `mix`: the shuffle they did not take part in.
-  Dispatch route(const at::Tensor& read, const Shuffle& mix, const Routing& routing,
-                 const Decision* decided);
-  // What `work` returns, with its time among the router's in training.
-  template <typename Work>
-  auto timed(at::Device device, const Routing& routing, const Work& work);
+  // The tokens as the router reads them; `mix`: the shuffle that is still before them.
+  Dispatch route(const at::Tensor& read, const Shuffle& mix, const Routing& routing);
   Shuffle shuffle(const at::Tensor& tokens, const Routing& routing) const;
   comm::Label label(const char* purpose) const { return {purpose, static_cast<int>(place_)}; }
 
@@ -76,7 +61,6 @@ class ExpertLayer {
   std::unique_ptr<Router> router_;
   ExpertStack experts_;
   std::optional<SharedExpert> shared_;
-  std::unique_ptr<kernels::GpuBeside> beside_;  // made when it is needed
 };
 
 }  // namespace ballast::experts

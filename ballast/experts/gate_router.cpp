@@ -51,7 +51,7 @@ GateRouter::GateRouter(const config::Config& config, int64_t layer,
           table) {}
 
 Dispatch GateRouter::route(const Tensor& logits, const TokenOrder& /*order*/,
-                           const Routing& routing, const Decision* /*decided*/) {
+                           const Routing& routing) {
   if (!routing.training && routing.mode != RoutingMode::kGreedy) {
     fail("{} routing is for BASE layers; {} layers route greedily", routing_name(routing.mode),
          config_.router);

@@ -32,8 +32,8 @@ class GateRouter : public Router {
   at::Tensor affinities(const at::Tensor& tokens) const override {
     return frame_.affinities(tokens);
   }
-  Dispatch route(const at::Tensor& logits, const TokenOrder& order, const Routing& routing,
-                 const Decision* decided) override;
+  Dispatch route(const at::Tensor& logits, const TokenOrder& order,
+                 const Routing& routing) override;
   at::Tensor at_experts(const RoutedRows& routed, const ExpertStack& experts,
                         const Routing& routing) const override;
   at::Tensor at_tokens(const at::Tensor& tokens, const at::Tensor& back,

@@ -16,13 +16,6 @@
 
 namespace ballast::experts {
 
-// What a router has decided from affinities alone, without a gradient. What it holds is the
-// router's own matter.
-class Decision {
- public:
-  virtual ~Decision() = default;
-};
-
 // Decides for one layer which experts each token goes to, and how much of their outputs it takes.
 class Router {
  public:
@@ -31,16 +24,10 @@ class Router {
   // How much each token is drawn to each expert: tokens [T, D], as the router reads them -> [T, E]
   // fp32, or fp64 for tokens in fp64.
   virtual at::Tensor affinities(const at::Tensor& tokens) const = 0;
-  // The part of route() that needs no gradient, of tokens [T, D] as the router reads them, in
-  // training: a GPU can do it beside other work. Null: route() does it all.
-  virtual std::unique_ptr<Decision> decide(const at::Tensor&, const TokenOrder&, const Routing&) {
-    return nullptr;
-  }
   // Affinities [T, E], of tokens that are here after the shuffle. `order`: how a worker that is
-  // alone cuts them into groups; of routers that shuffle. `decided`: what decide() made of the
-  // same, or null. Collective.
+  // alone cuts them into groups; of routers that shuffle. Collective.
   virtual Dispatch route(const at::Tensor& affinities, const TokenOrder& order,
-                         const Routing& routing, const Decision* decided) = 0;
+                         const Routing& routing) = 0;
   // Where the experts are: what they make of these rows, for from_experts.
   virtual at::Tensor at_experts(const RoutedRows& routed, const ExpertStack& experts,
                                 const Routing& routing) const = 0;

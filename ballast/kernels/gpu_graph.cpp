@@ -29,12 +29,6 @@ std::unique_ptr<GpuEvent> make_gpu_event() {
   return event;
 }
 
-std::unique_ptr<GpuBeside> make_gpu_beside() {
-  std::unique_ptr<GpuBeside> beside;
-  exported<decltype(ballast_make_gpu_beside)>("ballast_make_gpu_beside")(beside);
-  return beside;
-}
-
 GpuMemory gpu_memory(at::Device device) {
   GpuMemory memory;
   exported<decltype(ballast_gpu_memory)>("ballast_gpu_memory")(device, memory);

@@ -34,19 +34,6 @@ class GpuEvent {
   virtual double seconds_until(const GpuEvent& later) const = 0;
 };
 
-// A second stream of a GPU. Within a graph's recording what it does is part of the graph.
-class GpuBeside {
- public:
-  virtual ~GpuBeside() = default;
-
-  // What `work` queues runs beside what the current stream gets from here on, and after what that
-  // got before. REQUIRES: tensors that `work` reads live until join().
-  virtual void run(const std::function<void()>& work) = 0;
-  // What the current stream gets from here on runs after that work. Tensors that it made may then
-  // be used, and freed at any time.
-  virtual void join() = 0;
-};
-
 struct GpuMemory {
   int64_t peak_bytes = 0;  // the most that tensors had, since the process began
 };
@@ -55,7 +42,6 @@ struct GpuMemory {
 // Graphs that share memory are never under way at the same time.
 std::unique_ptr<GpuGraph> make_gpu_graph(const GpuGraph* shares_memory_with);
 std::unique_ptr<GpuEvent> make_gpu_event();
-std::unique_ptr<GpuBeside> make_gpu_beside();
 GpuMemory gpu_memory(at::Device device);
 void release_cached_gpu_memory();  // what no tensor has, back to the driver
 
@@ -66,7 +52,6 @@ extern "C" {
 void ballast_make_gpu_graph(const ballast::kernels::GpuGraph* shares_memory_with,
                             std::unique_ptr<ballast::kernels::GpuGraph>& graph);
 void ballast_make_gpu_event(std::unique_ptr<ballast::kernels::GpuEvent>& event);
-void ballast_make_gpu_beside(std::unique_ptr<ballast::kernels::GpuBeside>& beside);
 void ballast_gpu_memory(at::Device device, ballast::kernels::GpuMemory& memory);
 void ballast_release_cached_gpu_memory();
 }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/cuda/CUDAContext.h>
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
 
 #include "ballast/kernels/gpu_graph.h"
@@ -94,29 +92,6 @@ class CudaEvent : public GpuEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-class CudaBeside : public GpuBeside {
- public:
-  // Ahead of the current stream's kernels where both want the same multiprocessors: what runs here
-  // is waited for.
-  CudaBeside() : stream_(at::cuda::getStreamFromPool(/*isHighPriority=*/true)) {}
-
-  // The memory of what `work` makes belongs to this stream. It is used again in a later run()
-  // alone, which comes after all that the current stream has got by then.
-  void run(const std::function<void()>& work) override {
-    forked_.record(at::cuda::getCurrentCUDAStream());
-    forked_.block(stream_);
-    const c10::cuda::CUDAStreamGuard guard(stream_);
-    work();
-    done_.record(stream_);
-  }
-
-  void join() override { done_.block(at::cuda::getCurrentCUDAStream()); }
-
- private:
-  at::cuda::CUDAStream stream_;
-  at::cuda::CUDAEvent forked_, done_;
-};
-
 }  // namespace
 }  // namespace ballast::kernels
 
@@ -128,10 +103,6 @@ void ballast_make_gpu_graph(const ballast::kernels::GpuGraph* shares_memory_with
 
 void ballast_make_gpu_event(std::unique_ptr<ballast::kernels::GpuEvent>& event) {
   event = std::make_unique<ballast::kernels::CudaEvent>();
-}
-
-void ballast_make_gpu_beside(std::unique_ptr<ballast::kernels::GpuBeside>& beside) {
-  beside = std::make_unique<ballast::kernels::CudaBeside>();
 }
 
 void ballast_gpu_memory(at::Device device, ballast::kernels::GpuMemory& memory) {

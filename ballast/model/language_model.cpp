@@ -123,34 +123,31 @@ LanguageModel::LanguageModel(const config::Config& config, parameters::Parameter
       }()),
       output_norm_(config_.width, "output_norm", table) {}
 
-experts::Ahead LanguageModel::read_ahead(int64_t block, ResidualStream& x,
-                                         const experts::Routing& routing) const {
-  const auto found = std::ranges::find_if(expert_layers_, [&](const auto& layer) {
+Tensor LanguageModel::read_ahead(int64_t block, ResidualStream& x) const {
+  const auto reads = [&](const auto& layer) {
     return layer->place() == block + 1 && layer->looks_ahead();
-  });
-  if (found == expert_layers_.end()) return {};
+  };
+  if (std::ranges::none_of(expert_layers_, reads)) return {};
   const Tensor earlier = x.value();
   // The block's gradients by it are summed before the router's is added: the same bits, whether
   // the block is computed once or again.
   x.pass([](const Tensor& given) { return given.view_as(given); });
-  if (grid_.shards().size() > 1) return {.earlier = earlier};  // each will take its own part
-  return (*found)->look_ahead(earlier, routing);
+  return earlier;
 }
 
-void LanguageModel::expert_layers_after(int64_t blocks, ResidualStream& x,
-                                        const experts::Ahead& ahead,
+void LanguageModel::expert_layers_after(int64_t blocks, ResidualStream& x, const Tensor& earlier,
                                         const experts::Routing& routing) const {
   for (const auto& layer : expert_layers_) {
     if (layer->place() != blocks) continue;
     const Tensor entering = step::pass_into(step::StepPart::kExperts, x.value(), routing.watch);
-    x = ResidualStream(through(*layer, entering, ahead, routing));
+    x = ResidualStream(through(*layer, entering, earlier, routing));
   }
 }
 
-Tensor LanguageModel::through(experts::ExpertLayer& layer, const Tensor& x,
-                              const experts::Ahead& ahead, const experts::Routing& routing) const {
+Tensor LanguageModel::through(experts::ExpertLayer& layer, const Tensor& x, const Tensor& earlier,
+                              const experts::Routing& routing) const {
   comm::Communicator& shards = grid_.shards();
-  if (shards.size() == 1) return layer.forward(x, routing, ahead);
+  if (shards.size() == 1) return layer.forward(x, routing, earlier);
   const comm::Label label{"tokens of shards", static_cast<int>(layer.place())};
   const comm::RowsOfWorker rows = comm::divide_rows(x.size(0), shards.size());
   experts::Routing own = routing;
@@ -164,8 +161,7 @@ Tensor LanguageModel::through(experts::ExpertLayer& layer, const Tensor& x,
   const auto own_of = [&](const Tensor& all) {
     return all.defined() ? comm::own_rows(shards, all, rows, label) : all;
   };
-  const Tensor out = layer.forward(own_of(x), own, {.earlier = own_of(ahead.earlier)});
-  return comm::gather_rows(shards, out, rows, label);
+  return comm::gather_rows(shards, layer.forward(own_of(x), own, own_of(earlier)), rows, label);
 }
 
 Tensor LanguageModel::embed_at(const Tensor& tokens, const Tensor& positions) const {
@@ -192,12 +188,12 @@ Tensor LanguageModel::forward(const Tensor& tokens, const experts::Routing& rout
     if (progress != nullptr)
       x.pass([&](const Tensor& given) { return ProgressMark::apply(given, progress, i); });
     enter(step::StepPart::kAttention);
-    const experts::Ahead ahead = read_ahead(i, x, routing);
+    const Tensor earlier = read_ahead(i, x);
     const auto through_block = [&block, rows, watch](ResidualStream& stream) {
       block.forward(stream, rows, watch);
     };
     recomputes_blocks_ ? x.pass_recomputed(through_block) : through_block(x);
-    expert_layers_after(i + 1, x, ahead, routing);
+    expert_layers_after(i + 1, x, earlier, routing);
   }
   enter(step::StepPart::kVocabulary);
   return output_norm_(x);
@@ -211,10 +207,10 @@ Tensor LanguageModel::forward(const Tensor& tokens, const experts::Routing& rout
   expert_layers_after(0, x, {}, routing);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = *blocks_[i];
-    const experts::Ahead ahead = read_ahead(static_cast<int64_t>(i), x, routing);
+    const Tensor earlier = read_ahead(static_cast<int64_t>(i), x);
     x.add(block.attention.forward(block.attention_norm(x), cache.layers()[i]));
     if (block.feed_forward) x.add(block.feed_forward->forward(x));
-    expert_layers_after(static_cast<int64_t>(i) + 1, x, ahead, routing);
+    expert_layers_after(static_cast<int64_t>(i) + 1, x, earlier, routing);
   }
   cache.advance(tokens.size(1));
   return output_norm_(x);

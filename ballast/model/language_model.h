@@ -116,16 +116,14 @@ class LanguageModel {
 
  private:
   at::Tensor embed_at(const at::Tensor& tokens, const at::Tensor& positions) const;
-  // What a layer of experts after this block takes from the stream as it enters the block, where
-  // that looks ahead.
-  experts::Ahead read_ahead(int64_t block, ResidualStream& x,
-                            const experts::Routing& routing) const;
-  // The layers of experts that stand after `blocks` blocks; `ahead` is from before the last of
-  // these.
-  void expert_layers_after(int64_t blocks, ResidualStream& x, const experts::Ahead& ahead,
+  // The stream as it enters this block, where a layer of experts after it wants to read that; else
+  // undefined.
+  at::Tensor read_ahead(int64_t block, ResidualStream& x) const;
+  // The layers of experts that stand after `blocks` blocks; `earlier` entered the last of these.
+  void expert_layers_after(int64_t blocks, ResidualStream& x, const at::Tensor& earlier,
                            const experts::Routing& routing) const;
   // One of them: the replica's tokens are divided among its shards and gathered again.
-  at::Tensor through(experts::ExpertLayer& layer, const at::Tensor& x, const experts::Ahead& ahead,
+  at::Tensor through(experts::ExpertLayer& layer, const at::Tensor& x, const at::Tensor& earlier,
                      const experts::Routing& routing) const;
 
   config::ModelConfig config_;

@@ -125,7 +125,7 @@ MeasuredLayer::Assigned MeasuredLayer::run_assigned(const LayerPass& pass,
   experts::Routing routing = routing_of(config_, pass.step);
   routing.gradients = gradients;
   experts::Router& router = layer_.router();
-  experts::Dispatch dispatch = router.route(router.affinities(pass.tokens), {}, routing, nullptr);
+  experts::Dispatch dispatch = router.route(router.affinities(pass.tokens), {}, routing);
   if (dispatch.weights.defined()) dispatch.weights = dispatch.weights.detach();
   router.take_stats();
   const double seconds = seconds_of(pass, times_in_a_row(pass), [&](const Tensor& tokens) {

@@ -128,24 +128,6 @@ TEST_F(BaseLayerCuda, AssignsAsWellAsTheCpu) {
   }
 }
 
-TEST_F(BaseLayerCuda, DecidesBesideOtherWorkAsItWouldAfterIt) {
-  const LayerShape shape{
-      .experts = 8, .groups = 4, .tokens = 2048, .frame = [](config::ExpertsConfig& experts) {
-        experts.look_ahead = true;
-      }};
-  Layer l(shape, lone_worker(), test::on_gpu(at::kFloat));
-  const Tensor earlier = random_rows(shape.tokens, 11).to(at::kFloat).cuda();
-  const Tensor h = random_rows(shape.tokens, 12).to(at::kFloat).cuda();
-  const Tensor expected = l.layer.forward(h, l.routing(), {.earlier = earlier});
-  Tensor busy = at::randn({2048, 2048}, h.options());
-  for (int i = 0; i < 5; ++i) {
-    const Ahead ahead = l.layer.look_ahead(earlier, l.routing());
-    ASSERT_NE(ahead.decided, nullptr);
-    for (int k = 0; k < 4; ++k) busy = at::mm(busy, busy).clamp_(-1, 1);  // the block
-    EXPECT_TRUE(at::equal(l.layer.forward(h, l.routing(), ahead), expected));
-  }
-}
-
 TEST_F(BaseLayerCuda, TokensThatAreNotFiniteAreForTheLossToShow) {
   for (const at::ScalarType working : {at::kDouble, at::kBFloat16}) {
     for (const double value : {double{NAN}, double{INFINITY}}) {

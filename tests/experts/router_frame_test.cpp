@@ -135,7 +135,7 @@ TEST_P(Frames, GreedyRoutingIsTheFormula) {
   const auto [affinities, scores] = plain_frame(frame, l, frame.look_ahead ? earlier : h);
   const Tensor expert =
       scores.argsort(1, /*descending=*/true).narrow(1, 0, l.layer.experts_of_token()).t();
-  const Tensor y = l.layer.forward(h, {.mode = RoutingMode::kGreedy}, {.earlier = earlier});
+  const Tensor y = l.layer.forward(h, {.mode = RoutingMode::kGreedy}, earlier);
   const Tensor expected = plain_layer(frame, l, h, affinities, expert);
   EXPECT_LE((y - expected).abs().max().item<double>(), 1e-12);
 }
@@ -151,7 +151,7 @@ TEST_P(BaseFrames, PricedRoutingSubtractsPricesFromWhatIsCompared) {
                             .argsort(1, /*descending=*/true)
                             .narrow(1, 0, l.layer.experts_of_token())
                             .t();
-  const Tensor y = l.layer.forward(h, {.mode = RoutingMode::kPriced}, {.earlier = earlier});
+  const Tensor y = l.layer.forward(h, {.mode = RoutingMode::kPriced}, earlier);
   const Tensor expected = plain_layer(frame, l, h, affinities, expert);
   EXPECT_LE((y - expected).abs().max().item<double>(), 1e-12);
 }
@@ -165,7 +165,7 @@ TEST_P(BaseFrames, BalancedRoutingIsTheFormulaWithTheOptimum) {
   Layer l(shape, test::lone_worker());
   const Tensor h = random_rows(24, 5), earlier = random_rows(24, 6);
   MemoryTape tape;
-  const Tensor y = l.layer.forward(h, l.routing(&tape), {.earlier = earlier});
+  const Tensor y = l.layer.forward(h, l.routing(&tape), earlier);
   ASSERT_EQ(tape.kept.size(), 1U);
   const int64_t of_token = l.layer.experts_of_token();
   const Tensor expert = tape.kept.begin()->second.to(at::kLong).view({of_token, 24});
@@ -195,9 +195,9 @@ TEST_P(Frames, GradientsOfTokensAndRoutersMatchCentralDifferences) {
   const Tensor dy = random_rows(14, 9);
   const auto loss = [&] {
     const at::NoGradGuard no_grad;
-    return (l.layer.forward(h, l.routing(&tape), {.earlier = earlier}) * dy).sum().item<double>();
+    return (l.layer.forward(h, l.routing(&tape), earlier) * dy).sum().item<double>();
   };
-  torch::autograd::backward({l.layer.forward(h, l.routing(&tape), {.earlier = earlier})}, {dy});
+  torch::autograd::backward({l.layer.forward(h, l.routing(&tape), earlier)}, {dy});
   test::expect_gradient(h, h.grad(), loss, "tokens");
   ASSERT_EQ(earlier.grad().defined(), frame.look_ahead);
   if (frame.look_ahead) test::expect_gradient(earlier, earlier.grad(), loss, "earlier tokens");
@@ -215,7 +215,7 @@ TEST_P(Frames, TellTheMeanGate) {
   Layer l(shape, test::lone_worker());
   const Tensor h = random_rows(24, 10), earlier = random_rows(24, 11);
   MemoryTape tape;
-  l.layer.forward(h, l.routing(&tape), {.earlier = earlier});
+  l.layer.forward(h, l.routing(&tape), earlier);
   const Tensor expert =
       tape.kept.begin()->second.to(at::kLong).view({l.layer.experts_of_token(), 24});
   const Tensor affinities = plain_frame(frame, l, frame.look_ahead ? earlier : h).affinities;
@@ -261,7 +261,7 @@ TEST(SeveralExperts, AreDifferentAndBalanced) {
             test::lone_worker());
     MemoryTape tape;
     const Tensor h = random_rows(48, 12);
-    l.layer.forward(h, l.routing(&tape), {.earlier = h});
+    l.layer.forward(h, l.routing(&tape), h);
     ASSERT_EQ(tape.kept.size(), 3U);
     for (const auto& [key, kept] : tape.kept) {
       const Tensor expert = kept.to(at::kLong).view({per_token, 16});

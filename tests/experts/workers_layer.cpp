@@ -65,8 +65,8 @@ TEST(LayerOfWorkers, GivesWhatOneWorkerGives) {
     Tensor h = all.clone().requires_grad_(), own = own_part(all).clone().requires_grad_();
     Tensor earlier = before.clone().requires_grad_(),
            own_earlier = own_part(before).clone().requires_grad_();
-    const Tensor expected = whole.layer.forward(h, whole.routing(), {.earlier = earlier});
-    const Tensor got = part.layer.forward(own, part.routing(), {.earlier = own_earlier});
+    const Tensor expected = whole.layer.forward(h, whole.routing(), earlier);
+    const Tensor got = part.layer.forward(own, part.routing(), own_earlier);
     expect_near(got, own_part(expected), "output");
     torch::autograd::backward({expected}, {dy});
     torch::autograd::backward({got}, {own_part(dy)});
