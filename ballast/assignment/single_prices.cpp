@@ -9,6 +9,19 @@
 #include "ballast/assignment/core_extractor.h"
 
 namespace ballast::assignment {
+namespace {
+
+// The price at which a share of the rows wants an expert. gains: what each row has of it at price
+// 0 above its best profit elsewhere; they change places.
+Units price_of_share(std::vector<Units>& gains, double share) {
+  const auto rows = static_cast<int64_t>(gains.size());
+  const auto wanted = static_cast<int64_t>(share * static_cast<double>(rows));
+  const auto last = gains.begin() + std::min(rows - 1, wanted);
+  std::nth_element(gains.begin(), last, gains.end(), std::greater<>());
+  return *last;
+}
+
+}  // namespace
 
 // With the best profit of each row at the other prices, the expert's share of rows decides.
 void CoreExtractor::price_idle(const RowSample& rows, std::span<const int32_t> idle,
@@ -30,10 +43,7 @@ void CoreExtractor::price_idle(const RowSample& rows, std::span<const int32_t> i
     for (int64_t i = 0; i < rows.count; ++i) {
       gains_[i] = units(problem_->row(i * rows.stride), e) - best[i];
     }
-    const auto wanted = static_cast<int64_t>(shares[e] * static_cast<double>(rows.count));
-    const auto last = gains_.begin() + std::min(rows.count - 1, wanted);
-    std::nth_element(gains_.begin(), last, gains_.end(), std::greater<>());
-    prices[e] = std::min(prices[e], *last);
+    prices[e] = std::min(prices[e], price_of_share(gains_, shares[e]));
   }
 }
 
@@ -64,10 +74,7 @@ void CoreExtractor::price_crowded(const RowSample& rows, std::span<const int32_t
     for (int64_t i = 0; i < rows.count; ++i) {
       gains_[i] = units(problem_->row(i * rows.stride), e) - row_values_[i];
     }
-    const auto wanted = static_cast<int64_t>(shares[e] * static_cast<double>(rows.count));
-    const auto last = gains_.begin() + std::min(rows.count - 1, wanted);
-    std::nth_element(gains_.begin(), last, gains_.end(), std::greater<>());
-    prices[e] = std::clamp(*last, prices[e], highest_price_ - 1);
+    prices[e] = std::clamp(price_of_share(gains_, shares[e]), prices[e], highest_price_ - 1);
   }
 }
 
