@@ -14,6 +14,31 @@ namespace ballast::config {
 // Values of knobs that are one of a few. names_of: what they are called in TOML, flags and records,
 // in the order of the values.
 
+// The parts of a decoder.
+enum class Positions { kLearned, kRope };
+constexpr std::array<std::string_view, 2> names_of(Positions) { return {"learned", "rope"}; }
+
+enum class RopeScaling { kNone, kLinear, kLlama3, kYarn };
+constexpr std::array<std::string_view, 4> names_of(RopeScaling) {
+  return {"none", "linear", "llama3", "yarn"};
+}
+
+enum class NormKind { kLayer, kRms };
+constexpr std::array<std::string_view, 2> names_of(NormKind) { return {"layer", "rms"}; }
+
+enum class Activation { kRelu, kGelu, kGeluTanh, kRelu2, kSwiglu };
+constexpr std::array<std::string_view, 5> names_of(Activation) {
+  return {"relu", "gelu", "gelu_tanh", "relu2", "swiglu"};
+}
+
+enum class QueryKeyNorm { kNone, kHead, kWidth };
+constexpr std::array<std::string_view, 3> names_of(QueryKeyNorm) {
+  return {"none", "head", "width"};
+}
+
+enum class Biases { kAll, kQkv, kNone };
+constexpr std::array<std::string_view, 3> names_of(Biases) { return {"all", "qkv", "none"}; }
+
 enum class Placement { kSpread, kTop, kReplace };
 constexpr std::array<std::string_view, 3> names_of(Placement) {
   return {"spread", "top", "replace"};
@@ -28,6 +53,11 @@ enum class TrainingSolver { kExact, kAuction, kSinkhorn };
 constexpr std::array<std::string_view, 3> names_of(TrainingSolver) {
   return {"exact", "auction", "sinkhorn"};
 }
+
+// Whether each expert norms its tokens for itself, or the layer does it once for all and the
+// router.
+enum class ExpertNorm { kOwn, kLayer };
+constexpr std::array<std::string_view, 2> names_of(ExpertNorm) { return {"own", "layer"}; }
 
 // What a router reads of tokens, how affinities become weights, and what is compared.
 enum class Features { kNormed, kRaw };
@@ -46,6 +76,14 @@ constexpr std::array<std::string_view, 3> names_of(TestRouting) {
 
 enum class SecondExpert { kAlways, kRandom };
 constexpr std::array<std::string_view, 2> names_of(SecondExpert) { return {"always", "random"}; }
+
+enum class Algorithm { kAdam, kMuon };
+constexpr std::array<std::string_view, 2> names_of(Algorithm) { return {"adam", "muon"}; }
+
+enum class Schedule { kLinear, kCosine, kStable };
+constexpr std::array<std::string_view, 3> names_of(Schedule) {
+  return {"linear", "cosine", "stable"};
+}
 
 enum class ClipOver { kShared, kAll };
 constexpr std::array<std::string_view, 2> names_of(ClipOver) { return {"shared", "all"}; }

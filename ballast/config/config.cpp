@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "ballast/config/decoder_config.h"
 #include "ballast/config/knobs.h"
 #include "ballast/system/error.h"
 #include "ballast/system/utf8.h"
@@ -112,13 +113,25 @@ void check_router(const ExpertsConfig& experts) {
       fail("experts.{} is for experts.router {}, which is {}", knob, router, experts.router);
   };
   if (experts.traits().balanced) return;
-  is_for(experts.per_token > 0 && experts.per_token != experts.traits().experts_of_token,
-         "per_token", "base");
   is_for(experts.test_routing == TestRouting::kPriced, "test_routing: priced", "base");
   is_for(experts.solver != TrainingSolver::kExact, "solver", "base");
   is_for(experts.self_check, "self_check", "base");
   is_for(experts.second_expert == SecondExpert::kRandom && experts.experts_of_token() == 1,
          "second_expert", "sparsely_gated");
+}
+
+void check_weights(const ExpertsConfig& experts) {
+  if (!experts.traits().balanced && experts.traits().experts_of_token == 1 &&
+      experts.experts_of_token() > 1) {
+    fail("experts.per_token: switch has one expert a token; sparsely_gated has as many as wanted");
+  }
+  if (!experts.renormalise && (experts.gate != Gate::kSoftmax || experts.experts_of_token() == 1)) {
+    fail("experts.renormalise: false is for experts.gate softmax and several experts of a token");
+  }
+  if (experts.norm == ExpertNorm::kLayer &&
+      (experts.placement != Placement::kReplace || experts.sublayers_of_layer() != 1)) {
+    fail("experts.norm: layer is for experts.placement replace and one sublayer");
+  }
 }
 
 void check_experts(const ExpertsConfig& experts, int64_t blocks) {
@@ -128,6 +141,7 @@ void check_experts(const ExpertsConfig& experts, int64_t blocks) {
   }
   if (experts.layers == 0) return;
   check_router(experts);
+  check_weights(experts);
   if (experts.experts_of_token() > experts.count) {
     fail("experts.per_token: {} different experts of a token, but experts.count is {}",
          experts.experts_of_token(), experts.count);
@@ -143,10 +157,6 @@ void check_experts(const ExpertsConfig& experts, int64_t blocks) {
         "experts.size: the sublayers of a {} expert do not suffice for {} layers; give "
         "experts.sublayers",
         name_of(experts.size), experts.layers);
-  }
-  if (experts.count < experts.experts_of_token()) {
-    fail("experts.count: a sparsely_gated router sends each token to two experts, and there is {}",
-         experts.count);
   }
   if (experts.capacity < 0 && experts.capacity != -1) {
     fail("experts.capacity: want a factor, 0 (no limit) or -1 (the paper's), got {}",
@@ -166,8 +176,11 @@ std::string counted(int64_t count, const char* one) {
 // Why so many shards cannot hold the model; empty: they can.
 std::string trouble_of_shards(const ModelConfig& model, int64_t shards) {
   const std::string among = fmt::format("among {}", counted(shards, "worker"));
-  if (model.heads % shards != 0)
-    return fmt::format("model.heads: {} cannot be divided {}", counted(model.heads, "head"), among);
+  if (model.kv_heads() % shards != 0) {
+    const bool are_all = model.kv_heads() == model.heads;
+    return fmt::format("model.heads{}: {} cannot be divided {}", are_all ? "" : "_kv",
+                       counted(model.kv_heads(), "head"), among);
+  }
   if (model.feed_forward_width() % shards != 0) {
     return fmt::format("model.hidden: {} of a feed-forward cannot be divided {}",
                        counted(model.feed_forward_width(), "column"), among);
@@ -273,9 +286,7 @@ void check_countable(const ModelConfig& m, const ExpertsConfig& e) {
 
 void check_config(const Config& config) {
   const ModelConfig& m = config.model;
-  if (m.width % m.heads != 0) {
-    fail("model.heads: {} heads do not divide the width {}", m.heads, m.width);
-  }
+  check_decoder(m);
   check_experts(config.experts, m.layers);
   check_countable(m, config.experts);
   const TrainingConfig& t = config.training;

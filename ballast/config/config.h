@@ -22,7 +22,37 @@ struct ModelConfig {
   int64_t hidden = 0;      // F; 0: 4 D
   int64_t context = 256;   // S
 
-  int64_t feed_forward_width() const { return hidden > 0 ? hidden : 4 * width; }
+  // The decoder's parts. The defaults are the paper's.
+  int64_t heads_kv = 0;    // heads of keys and values, each for H / heads_kv of queries; 0: H
+  int64_t head_width = 0;  // W; 0: D / H
+  Positions positions = Positions::kLearned;
+  double rope_theta = 10'000;
+  RopeScaling rope_scaling = RopeScaling::kNone;
+  double rope_factor = 1;    // by which the context grew
+  int64_t rope_context = 0;  // it had before; 0: `context` / `rope_factor`
+  // llama3: from this many turns within the old context on angles are partly, and fully, kept;
+  // yarn: the same in beta_slow and beta_fast.
+  double rope_low = 1, rope_high = 4;
+  double rope_magnitude = 0;  // yarn: of the turned queries and keys; 0: 0.1 ln(factor) + 1
+  NormKind norm = NormKind::kLayer;
+  double norm_epsilon = 1e-5;
+  Activation activation = Activation::kRelu;
+  QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;  // of each head, or of all together
+  Biases biases = Biases::kAll;  // of projections, feed-forwards and experts; qkv: only these
+  bool tied = true;              // the output's matrix is the token embedding
+  double logit_cap = 0;          // c tanh(logit / c); 0: logits as they are
+  bool document_mask = false;    // attention does not cross documents
+  double dropout = 0;            // of the embedding and of what each part adds to the stream
+
+  // 4 D; of swiglu, which has a third matrix, 8/3 D in multiples of 64.
+  int64_t feed_forward_width() const;
+  int64_t kv_heads() const { return heads_kv > 0 ? heads_kv : heads; }
+  int64_t width_of_head() const { return head_width > 0 ? head_width : width / heads; }
+  int64_t query_width() const { return heads * width_of_head(); }
+  int64_t kv_width() const { return kv_heads() * width_of_head(); }
+  bool has_biases() const { return biases == Biases::kAll; }
+  bool has_qkv_biases() const { return biases != Biases::kNone; }
+  bool is_gated() const { return activation == Activation::kSwiglu; }
 };
 
 // The layers of experts within the blocks.
@@ -39,9 +69,11 @@ struct ExpertsConfig {
   int64_t per_token = 0;  // K experts of a token; 0: the router's own number
   double shared = 0;      // width of an expert for all tokens, in widths of one; 0: none
   int64_t groups = 0;     // routing groups of a micro-step; 0: as many as workers
+  ExpertNorm norm = ExpertNorm::kOwn;
   // The router's frame: what it reads, how it scores experts and weighs what they give.
   Features features = Features::kNormed;  // raw: the stream itself; normed: a LayerNorm of it
   Gate gate = Gate::kSoftmax;       // over the experts' affinities; or sigmoid of the chosen one's
+  bool renormalise = true;          // softmax of several experts: among these, not among all
   Scores scores = Scores::kCosine;  // dot: affinities; cosine: divided by the embedding's length
   double router_rate = 0.25;        // of routers' parameters, as a factor of the learning rate
   double embedding_gain = 0.3;      // BASE: length of a fresh expert embedding
@@ -99,14 +131,20 @@ struct DataConfig {
 };
 
 struct OptimizerConfig {
+  Algorithm algorithm = Algorithm::kAdam;  // muon: of matrices; Adam of everything else
   double learning_rate = 1e-3;
+  Schedule schedule = Schedule::kLinear;
+  double decay_part = 0.2;           // stable: of all steps, in which the rate falls at the end
   double final_learning_rate = 0.0;  // as a fraction of learning_rate
   int64_t warmup_steps = 100;
   double beta1 = 0.9;
   double beta2 = 0.98;
   double epsilon = 1e-8;
   double weight_decay = 0.0;
-  double clip_norm = 1.0;  // 0: no clipping
+  double matrix_rate = 1.0;  // muon: of matrices, as a factor of the learning rate
+  double momentum = 0.95;    // muon
+  double average = 0.0;      // decay of the average of weights, a step; 0: there is none
+  double clip_norm = 1.0;    // 0: no clipping
   // Parameters whose norm is clipped: shared (the paper) or all.
   ClipOver clip_over = ClipOver::kShared;
 };
@@ -124,7 +162,8 @@ struct TrainingConfig {
   bool graph = true;           // a GPU's step is recorded once and then replayed
   // Blocks: a block keeps its inputs, the rest is computed again.
   Recompute recompute = Recompute::kNone;
-  double max_time = 0;  // seconds; 0: no limit
+  std::vector<std::string> freeze;  // names of parameters that stay as they are, with *
+  double max_time = 0;              // seconds; 0: no limit
   int64_t log_every = 10;
   int64_t validate_every = 250;
   int64_t validate_batches = 8;

@@ -51,8 +51,49 @@ void add_model(std::vector<Knob>& list, ModelConfig& m) {
   section.add("width", &m.width, 1, 1 << 20, "width D of the token representations");
   section.add("layers", &m.layers, 1, 10000, "transformer blocks L");
   section.add("heads", &m.heads, 1, 4096, "attention heads; must divide the width");
-  section.add("hidden", &m.hidden, 0, 1 << 22, "feed-forward width F; 0: 4 times the width");
+  section.add("hidden", &m.hidden, 0, 1 << 22,
+              "feed-forward width F; 0: 4 times the width, with swiglu 8/3 times");
   section.add("context", &m.context, 1, 1 << 20, "tokens a sequence holds, S");
+}
+
+// What the decoder is made of.
+void add_decoder(std::vector<Knob>& list, ModelConfig& m) {
+  Section section("model", list);
+  section.add("heads_kv", &m.heads_kv, 0, 4096,
+              "heads of keys and values, which groups of query heads share; 0: as many as heads");
+  section.add("head_width", &m.head_width, 0, 1 << 16,
+              "width of a head; 0: the model's width / heads");
+  section.add("positions", &m.positions,
+              "how tokens know their place: a learned embedding, or queries and keys turned by it");
+  section.add("rope_theta", &m.rope_theta, 1, kMany, "rope: base of the wavelengths");
+  section.add("rope_scaling", &m.rope_scaling,
+              "rope: how angles were stretched to a longer context; by a factor alone, or as Llama "
+              "3 and YaRN do it");
+  section.add("rope_factor", &m.rope_factor, 1, 1 << 20, "rope_scaling: factor of the context");
+  section.add("rope_context", &m.rope_context, 0, 1 << 24,
+              "rope_scaling llama3, yarn: the context before; 0: context / rope_factor");
+  section.add("rope_low", &m.rope_low, 0, 1 << 20,
+              "rope_scaling: turns within the old context up to which angles are stretched fully "
+              "(low_freq_factor, beta_slow)");
+  section.add("rope_high", &m.rope_high, 0, 1 << 20,
+              "rope_scaling: turns from which they are kept (high_freq_factor, beta_fast)");
+  section.add("rope_magnitude", &m.rope_magnitude, 0, 1000,
+              "rope_scaling yarn: factor of queries and keys; 0: 0.1 ln(rope_factor) + 1");
+  section.add("norm", &m.norm, "LayerNorm, or RMSNorm: no mean and no bias");
+  section.add("norm_epsilon", &m.norm_epsilon, 0, 1, "added to the variance in norms");
+  section.add("activation", &m.activation,
+              "of feed-forwards and experts; swiglu: the sigmoid-weighted product of two matrices");
+  section.add("query_key_norm", &m.query_key_norm,
+              "an RMSNorm of queries and keys, of each head or of the whole width");
+  section.add("biases", &m.biases,
+              "all: of every matrix of blocks and experts; qkv: of queries, keys and values only");
+  section.add("tied", &m.tied, "the output's matrix is the token embedding; false: its own");
+  section.add("logit_cap", &m.logit_cap, 0, 1e6,
+              "c: logits become c tanh(logit / c); 0: as they are");
+  section.add("document_mask", &m.document_mask,
+              "attention does not cross the boundaries of documents");
+  section.add("dropout", &m.dropout, 0, 0.99,
+              "part of the embedding, and of what blocks and experts add, that a step leaves out");
 }
 
 void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {
@@ -82,6 +123,9 @@ void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {
   section.add("groups", &e.groups, 0, 1 << 20,
               "routing groups of a micro-step, each assigned by itself; 0: one for each worker the "
               "run starts with, kept when it goes on with others");
+  section.add("norm", &e.norm,
+              "own: each expert norms its tokens; layer: the layer does, once for all experts and "
+              "for a router without look-ahead (placement replace, one sublayer)");
 }
 
 // How the layers route.
@@ -93,6 +137,9 @@ void add_routing(std::vector<Knob>& list, ExpertsConfig& e) {
   section.add("gate", &e.gate,
               "how much of an expert's output a token takes: its probability among all experts, or "
               "the sigmoid of its affinity alone, as in the BASE paper");
+  section.add("renormalise", &e.renormalise,
+              "gate softmax, several experts of a token: their weights sum to one; false: they are "
+              "their probabilities among all experts");
   section.add("scores", &e.scores,
               "what decides who gets a token: affinities divided by the length of the expert's "
               "embedding, or as they are, as in the papers; the gate takes them undivided");
@@ -151,17 +198,32 @@ void add_data(std::vector<Knob>& list, DataConfig& d) {
 
 void add_optimizer(std::vector<Knob>& list, OptimizerConfig& o) {
   Section section("optimizer", list);
+  section.add("algorithm", &o.algorithm,
+              "adam, or muon: orthogonalised momentum for matrices of blocks and experts, and Adam "
+              "for embeddings, norms, biases, routers");
   section.add("learning_rate", &o.learning_rate, 0, 10,
               "highest learning rate, reached after the warm-up");
   section.add("final_learning_rate", &o.final_learning_rate, 0, 1,
               "learning rate at the last step, as a fraction of the highest");
   section.add("warmup_steps", &o.warmup_steps, 0, kMany,
-              "steps of linear warm-up before the linear decay");
+              "steps of linear warm-up before the decay");
+  section.add("schedule", &o.schedule,
+              "how the rate falls after the warm-up: linear, cosine, or stable and linear at the "
+              "end");
+  section.add("decay_part", &o.decay_part, 0, 1,
+              "schedule stable: part of all steps in which the rate falls");
   section.add("beta1", &o.beta1, 0, 0.9999999, "Adam's decay of the first moment");
   section.add("beta2", &o.beta2, 0, 0.9999999, "Adam's decay of the second moment");
   section.add("epsilon", &o.epsilon, 1e-20, 1, "Adam's epsilon");
   section.add("weight_decay", &o.weight_decay, 0, 10,
               "decoupled weight decay of matrices (AdamW); 0: plain Adam");
+  section.add("matrix_rate", &o.matrix_rate, 0, 1000,
+              "muon: learning rate of matrices, as a factor of the others'; updates are scaled to "
+              "the size of Adam's");
+  section.add("momentum", &o.momentum, 0, 0.9999999, "muon: decay of the momentum");
+  section.add("average", &o.average, 0, 0.9999999,
+              "decay of an average of the weights, a step, with which validation, eval and export "
+              "can work; 0: none");
   section.add("clip_norm", &o.clip_norm, 0, kMany,
               "largest gradient norm; longer gradients are scaled down to it; 0: no clipping");
   section.add("clip_over", &o.clip_over,
@@ -200,6 +262,9 @@ void add_training(std::vector<Knob>& list, TrainingConfig& t) {
            "blocks: attention and feed-forward keep only what enters their block and are computed "
            "again on the way back (the same numbers; less memory, more time)")
       .operational();
+  section.add("freeze", &t.freeze,
+              "names of parameters that do not change, with * for anything: token_embedding, "
+              "block.*");
   section
       .add("max_time", &t.max_time, 0, kMany,
            "stop cleanly after this time (90, 90s, 10m, 2h); 0: no limit")
@@ -260,6 +325,7 @@ void add_checkpoint(std::vector<Knob>& list, CheckpointConfig& c) {
 std::vector<Knob> knobs(Config& config) {
   std::vector<Knob> list;
   add_model(list, config.model);
+  add_decoder(list, config.model);
   add_experts(list, config.experts);
   add_routing(list, config.experts);
   add_data(list, config.data);
