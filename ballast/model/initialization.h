@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <numeric>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ballast/config/config.h"
 #include "ballast/parameters/parameter_table.h"
@@ -16,6 +19,15 @@ inline parameters::SegmentSpec matrix(const std::string& name, int64_t rows, int
           .shape = {rows, columns},
           .initialization = parameters::Initialization::normal(parameters::kWeightDeviation),
           .decay = true};
+}
+
+// Several matrices with as many columns, one above another.
+inline parameters::SegmentSpec matrices(const std::string& name, std::vector<int64_t> rows,
+                                        int64_t columns) {
+  parameters::SegmentSpec spec =
+      matrix(name, std::accumulate(rows.begin(), rows.end(), int64_t{0}), columns);
+  spec.matrices = std::move(rows);
+  return spec;
 }
 
 // A projection that is added to the residual stream.
