@@ -42,7 +42,8 @@ struct ModelConfig {
   bool tied = true;              // the output's matrix is the token embedding
   double logit_cap = 0;          // c tanh(logit / c); 0: logits as they are
   bool document_mask = false;    // attention does not cross documents
-  double dropout = 0;            // of the embedding and of what each part adds to the stream
+  int64_t separator = -1;        // the id at the end of a document; -1: the tokenizer's
+  double dropout = 0;  // of the embedding and of what attention and feed-forwards add to the stream
 
   // 4 D; of swiglu, which has a third matrix, 8/3 D in multiples of 64.
   int64_t feed_forward_width() const;
