@@ -99,7 +99,7 @@ struct ExpertsConfig {
   // The paper's BASE layer gates where the expert is, by what is there of the token.
   bool gates_at_experts() const {
     return traits().balanced && features == Features::kRaw && gate == Gate::kSigmoid &&
-           !look_ahead && experts_of_token() == 1;
+           !look_ahead && experts_of_token() == 1 && norm == ExpertNorm::kOwn;
   }
   TestRouting tested_routing() const;                        // resolved: greedy or priced
   double training_capacity() const;                          // resolved; 0: no limit
