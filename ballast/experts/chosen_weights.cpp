@@ -12,7 +12,8 @@ namespace ballast::experts {
 
 // Passes over contiguous rows, without gradients: those are below. expert is [T, K] there.
 TORCH_LIBRARY_FRAGMENT(ballast, library) {
-  library.def("chosen_weights(Tensor affinities, Tensor expert, bool sigmoid, bool among_all) -> Tensor");
+  library.def(
+      "chosen_weights(Tensor affinities, Tensor expert, bool sigmoid, bool among_all) -> Tensor");
   library.def(
       "chosen_weights_backward(Tensor dweights, Tensor affinities, Tensor expert, Tensor weights, "
       "bool sigmoid, bool among_all, Tensor? balance) -> Tensor");

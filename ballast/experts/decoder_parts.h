@@ -11,8 +11,9 @@ namespace ballast::experts {
 // made of the same parts.
 
 inline kernels::NormForm norm_form_of(const config::ModelConfig& model) {
-  return {model.norm == config::NormKind::kRms ? kernels::NormKind::kRms : kernels::NormKind::kLayer,
-          model.norm_epsilon};
+  return {
+      model.norm == config::NormKind::kRms ? kernels::NormKind::kRms : kernels::NormKind::kLayer,
+      model.norm_epsilon};
 }
 
 inline kernels::Activation activation_of(const config::ModelConfig& model) {

@@ -23,8 +23,8 @@ bool has_row_loops(const Tensor& x, const ExpertWeights& w) {
 }
 
 ExpertStacks values_of(const ExpertWeights& w) {
-  return {w.norm.value,    w.norm_bias.value, w.up.value,
-          w.up_bias.value, w.down.value,      w.down_bias.value, w.form};
+  return {w.norm.value, w.norm_bias.value, w.up.value, w.up_bias.value,
+          w.down.value, w.down_bias.value, w.form};
 }
 
 struct ExpertFeedForwardFunction : torch::autograd::Function<ExpertFeedForwardFunction> {
@@ -45,8 +45,9 @@ struct ExpertFeedForwardFunction : torch::autograd::Function<ExpertFeedForwardFu
     context->saved_data["tasks"] = kept.tasks;
     context->saved_data["writes"] = gradients == MatrixGradients::kWritten;
     context->saved_data["loops"] = loops;
-    context->saved_data["form"] = std::vector<int64_t>{
-        static_cast<int64_t>(w.form.activation), w.form.norms, static_cast<int64_t>(w.form.norm.kind)};
+    context->saved_data["form"] =
+        std::vector<int64_t>{static_cast<int64_t>(w.form.activation), w.form.norms,
+                             static_cast<int64_t>(w.form.norm.kind)};
     return y;
   }
 
@@ -56,7 +57,12 @@ struct ExpertFeedForwardFunction : torch::autograd::Function<ExpertFeedForwardFu
     const auto counts = context->saved_data["rows"].toIntVector();
     const auto form = context->saved_data["form"].toIntVector();
     // Biases and the norm's epsilon have no say.
-    const ExpertStacks weights{saved[1], {}, saved[2], {}, saved[3], {},
+    const ExpertStacks weights{saved[1],
+                               {},
+                               saved[2],
+                               {},
+                               saved[3],
+                               {},
                                {.activation = static_cast<kernels::Activation>(form[0]),
                                 .norms = form[1] != 0,
                                 .norm = {static_cast<kernels::NormKind>(form[2])}}};

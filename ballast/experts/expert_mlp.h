@@ -13,8 +13,8 @@ namespace ballast::experts {
 // What an expert's sublayer is made of. The paper's is the default.
 struct ExpertForm {
   kernels::Activation activation = kernels::Activation::kRelu;
-  // Each expert norms its rows. False: they come normed, and the sublayer gives what is to be added,
-  // without its argument.
+  // Each expert norms its rows. False: they come normed, and the sublayer gives what is to be
+  // added, without its argument.
   bool norms = true;
   kernels::NormForm norm = {};
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
@@ -64,20 +65,21 @@ Tensor expert_feed_forward_batched(const Tensor& x, at::IntArrayRef rows_of_expe
   if (w.form.norms) norm_all(x, w.form.norm, kept);
   const Tensor y = at::empty_like(x);
   for (const ExpertGroup& group : expert_groups(rows_of_expert, x.size(0))) {
-    const Tensor normed = w.form.norms ? normed_rows(group, kept.tensors[kUnit], w)
-                                       : group.rows_of(x);
-    const kernels::Inner inner =
-        kernels::activated_product(normed, group.slices_of(w.up), slices_or_none(group, w.up_bias),
-                                   w.form.activation);
+    const Tensor normed =
+        w.form.norms ? normed_rows(group, kept.tensors[kUnit], w) : group.rows_of(x);
+    const kernels::Inner inner = kernels::activated_product(
+        normed, group.slices_of(w.up), slices_or_none(group, w.up_bias), w.form.activation);
     Tensor y_here = group.rows_of(y);
     const Tensor down = transposed(group.slices_of(w.down));
-    if (w.form.norms) {
-      y_here.copy_(group.rows_of(x));
+    if (!w.form.norms) {
+      at::bmm_out(y_here, inner.active, down);
+      if (w.down_bias.defined()) y_here.add_(group.slices_of(w.down_bias).unsqueeze(1));
+    } else if (w.down_bias.defined()) {
+      at::add_out(y_here, group.rows_of(x), group.slices_of(w.down_bias).unsqueeze(1));
       y_here.baddbmm_(inner.active, down);
     } else {
-      at::bmm_out(y_here, inner.active, down);
+      y_here.copy_(group.rows_of(x)).baddbmm_(inner.active, down);
     }
-    if (w.down_bias.defined()) y_here.add_(group.slices_of(w.down_bias).unsqueeze(1));
     kept.tensors.insert(kept.tensors.end(), {normed, inner.before, inner.active});
   }
   return y;
@@ -96,9 +98,9 @@ Tensor expert_feed_forward_backward_batched(const Tensor& dy, const Tensor& x,
     const Tensor dy_here = group.rows_of(dy);
     add_weight_gradient(group, sums.down, dy_here, inner.active);
     add_column_sums(group, sums.down_bias, dy_here);
-    const Tensor dinner = kernels::inner_gradient(dy_here, group.slices_of(w.down), inner,
-                                                  w.form.activation,
-                                                  slices_or_none(group, sums.up_bias));
+    const Tensor dinner =
+        kernels::inner_gradient(dy_here, group.slices_of(w.down), inner, w.form.activation,
+                                slices_or_none(group, sums.up_bias));
     add_weight_gradient(group, sums.up, dinner, normed);
     Tensor dunit_here = group.rows_of(dunit);
     if (!w.form.norms) {
@@ -112,10 +114,10 @@ Tensor expert_feed_forward_backward_batched(const Tensor& dy, const Tensor& x,
     at::mul_out(dunit_here, dnormed, group.slices_of(w.norm).unsqueeze(1));
   }
   if (!w.form.norms) return dunit;
-  return kernels::plain_norm_rows_backward(
-             dunit, std::nullopt, x, kept.tensors[kMean], kept.tensors[kInverse],
-             at::ones({x.size(1)}, x.options()), std::nullopt, std::nullopt,
-             w.form.norm.takes_mean())
+  return kernels::plain_norm_rows_backward(dunit, std::nullopt, x, kept.tensors[kMean],
+                                           kept.tensors[kInverse],
+                                           at::ones({x.size(1)}, x.options()), std::nullopt,
+                                           std::nullopt, w.form.norm.takes_mean())
       .add_(dy);
 }
 

@@ -17,7 +17,7 @@ using torch::autograd::tensor_list;
 
 bool in_whole_units(const Tensor& stack) {
   constexpr int64_t kUnit = 16;
-  return stack.scalar_type() == at::kBFloat16 &&
+  return stack.defined() && stack.scalar_type() == at::kBFloat16 &&
          reinterpret_cast<uintptr_t>(stack.const_data_ptr()) % kUnit == 0 &&
          stack.stride(0) * stack.element_size() % kUnit == 0 &&
          stack.size(-1) * stack.element_size() % kUnit == 0;

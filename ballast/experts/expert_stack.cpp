@@ -39,9 +39,9 @@ ExpertStack::ExpertStack(const ExpertShape& shape, const std::string& name,
     const auto zero = parameters::Initialization::zero();
     const auto down =
         shape.down_deviation > 0 ? parameters::Initialization::normal(shape.down_deviation) : zero;
-    const auto stack_if = [&](bool wanted, const char* part, std::vector<int64_t> extents,
-                              parameters::Initialization initialization)
-        -> const kernels::Parameter& {
+    const auto stack_if =
+        [&](bool wanted, const char* part, std::vector<int64_t> extents,
+            parameters::Initialization initialization) -> const kernels::Parameter& {
       return wanted ? stack(part, std::move(extents), initialization) : kernels::no_parameter();
     };
     const ExpertForm& form = shape.form;

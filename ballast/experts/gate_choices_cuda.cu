@@ -96,8 +96,8 @@ void choose_on_gpu(const Tensor& logits, const std::optional<Tensor>& lengths, c
                 experts = logits.size(1);
   if (logits.size(0) == 0) return;
   TORCH_CHECK(expert.size(1) <= 2 || experts <= kMostOfSeveral, "gate_choices: ", expert.size(1),
-              " experts of a token are chosen from at most ", kMostOfSeveral, " on a GPU, not from ",
-              experts);
+              " experts of a token are chosen from at most ", kMostOfSeveral,
+              " on a GPU, not from ", experts);
   const size_t of_warp = static_cast<size_t>(experts) * logits.element_size();
   TORCH_CHECK(of_warp <= kSharedBytes && groups < 65536, "gate_choices: too many experts (",
               experts, ") or groups (", groups, ") for a GPU");

@@ -41,11 +41,13 @@ RouterFrame::RouterFrame(const config::Config& config, const std::string& norm,
       gate_{config.experts.gate, config.experts.renormalise},
       form_(norm_form_of(config.model)),
       norms_(norms_itself(config.experts)),
-      norm_(norms_ ? declare_norm(config, norm + ".weight", parameters::Initialization::one(), table)
-                   : kernels::no_parameter()),
-      norm_bias_(norms_ && form_.takes_mean()
-                     ? declare_norm(config, norm + ".bias", parameters::Initialization::zero(), table)
-                     : kernels::no_parameter()),
+      norm_(norms_
+                ? declare_norm(config, norm + ".weight", parameters::Initialization::one(), table)
+                : kernels::no_parameter()),
+      norm_bias_(
+          norms_ && form_.takes_mean()
+              ? declare_norm(config, norm + ".bias", parameters::Initialization::zero(), table)
+              : kernels::no_parameter()),
       embeddings_(table.declare(std::move(embeddings))) {}
 
 Tensor RouterFrame::affinities(const Tensor& tokens) const {

@@ -30,9 +30,9 @@ SharedExpert::SharedExpert(const SharedExpertShape& shape, const std::string& na
                             .owner = parameters::Owner::kRouter,
                             .decay = extents.size() > 1});
     };
-    const auto declare_if = [&](bool wanted, const char* part, int64_t size,
-                                parameters::Initialization initialization)
-        -> const kernels::Parameter& {
+    const auto declare_if =
+        [&](bool wanted, const char* part, int64_t size,
+            parameters::Initialization initialization) -> const kernels::Parameter& {
       return wanted ? declare(part, {size}, initialization) : kernels::no_parameter();
     };
     const int64_t inner = f * kernels::columns_taken(form_.activation);
@@ -48,10 +48,9 @@ Tensor SharedExpert::forward(const Tensor& tokens) const {
   Tensor added;
   for (const Sublayer& s : sublayers_) {
     const Tensor x = added.defined() ? tokens + added : tokens;
-    const Tensor normed =
-        form_.norms ? kernels::layer_norm(x, s.norm, s.norm_bias, form_.norm) : x;
-    const Tensor change = kernels::feed_forward(
-        normed, {s.up, s.up_bias, s.down, s.down_bias, form_.activation});
+    const Tensor normed = form_.norms ? kernels::layer_norm(x, s.norm, s.norm_bias, form_.norm) : x;
+    const Tensor change =
+        kernels::feed_forward(normed, {s.up, s.up_bias, s.down, s.down_bias, form_.activation});
     added = added.defined() ? added + change : change;
   }
   return added;

@@ -14,8 +14,8 @@ constexpr int64_t columns_taken(Activation activation) {
   return activation == Activation::kSwiglu ? 2 : 1;
 }
 
-// x [..., F] (kSwiglu: [..., 2 F]) -> [..., F]. One pass over x; computed in fp32 where x is of half precision.
-// Neither takes part in autograd: x must not require a gradient.
+// x [..., F] (kSwiglu: [..., 2 F]) -> [..., F]. One pass over x; computed in fp32 where x is of
+// half precision. Neither takes part in autograd: x must not require a gradient.
 at::Tensor activate(const at::Tensor& x, Activation activation);
 // The gradient by x from dy [..., F].
 at::Tensor activate_backward(const at::Tensor& dy, const at::Tensor& x, Activation activation);

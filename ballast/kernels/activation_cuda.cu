@@ -119,8 +119,7 @@ __global__ void __launch_bounds__(kThreads)
     Sum gradient[kSize];
 #pragma unroll
     for (int l = 0; l < kSize; ++l)
-      gradient[l] =
-          number<Scalar>(d, l) * slope_at<kActivation, Sum>(number<Scalar>(words, l));
+      gradient[l] = number<Scalar>(d, l) * slope_at<kActivation, Sum>(number<Scalar>(words, l));
     store(dx + i * kSize, rounded<Scalar>(gradient));
   }
 }

@@ -32,9 +32,9 @@ QueriesKeysValues split_heads(const Tensor& qkv, int64_t rows, const Heads& head
                   heads.queries % heads.keys == 0,
               "attention: want qkv [B * S, ", heads.columns(), "] with ", rows, " rows, got ",
               qkv.sizes());
-  const Tensor parts = qkv.view({rows, qkv.size(0) / rows, heads.queries + 2 * heads.keys,
-                                 heads.width})
-                           .transpose(1, 2);  // [B, all heads, S, W]
+  const Tensor parts =
+      qkv.view({rows, qkv.size(0) / rows, heads.queries + 2 * heads.keys, heads.width})
+          .transpose(1, 2);  // [B, all heads, S, W]
   return {parts.narrow(1, 0, heads.queries), parts.narrow(1, heads.queries, heads.keys),
           parts.narrow(1, heads.queries + heads.keys, heads.keys)};
 }
@@ -81,8 +81,8 @@ class CudnnRefusals {
 
 // cuDNN's is the fastest for whole tiles of 64 positions; it has no way back with fixed order.
 bool suits_cudnn(const Tensor& queries, const Tensor& keys) {
-  return queries.size(1) == keys.size(1) && queries.size(2) % 64 == 0 && queries.size(3) % 8 == 0 && queries.size(3) <= 128 &&
-         at::globalContext().userEnabledCuDNNSDP() &&
+  return queries.size(1) == keys.size(1) && queries.size(2) % 64 == 0 && queries.size(3) % 8 == 0 &&
+         queries.size(3) <= 128 && at::globalContext().userEnabledCuDNNSDP() &&
          !at::globalContext().deterministicAlgorithms() &&
          !CudnnRefusals::of_process().has(queries);
 }
@@ -188,12 +188,24 @@ Tensor side_by_side(const Tensor& heads) {
 // Sums over the heads that for_all_queries() made of one.
 Tensor for_own_keys(const Tensor& d, const Heads& heads) {
   if (heads.keys == heads.queries) return d;
-  return d.reshape({d.size(0), heads.keys, heads.queries / heads.keys, d.size(2), d.size(3)}).sum(2);
+  return d.reshape({d.size(0), heads.keys, heads.queries / heads.keys, d.size(2), d.size(3)})
+      .sum(2);
 }
 
 // What an attention keeps for the way back, beside its arguments.
-enum Saved { kQkv, kTurned, kInverse, kCosines, kSines, kQueryNorm, kKeyNorm, kMixed, kLogsumexp,
-             kSeed, kOffset };
+enum Saved {
+  kQkv,
+  kTurned,
+  kInverse,
+  kCosines,
+  kSines,
+  kQueryNorm,
+  kKeyNorm,
+  kMixed,
+  kLogsumexp,
+  kSeed,
+  kOffset
+};
 
 void save(AutogradContext* context, const Tensor& qkv, const TurnedHeads& turned,
           const Turning& turning, const Mixed& mixed) {
@@ -210,8 +222,8 @@ void save(AutogradContext* context, const Tensor& qkv, const TurnedHeads& turned
 Tensor by_qkv(AutogradContext* context, const tensor_list& saved, const HeadGradients& d,
               const Heads& heads) {
   const auto sums = context->saved_data["sums"].toTensorList();
-  const Turning turning{saved[kCosines], saved[kSines], {saved[kQueryNorm], sums[0]},
-                        {saved[kKeyNorm], sums[1]}};
+  const Turning turning{
+      saved[kCosines], saved[kSines], {saved[kQueryNorm], sums[0]}, {saved[kKeyNorm], sums[1]}};
   if (turning.is_nothing()) {
     return at::cat({side_by_side(d.queries), side_by_side(d.keys), side_by_side(d.values)}, 1);
   }
@@ -305,10 +317,11 @@ Tensor causal_attention(const Tensor& qkv, int64_t rows, const Heads& heads, con
   }
   const auto [queries, keys, values] =
       split_heads(turned_heads(qkv, rows, heads, turning), rows, heads);
-  const auto mask = documents.defined() ? std::optional(seen_of_documents(documents)) : std::nullopt;
-  return side_by_side(at::scaled_dot_product_attention(
-      queries, for_all_queries(keys, heads), for_all_queries(values, heads), mask, 0.0,
-      /*is_causal=*/!mask));
+  const auto mask =
+      documents.defined() ? std::optional(seen_of_documents(documents)) : std::nullopt;
+  return side_by_side(at::scaled_dot_product_attention(queries, for_all_queries(keys, heads),
+                                                       for_all_queries(values, heads), mask, 0.0,
+                                                       /*is_causal=*/!mask));
 }
 
 }  // namespace ballast::kernels

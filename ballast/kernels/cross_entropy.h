@@ -13,7 +13,8 @@ struct LossAndGradient {
 
 // Next-token loss over the vocabulary. A negative target is ignored: padding, or a token already
 // counted. Works in chunks of rows: no more than rows_of_logits() rows of logits exist at a time.
-// hidden [T, D], embedding [V, D], targets [T] int64. With a cap c > 0 logits are c tanh(logit / c).
+// hidden [T, D], embedding [V, D], targets [T] int64. With a cap c > 0 logits are c tanh(logit /
+// c).
 at::Tensor next_token_losses(const at::Tensor& hidden, const at::Tensor& embedding,
                              const at::Tensor& targets, double cap = 0);
 // The same with the gradient of scale * sum(losses), taken while the logits are there. The

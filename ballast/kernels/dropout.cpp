@@ -25,8 +25,7 @@ namespace {
 Tensor leave_out_cpu(const Tensor& given, const Tensor& key, int64_t place, int64_t first_row,
                      double part) {
   const Tensor x = given.contiguous(), y = at::empty_like(x);
-  const DropoutMask mask =
-      DropoutMask::of(static_cast<uint64_t>(key.item<int64_t>()), place, part);
+  const DropoutMask mask = DropoutMask::of(static_cast<uint64_t>(key.item<int64_t>()), place, part);
   const int64_t first = first_row * x.size(1);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "leave_out", [&] {
     const auto* from = x.const_data_ptr<scalar_t>();

@@ -15,7 +15,8 @@ namespace ballast::kernels {
 // a product, as it reads and writes. The first call with a shape measures which of its algorithms
 // is best.
 
-// act(x W^T + b), where act is kNone or kRelu.  x [T, I], weight [O, I], bias [O] or undefined -> [T, O]
+// act(x W^T + b), where act is kNone or kRelu.  x [T, I], weight [O, I], bias [O] or undefined ->
+// [T, O]
 at::Tensor multiply_transposed(const at::Tensor& x, const at::Tensor& weight,
                                const at::Tensor& bias, Activation activation = Activation::kNone);
 

@@ -58,8 +58,7 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
 
 struct AddLayerNormFunction : torch::autograd::Function<AddLayerNormFunction> {
   static tensor_list forward(AutogradContext* context, const Tensor& x, const Tensor& change,
-                             const Parameter& weight, const Parameter& bias,
-                             const NormForm& form) {
+                             const Parameter& weight, const Parameter& bias, const NormForm& form) {
     const auto [sum, normed, mean, inverse] = norm_rows(x, change, weight, bias, form);
     save(context, {sum, mean, inverse, weight.value}, weight, bias, form);
     context->set_materialize_grads(false);

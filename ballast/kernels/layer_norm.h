@@ -5,8 +5,8 @@
 
 namespace ballast::kernels {
 
-// LayerNorm takes the mean off and divides by the deviation; RMSNorm divides by the root of the mean
-// square.
+// LayerNorm takes the mean off and divides by the deviation; RMSNorm divides by the root of the
+// mean square.
 enum class NormKind : int64_t { kLayer, kRms };
 
 struct NormForm {

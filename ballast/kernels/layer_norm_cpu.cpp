@@ -13,9 +13,7 @@ using at::Tensor;
 namespace {
 
 // RMSNorm in libtorch's operations; statistics of half precision are in fp32.
-Tensor widened(const Tensor& x) {
-  return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
-}
+Tensor widened(const Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); }
 
 std::tuple<Tensor, Tensor> rms_rows(const Tensor& x, const Tensor& weight,
                                     const std::optional<Tensor>& bias, double epsilon) {

@@ -24,7 +24,7 @@ constexpr int kMostPacks = 4;  // that a lane holds of a row: more would not fit
 
 template <typename Scalar>
 struct Forward {
-  const Scalar *x, *change;  // no change: null
+  const Scalar *x, *change;     // no change: null
   const Scalar *weight, *bias;  // no bias: null
   Scalar *sum, *normed;
   RowSum<Scalar>*mean, *inverse;
@@ -342,8 +342,8 @@ Tensor norm_rows_backward_cuda(const Tensor& given_dnormed, const std::optional<
   if (division.warps == 0 || !known_type(sum) ||
       !fits(sum, {&dnormed, dsum ? &*dsum : &sum, &sum, &weight, weight_sum ? &*weight_sum : &sum,
                   bias_sum ? &*bias_sum : &sum}))
-    return plain_norm_rows_backward(dnormed, dsum, sum, mean, inverse, weight, weight_sum,
-                                    bias_sum, takes_mean);
+    return plain_norm_rows_backward(dnormed, dsum, sum, mean, inverse, weight, weight_sum, bias_sum,
+                                    takes_mean);
   Tensor dx = at::empty_like(sum);
   const Rows rows{sum.size(0), static_cast<int>(sum.size(1)), division.warps};
   if (rows.rows == 0) return dx;

@@ -96,8 +96,7 @@ Tensor inner_gradient(const Tensor& dy, const Tensor& down, const Inner& inner,
                       Activation activation, const Tensor& up_bias_sum) {
   if (activation == Activation::kRelu)
     return multiply_weight_masked(dy, down, inner.active, up_bias_sum);
-  const Tensor gradient =
-      activate_backward(multiply_weight(dy, down), inner.before, activation);
+  const Tensor gradient = activate_backward(multiply_weight(dy, down), inner.before, activation);
   if (up_bias_sum.defined()) add_rows(up_bias_sum, gradient);
   return gradient;
 }

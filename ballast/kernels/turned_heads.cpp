@@ -17,7 +17,8 @@ using torch::autograd::tensor_list;
 
 TORCH_LIBRARY_FRAGMENT(ballast, library) {
   library.def(
-      "turn_heads(Tensor qkv, Tensor? cosines, Tensor? sines, Tensor? query_norm, Tensor? key_norm, "
+      "turn_heads(Tensor qkv, Tensor? cosines, Tensor? sines, Tensor? query_norm, Tensor? "
+      "key_norm, "
       "int queries, int keys, float epsilon) -> (Tensor, Tensor)");
   library.def(
       "turn_heads_back(Tensor dqueries, Tensor dkeys, Tensor dvalues, Tensor qkv, Tensor? inverse, "
@@ -84,8 +85,8 @@ struct TurnedHeadsFunction : torch::autograd::Function<TurnedHeadsFunction> {
     const auto sums = context->saved_data["sums"].toTensorList();
     const auto shape = context->saved_data["shape"].toIntVector();
     const Heads heads{shape[1], shape[2], shape[3]};
-    const Tensor parts = dy[0].contiguous().view({shape[0], -1, heads.queries + 2 * heads.keys,
-                                                  heads.width});  // [B, S, all heads, W]
+    const Tensor parts = dy[0].contiguous().view(
+        {shape[0], -1, heads.queries + 2 * heads.keys, heads.width});  // [B, S, all heads, W]
     const auto part = [&](int64_t first, int64_t count) {
       return parts.narrow(2, first, count).transpose(1, 2);
     };

@@ -19,7 +19,7 @@ struct Heads {
 // What happens to queries and keys before they meet: an RMSNorm of each head, then rotary
 // positions. Numbers i and i + W/2 of a head are turned by an angle that depends on the position.
 struct Turning {
-  at::Tensor cosines, sines;  // [P, W/2], row t % P for token t; undefined: nothing is turned
+  at::Tensor cosines, sines;       // [P, W/2], row t % P for token t; undefined: nothing is turned
   Parameter query_norm, key_norm;  // [W]; undefined: no norm
   double epsilon = 1e-6;           // of the norm
 
@@ -28,8 +28,9 @@ struct Turning {
   bool is_nothing() const { return !turns() && !norms(); }
 };
 
-// qkv [T, columns()] -> the same with turned queries and keys. `inverse` [T, queries + keys] is what
-// the norm multiplied by, for the way back; undefined without a norm. Neither takes part in autograd.
+// qkv [T, columns()] -> the same with turned queries and keys. `inverse` [T, queries + keys] is
+// what the norm multiplied by, for the way back; undefined without a norm. Neither takes part in
+// autograd.
 struct TurnedHeads {
   at::Tensor qkv, inverse;
 };

@@ -13,9 +13,7 @@ using at::Tensor;
 namespace {
 
 // Half precision is computed in fp32.
-Tensor widened(const Tensor& x) {
-  return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
-}
+Tensor widened(const Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); }
 
 // Turns pairs of x [T, heads, W] by the angles of the tables, or back.
 Tensor turned(const Tensor& x, const Tensor& cosines, const Tensor& sines, bool back) {

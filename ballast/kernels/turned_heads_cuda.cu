@@ -99,7 +99,8 @@ __global__ void __launch_bounds__(kThreads) turn_kernel(Shape shape, Forward<Sca
 #pragma unroll
     for (int l = 0; l < kSize; ++l) squares += a[l] * a[l] + b[l] * b[l];
     const Sum inverse = rsqrt(sum_over_group(squares, shape.group) / shape.width + at.epsilon);
-    const Words u = load(at.norm[kind] + place.column), v = load(at.norm[kind] + place.column + half);
+    const Words u = load(at.norm[kind] + place.column),
+                v = load(at.norm[kind] + place.column + half);
 #pragma unroll
     for (int l = 0; l < kSize; ++l) {
       a[l] *= inverse * number<Scalar>(u, l);
@@ -275,7 +276,8 @@ bool norms_fit(const Tensor& qkv, const std::optional<Tensor>& query_norm,
                          query_norm->scalar_type() == qkv.scalar_type());
 }
 
-std::tuple<Tensor, Tensor> turn_heads_cuda(const Tensor& given, const std::optional<Tensor>& cosines,
+std::tuple<Tensor, Tensor> turn_heads_cuda(const Tensor& given,
+                                           const std::optional<Tensor>& cosines,
                                            const std::optional<Tensor>& sines,
                                            const std::optional<Tensor>& query_norm,
                                            const std::optional<Tensor>& key_norm, int64_t queries,
@@ -288,21 +290,21 @@ std::tuple<Tensor, Tensor> turn_heads_cuda(const Tensor& given, const std::optio
     return plain_turn_heads(qkv, cosines, sines, query_norm, key_norm, queries, keys, epsilon);
   Tensor turned = at::empty_like(qkv);
   const auto sum_type = qkv.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  Tensor inverse = at::empty({query_norm ? shape.tokens : 0, queries + keys},
-                             qkv.options().dtype(sum_type));
+  Tensor inverse =
+      at::empty({query_norm ? shape.tokens : 0, queries + keys}, qkv.options().dtype(sum_type));
   if (shape.tokens == 0) return {turned, inverse};
   const dim3 grid(static_cast<unsigned>((most_threads(shape) + kThreads - 1) / kThreads), kKinds);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, qkv.scalar_type(), "turn_heads", [&] {
     using Sum = RowSum<scalar_t>;
-    const Forward<scalar_t> at{qkv.const_data_ptr<scalar_t>(),
-                               data_or_null<Sum>(cosines),
-                               data_or_null<Sum>(sines),
-                               {data_or_null<scalar_t>(query_norm), data_or_null<scalar_t>(key_norm)},
-                               turned.data_ptr<scalar_t>(),
-                               inverse.data_ptr<Sum>(),
-                               static_cast<Sum>(epsilon)};
-    turn_kernel<scalar_t>
-        <<<grid, kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(shape, at);
+    const Forward<scalar_t> at{
+        qkv.const_data_ptr<scalar_t>(),
+        data_or_null<Sum>(cosines),
+        data_or_null<Sum>(sines),
+        {data_or_null<scalar_t>(query_norm), data_or_null<scalar_t>(key_norm)},
+        turned.data_ptr<scalar_t>(),
+        inverse.data_ptr<Sum>(),
+        static_cast<Sum>(epsilon)};
+    turn_kernel<scalar_t><<<grid, kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(shape, at);
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {turned, inverse};

@@ -102,8 +102,8 @@ kernels::Turning Attention::turning(const RopeTables& rope) const {
 }
 
 Tensor Attention::forward(const Tensor& x, const Sequences& of, step::StepWatch* watch) const {
-  const Tensor mixed = kernels::causal_attention(project(x, watch), of.rows, heads_,
-                                                 turning(of.rope), of.documents);
+  const Tensor mixed =
+      kernels::causal_attention(project(x, watch), of.rows, heads_, turning(of.rope), of.documents);
   return sum_of_shard_linears({shards_, label(), watch}, mixed, out_, out_bias_);
 }
 

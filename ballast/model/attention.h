@@ -18,8 +18,8 @@ namespace ballast::model {
 
 // The sequences that the rows of a pass belong to.
 struct Sequences {
-  int64_t rows = 1;          // B
-  RopeTables rope = {};      // of the S positions; undefined: positions are learned
+  int64_t rows = 1;           // B
+  RopeTables rope = {};       // of the S positions; undefined: positions are learned
   at::Tensor documents = {};  // [B, S] int64, the same for tokens that see each other; or undefined
 };
 

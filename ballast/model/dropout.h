@@ -10,8 +10,8 @@
 namespace ballast::model {
 
 // Leaves out a part of the numbers of a training step, others each time. Which ones is a function
-// of the run's seed, the step, the place in the model, and the token's place in the whole batch: the
-// same for any number of workers, and when a block is computed again.
+// of the run's seed, the step, the place in the model, and the token's place in the whole batch:
+// the same for any number of workers, and when a block is computed again.
 class Dropout {
  public:
   struct Options {

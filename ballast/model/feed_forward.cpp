@@ -24,8 +24,8 @@ const kernels::Parameter& declare_up_bias(const config::ModelConfig& config, int
                                           parameters::ParameterTable& table,
                                           const comm::Communicator& shards) {
   if (!config.has_biases()) return kernels::no_parameter();
-  return table.declare(parameters::divided(
-      vectors(name_of(block) + ".up.bias", inner_rows(config)), division(shards, 0)));
+  return table.declare(parameters::divided(vectors(name_of(block) + ".up.bias", inner_rows(config)),
+                                           division(shards, 0)));
 }
 
 const kernels::Parameter& declare_down_bias(const config::ModelConfig& config, int64_t block,

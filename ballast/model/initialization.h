@@ -45,8 +45,9 @@ inline parameters::SegmentSpec vector(const std::string& name, int64_t size,
 
 // A bias of several matrices, one after another, all zeros.
 inline parameters::SegmentSpec vectors(const std::string& name, std::vector<int64_t> sizes) {
-  parameters::SegmentSpec spec = vector(name, std::accumulate(sizes.begin(), sizes.end(), int64_t{0}),
-                                        parameters::Initialization::zero());
+  parameters::SegmentSpec spec =
+      vector(name, std::accumulate(sizes.begin(), sizes.end(), int64_t{0}),
+             parameters::Initialization::zero());
   spec.matrices = std::move(sizes);
   return spec;
 }

@@ -37,8 +37,8 @@ void Block::forward(ResidualStream& x, const BlockPass& pass) const {
   step::StepWatch* const watch = pass.watch;
   // A block that backward computes again finds the watch in the part that follows it.
   if (watch != nullptr) watch->switch_to(step::StepPart::kAttention);
-  x.add(pass.dropout.after_attention(
-      attention.forward(attention_norm(x), pass.sequences, watch), number));
+  x.add(pass.dropout.after_attention(attention.forward(attention_norm(x), pass.sequences, watch),
+                                     number));
   if (!feed_forward) return;
   x.pass([&](const Tensor& given) {
     return step::pass_into(step::StepPart::kFeedForward, given, watch);
@@ -71,10 +71,10 @@ LanguageModel::LanguageModel(const config::Config& config, parameters::Parameter
       recomputes_blocks_(config.training.recompute == config::Recompute::kBlocks),
       grid_(grid),
       vocabulary_(config_, table, grid_.shards()),
-      position_embedding_(config_.positions == config::Positions::kLearned
-                              ? table.declare(matrix("position_embedding", config_.context,
-                                                     config_.width))
-                              : kernels::no_parameter()),
+      position_embedding_(
+          config_.positions == config::Positions::kLearned
+              ? table.declare(matrix("position_embedding", config_.context, config_.width))
+              : kernels::no_parameter()),
       blocks_([&] {
         const std::vector<int64_t> places = config.experts.places(config_.layers);
         std::vector<std::unique_ptr<Block>> blocks;

@@ -22,8 +22,8 @@ double context_before(const config::ModelConfig& config) {
 // the old context.
 float stretched_as_llama3(float angle, const config::ModelConfig& config) {
   const double turns = context_before(config) * angle / (2 * std::numbers::pi);
-  const double kept = std::clamp(
-      (turns - config.rope_low) / (config.rope_high - config.rope_low), 0.0, 1.0);
+  const double kept =
+      std::clamp((turns - config.rope_low) / (config.rope_high - config.rope_low), 0.0, 1.0);
   return static_cast<float>((1 - kept) * angle / config.rope_factor + kept * angle);
 }
 
@@ -37,11 +37,9 @@ double pair_of_turns(double turns, const config::ModelConfig& config) {
 float stretched_as_yarn(float angle, int64_t pair, const config::ModelConfig& config) {
   const auto last = static_cast<double>(config.width_of_head() - 1);
   const double first_mixed = std::max(std::floor(pair_of_turns(config.rope_high, config)), 0.0);
-  const double first_stretched =
-      std::min(std::ceil(pair_of_turns(config.rope_low, config)), last);
+  const double first_stretched = std::min(std::ceil(pair_of_turns(config.rope_low, config)), last);
   const double span = std::max(first_stretched - first_mixed, 0.001);  // two may be one
-  const double stretched =
-      std::clamp((static_cast<double>(pair) - first_mixed) / span, 0.0, 1.0);
+  const double stretched = std::clamp((static_cast<double>(pair) - first_mixed) / span, 0.0, 1.0);
   return static_cast<float>(angle / config.rope_factor * stretched + angle * (1 - stretched));
 }
 
@@ -60,8 +58,8 @@ RopeAngles rope_angles(const config::ModelConfig& config) {
     angles.per_position.push_back(angle);
   }
   if (config.rope_scaling == RopeScaling::kYarn) {
-    angles.magnitude = config.rope_magnitude > 0 ? config.rope_magnitude
-                                                 : 0.1 * std::log(config.rope_factor) + 1;
+    angles.magnitude =
+        config.rope_magnitude > 0 ? config.rope_magnitude : 0.1 * std::log(config.rope_factor) + 1;
   }
   return angles;
 }

@@ -52,15 +52,14 @@ Vocabulary::Vocabulary(const config::ModelConfig& config, parameters::ParameterT
       cap_(config.logit_cap),
       embedding_(table.declare(parameters::divided(matrix("token_embedding", size_, config.width),
                                                    division(shards, 0)))),
-      output_(config.tied ? embedding_
-                          : table.declare(parameters::divided(
-                                matrix("output.weight", size_, config.width),
-                                division(shards, 0)))) {}
+      output_(config.tied
+                  ? embedding_
+                  : table.declare(parameters::divided(matrix("output.weight", size_, config.width),
+                                                      division(shards, 0)))) {}
 
 Tensor Vocabulary::embed(const Tensor& tokens, const Tensor& graph_root) const {
   const Tensor part = kernels::look_up(tokens, first_, embedding_, graph_root);
-  return shards_.size() == 1 ? part
-                             : comm::sum_over_shards(shards_, part, {"token embedding"});
+  return shards_.size() == 1 ? part : comm::sum_over_shards(shards_, part, {"token embedding"});
 }
 
 Tensor Vocabulary::embed(const Tensor& tokens, const Tensor& positions,

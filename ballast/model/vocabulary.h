@@ -12,8 +12,8 @@
 namespace ballast::model {
 
 // The token embedding, the output's matrix, which may be the same, and the loss. Their rows are
-// divided among the shards of a replica: ceil(V / M) each, the last the rest. All results are alike on all shards; calls are
-// collective among them.
+// divided among the shards of a replica: ceil(V / M) each, the last the rest. All results are alike
+// on all shards; calls are collective among them.
 class Vocabulary {
  public:
   // REQUIRES: no shard is without rows (check_workers); the shards outlive this.

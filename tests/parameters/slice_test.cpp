@@ -25,8 +25,8 @@ TEST(Slice, BlocksAreDividedEachByItself) {
   EXPECT_TRUE(at::equal(second.take(full), at::tensor({2, 3, 6, 7, 10, 11}).view({3, 2})));
   // Four heads of queries that share two of keys and values.
   const Slice unequal{.full_shape = {8, 1}, .blocks = {4, 2, 2}, .shard = 1, .shards = 2};
-  EXPECT_TRUE(at::equal(unequal.take(at::arange(8).view({8, 1})),
-                        at::tensor({2, 3, 5, 7}).view({4, 1})));
+  EXPECT_TRUE(
+      at::equal(unequal.take(at::arange(8).view({8, 1})), at::tensor({2, 3, 5, 7}).view({4, 1})));
 }
 
 TEST(Slice, ColumnsAreDividedToo) {
