@@ -27,7 +27,9 @@ SegmentSpec divided(SegmentSpec full, const Division& division) {
     full.matrices.assign(static_cast<size_t>(division.blocks), full.shape[0] / division.blocks);
   if (division.shards == 1) return full;
   SegmentSpec part = std::move(full);
-  part.slice = {part.shape, division.dim, division.blocks, division.shard, division.shards};
+  part.slice = {part.shape, division.dim,
+                division.dim == 0 ? part.matrices : std::vector<int64_t>(), division.shard,
+                division.shards};
   part.shape = part.slice->shape();
   part.owner = Owner::kShard;
   return part;

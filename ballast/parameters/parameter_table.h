@@ -57,9 +57,9 @@ struct SegmentSpec {
   std::optional<Slice> slice = {};  // of kShard: what part of the tensor of this name it is
 };
 
-// How a tensor is divided among the shards; see Slice.
+// How a tensor is divided among the shards; see Slice. Along rows, each of its matrices is.
 struct Division {
-  int64_t dim = 0, blocks = 1;
+  int64_t dim = 0;
   int64_t shard = 0, shards = 1;
 };
 // The shard's part of a segment; with one shard the segment itself. Blocks of rows are matrices.
