@@ -102,9 +102,8 @@ void muon_momentum_cuda_(const Tensor& gradient, const Tensor& momentum, const T
   if (directions.numel() == 0) return;
   const auto launch = [&]<typename Working, typename Master>(Working, Master) {
     momentum_kernel<<<grid_of(directions), kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(
-        matrices_of(offsets, directions), gradient.data_ptr<Working>(),
-        momentum.data_ptr<Master>(), directions.data_ptr<Working>(),
-        gradient_scale.const_data_ptr<Master>(), decay);
+        matrices_of(offsets, directions), gradient.data_ptr<Working>(), momentum.data_ptr<Master>(),
+        directions.data_ptr<Working>(), gradient_scale.const_data_ptr<Master>(), decay);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   };
   dispatch(gradient, momentum, "muon_momentum_", launch);

@@ -36,8 +36,8 @@ void average_weights_cuda_(const Tensor& average, const Tensor& weights, const T
   if (size == 0) return;
   const int64_t most =
       int64_t{at::cuda::getCurrentDeviceProperties()->multiProcessorCount} * kBlocksPerProcessor;
-  const auto blocks = static_cast<unsigned>(
-      std::clamp<int64_t>((size + kThreads - 1) / kThreads, 1, most));
+  const auto blocks =
+      static_cast<unsigned>(std::clamp<int64_t>((size + kThreads - 1) / kThreads, 1, most));
   AT_DISPATCH_FLOATING_TYPES(average.scalar_type(), "average_weights_", [&] {
     average_kernel<<<blocks, kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(
         average.data_ptr<scalar_t>(), weights.const_data_ptr<scalar_t>(),

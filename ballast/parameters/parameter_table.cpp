@@ -23,8 +23,6 @@ namespace ballast::parameters {
 using at::Tensor;
 
 SegmentSpec divided(SegmentSpec full, const Division& division) {
-  if (division.dim == 0 && division.blocks > 1)
-    full.matrices.assign(static_cast<size_t>(division.blocks), full.shape[0] / division.blocks);
   if (division.shards == 1) return full;
   SegmentSpec part = std::move(full);
   part.slice = {part.shape, division.dim,

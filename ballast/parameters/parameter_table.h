@@ -62,7 +62,7 @@ struct Division {
   int64_t dim = 0;
   int64_t shard = 0, shards = 1;
 };
-// The shard's part of a segment; with one shard the segment itself. Blocks of rows are matrices.
+// The shard's part of a segment; with one shard the segment itself.
 SegmentSpec divided(SegmentSpec full, const Division& division);
 
 // Where it lies in the flat buffers.

@@ -75,8 +75,7 @@ void Muon::add_batches(const ParameterTable& table, const config::OptimizerConfi
     const int64_t shards = divided ? shards_->size() : 1;
     const int64_t whole_rows = divided == 0 ? rows * shards : rows,
                   whole_columns = divided == 1 ? columns * shards : columns;
-    const int64_t at_a_time =
-        std::max<int64_t>(1, kElementsAtATime / (whole_rows * whole_columns));
+    const int64_t at_a_time = std::max<int64_t>(1, kElementsAtATime / (whole_rows * whole_columns));
     for (size_t first = 0; first < offsets.size(); first += static_cast<size_t>(at_a_time)) {
       const size_t count = std::min(offsets.size() - first, static_cast<size_t>(at_a_time));
       batches_.push_back(
@@ -115,9 +114,8 @@ void Muon::update(const Tensor& numbers, const Tensor& scale) const {
     const Tensor momentum =
         kernels::muon_momentum_(batch.buffers, batch.shape, batch.constants, scale);
     const Tensor directions =
-        batch.divided
-            ? own_part(kernels::orthogonalised(gathered(momentum, *batch.divided)), batch)
-            : kernels::orthogonalised(momentum);
+        batch.divided ? own_part(kernels::orthogonalised(gathered(momentum, *batch.divided)), batch)
+                      : kernels::orthogonalised(momentum);
     kernels::muon_move_(batch.buffers, directions, batch.constants, numbers, scale);
   }
 }

@@ -14,9 +14,9 @@
 
 namespace ballast::training {
 
-// Moves the table's Muon matrices along their orthogonalised momentum (docs/optimizers.md), those of
-// one shape together. Workers that hold the same matrix all compute the same; of one that is divided
-// among shards each gathers the whole momentum, and keeps its part of the direction.
+// Moves the table's Muon matrices along their orthogonalised momentum (docs/optimizers.md), those
+// of one shape together. Workers that hold the same matrix all compute the same; of one that is
+// divided among shards each gathers the whole momentum, and keeps its part of the direction.
 class Muon {
  public:
   // REQUIRES: the table is allocated and outlives this, as do `shards`, the workers that hold a
@@ -31,8 +31,8 @@ class Muon {
   // Matrices that are orthogonalised together: of one shape, divided alike.
   struct Batch {
     kernels::MuonBuffers buffers;
-    std::vector<int64_t> shape;       // [r, c] of the parts here
-    std::optional<int64_t> divided;   // along this dimension
+    std::vector<int64_t> shape;      // [r, c] of the parts here
+    std::optional<int64_t> divided;  // along this dimension
     kernels::MuonConstants constants;
   };
 

@@ -31,8 +31,7 @@ class MuonKernels : public ::testing::TestWithParam<Case> {
   // Three matrices [4, 6] in buffers of 100 numbers; gradients end earlier than weights.
   MuonBuffers buffers() const {
     const at::Device device(GetParam().device);
-    const auto master =
-        GetParam().dtype == at::kBFloat16 ? at::kFloat : GetParam().dtype;
+    const auto master = GetParam().dtype == at::kBFloat16 ? at::kFloat : GetParam().dtype;
     const Tensor weights = at::randn({100}, at::kDouble).to(device, GetParam().dtype);
     MuonBuffers b{.working = weights,
                   .master = master == GetParam().dtype ? weights : weights.to(master),
@@ -88,11 +87,10 @@ TEST_P(MuonKernels, MoveMatricesAndDecayThem) {
 TEST_P(MuonKernels, ChangeNothingButTheGradientWhenTheScaleIsNotFinite) {
   const MuonBuffers b = buffers();
   const Tensor momentum = b.momentum.clone(), master = b.master.clone();
-  const Tensor directions =
-      muon_momentum_(b, {4, 6}, {.momentum = 0.9}, scale(std::nan(""), b));
+  const Tensor directions = muon_momentum_(b, {4, 6}, {.momentum = 0.9}, scale(std::nan(""), b));
   EXPECT_EQ(directions.abs().max().item<double>(), 0);
-  muon_move_(b, directions, {.weight_decay = 1}, at::ones({1}, b.offsets.options().dtype(at::kDouble)),
-             scale(std::nan(""), b));
+  muon_move_(b, directions, {.weight_decay = 1},
+             at::ones({1}, b.offsets.options().dtype(at::kDouble)), scale(std::nan(""), b));
   EXPECT_TRUE(at::equal(b.momentum, momentum));
   EXPECT_TRUE(at::equal(b.master, master));
   EXPECT_EQ(matrices(b.gradient).abs().max().item<double>(), 0);

@@ -30,9 +30,9 @@ TEST(NewtonSchulz, ChangesSingularValuesAlone) {
     EXPECT_LE(largest_difference(orthogonalised(matrices), by_singular_values(matrices)), 1e-12)
         << rows << " x " << columns;
     // fp32 has 2^-24; five steps multiply it by up to 3.4^5, small singular values above all.
-    EXPECT_LE(largest_difference(orthogonalised(matrices.to(at::kFloat)),
-                                 by_singular_values(matrices)),
-              1e-4);
+    EXPECT_LE(
+        largest_difference(orthogonalised(matrices.to(at::kFloat)), by_singular_values(matrices)),
+        1e-4);
   }
 }
 
@@ -62,7 +62,9 @@ TEST(NewtonSchulzCuda, EqualsThePlainVersion) {
   ASSERT_TRUE(load_cuda_plugin().loaded);
   at::manual_seed(1);
   const Tensor matrices = at::randn({3, 64, 96}, at::kDouble), plain = by_singular_values(matrices);
-  const auto there = [&](at::ScalarType dtype) { return matrices.to(at::Device(at::kCUDA), dtype); };
+  const auto there = [&](at::ScalarType dtype) {
+    return matrices.to(at::Device(at::kCUDA), dtype);
+  };
   EXPECT_LE(largest_difference(orthogonalised(there(at::kDouble)), plain), 1e-12);
   // bf16 has 2^-9; entries are about 1 / sqrt(96), and each of five steps rounds them.
   EXPECT_LE(largest_difference(orthogonalised(there(at::kBFloat16)), plain), 0.05);
