@@ -111,6 +111,7 @@ class SaveTogether {
   }
 
   void write_file(const std::string& name, const std::vector<checkpoint::TensorView>& views) {
+    if (views.empty()) return;  // where all are frozen
     const auto step = static_cast<uint64_t>(parts_.state.step);
     std::ranges::move(
         checkpoint::write_checkpoint_file({folder_, step}, name + ".safetensors", views),

@@ -112,7 +112,8 @@ TEST(MuonTrainer, ItsCheckpointsHoldNoSecondMomentsOfMatrices) {
   const auto has = [&](const std::string& prefix, const std::string& name) {
     return saved.has(prefix + "/" + name);
   };
-  const std::string matrix = "block.1.attention.qkv.weight", expert = "layer.1.expert.2.sublayer.0.up.weight";
+  const std::string matrix = "block.1.attention.qkv.weight",
+                    expert = "layer.1.expert.2.sublayer.0.up.weight";
   for (const std::string& name : {matrix, expert}) {
     EXPECT_TRUE(has("muon.momentum", name));
     EXPECT_FALSE(has("adam.first", name));
@@ -203,9 +204,9 @@ TEST(Freeze, TheOthersHaveTheSameGradient) {
     int64_t compared = 0;
     for (const parameters::Segment& segment : b.table().segments()) {
       if (segment.frozen) continue;
-      EXPECT_TRUE(at::equal(b.table().view(b.table().first_moment(), segment),
-                            a.table().view(a.table().first_moment(),
-                                           a.table().segment(segment.name))))
+      EXPECT_TRUE(
+          at::equal(b.table().view(b.table().first_moment(), segment),
+                    a.table().view(a.table().first_moment(), a.table().segment(segment.name))))
           << segment.name;
       ++compared;
     }

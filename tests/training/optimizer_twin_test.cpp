@@ -24,8 +24,8 @@ nlohmann::json golden() {
   return nlohmann::json::parse(file);
 }
 
-config::Config config_of(const nlohmann::json& golden) {
-  config::Config config = test::twin_config(golden);
+config::Config muon_config(const nlohmann::json& golden) {
+  config::Config config = test::twin::config_of(golden);
   config.optimizer.schedule = config::Schedule::kCosine;
   config.optimizer.final_learning_rate = 0.1;
   config.optimizer.algorithm = config::Algorithm::kMuon;
@@ -50,13 +50,13 @@ void expect_run(const config::Config& config, const nlohmann::json& golden) {
                   .master = at::kDouble,
                   .muon = config.optimizer.algorithm == config::Algorithm::kMuon,
                   .average = true});
-  test::set_twin_weights(table);
+  test::twin::set_weights(table);
   Optimizer optimizer(table, config.optimizer);
   const std::vector<double> losses = golden["losses"];
   const auto steps = std::ssize(losses);
   ASSERT_EQ(steps, config.training.steps);
   for (int64_t step = 0; step < steps; ++step) {
-    const at::Tensor tokens = test::twin_tokens(config, step);
+    const at::Tensor tokens = test::twin::tokens_of(config, step);
     const at::Tensor hidden = model.forward(
         tokens.narrow(1, 0, config.model.context),
         {.mode = experts::RoutingMode::kBalanced, .training = experts::TrainingRoute{}});
@@ -75,19 +75,19 @@ void expect_run(const config::Config& config, const nlohmann::json& golden) {
 
 TEST(OptimizerTwin, MuonGivesThePyTorchTwinsLosses) {
   const auto recorded = golden();
-  expect_run(config_of(recorded), recorded["dense"]);
+  expect_run(muon_config(recorded), recorded["dense"]);
 }
 
 TEST(OptimizerTwin, MuonOfExpertsGivesThePyTorchTwinsLosses) {
   const auto recorded = golden();
-  config::Config config = config_of(recorded);
+  config::Config config = muon_config(recorded);
   add_experts(config, recorded);
   expect_run(config, recorded["base"]);
 }
 
 TEST(OptimizerTwin, FrozenParametersGiveThePyTorchTwinsLosses) {
   const auto recorded = golden();
-  config::Config config = config_of(recorded);
+  config::Config config = muon_config(recorded);
   config.training.freeze = recorded["frozen"].get<std::vector<std::string>>();
   config.optimizer.algorithm = config::Algorithm::kAdam;
   expect_run(config, recorded["adam_partly_frozen"]);

@@ -9,7 +9,7 @@
 #include "ballast/config/config.h"
 #include "ballast/parameters/parameter_table.h"
 
-namespace ballast::test {
+namespace ballast::test::twin {
 
 // Where runs start that are compared with the PyTorch twin's (benchmarks/twin/record_losses.py):
 // weights and tokens are given by a formula.
@@ -22,7 +22,7 @@ inline uint64_t scramble(uint64_t stream, uint64_t i) {
   return x ^ (x >> 13);
 }
 
-inline void set_twin_weights(parameters::ParameterTable& table) {
+inline void set_weights(parameters::ParameterTable& table) {
   for (size_t k = 0; k < table.segments().size(); ++k) {
     const parameters::Segment& segment = table.segments()[k];
     const bool is_norm_weight =
@@ -39,7 +39,7 @@ inline void set_twin_weights(parameters::ParameterTable& table) {
 }
 
 // Its shape and its training; the frame of routers is the twin's, too.
-inline config::Config twin_config(const nlohmann::json& golden) {
+inline config::Config config_of(const nlohmann::json& golden) {
   config::Config config;
   config::take_papers_frame(config.experts);  // the twin's
   const auto& shape = golden["shape"];
@@ -61,7 +61,7 @@ inline config::Config twin_config(const nlohmann::json& golden) {
   return config;
 }
 
-inline at::Tensor twin_tokens(const config::Config& config, int64_t step) {
+inline at::Tensor tokens_of(const config::Config& config, int64_t step) {
   at::Tensor tokens = at::empty({config.training.batch, config.model.context + 1}, at::kLong);
   for (int64_t i = 0; i < tokens.numel(); ++i) {
     tokens.data_ptr<int64_t>()[i] = static_cast<int64_t>(
@@ -71,4 +71,4 @@ inline at::Tensor twin_tokens(const config::Config& config, int64_t step) {
   return tokens;
 }
 
-}  // namespace ballast::test
+}  // namespace ballast::test::twin

@@ -20,6 +20,10 @@
 namespace ballast::training {
 namespace {
 
+using test::twin::config_of;
+using test::twin::set_weights;
+using test::twin::tokens_of;
+
 nlohmann::json golden() {
   std::ifstream file(BALLAST_SOURCE_DIR "/tests/golden/twin_losses.json");
   return nlohmann::json::parse(file);
@@ -29,12 +33,12 @@ void expect_losses(const config::Config& config, const std::vector<double>& gold
   parameters::ParameterTable table;
   const model::LanguageModel model(config, table, test::lone_worker());
   table.allocate({});
-  test::set_twin_weights(table);
+  set_weights(table);
   Optimizer optimizer(table, config.optimizer);
   const int64_t rows = config.training.batch, steps = config.training.steps;
   ASSERT_EQ(std::ssize(golden), steps);
   for (int64_t step = 0; step < steps; ++step) {
-    const at::Tensor tokens = test::twin_tokens(config, step);
+    const at::Tensor tokens = tokens_of(config, step);
     const at::Tensor hidden = model.forward(
         tokens.narrow(1, 0, config.model.context),
         {.mode = experts::RoutingMode::kBalanced, .training = experts::TrainingRoute{}});
@@ -54,12 +58,12 @@ void expect_losses(const config::Config& config, const std::vector<double>& gold
 
 TEST(Twin, TwentyStepsGiveThePyTorchTwinsLosses) {
   const auto recorded = golden();
-  expect_losses(test::twin_config(recorded), recorded["losses"]);
+  expect_losses(config_of(recorded), recorded["losses"]);
 }
 
 TEST(Twin, TwentyStepsWithABaseLayerGiveThePyTorchTwinsLosses) {
   const auto recorded = golden();
-  config::Config config = test::twin_config(recorded);
+  config::Config config = config_of(recorded);
   config.experts.layers = 1;
   config.experts.count = recorded["experts"]["count"];
   config.experts.sublayers = recorded["experts"]["sublayers"];

@@ -173,9 +173,10 @@ TEST(MuonOfWorkers, WorkersStayAlike) {
 }
 
 TEST(FreezeOfWorkers, LearnsAsOnOneWorkerHoweverTheModelIsDivided) {
-  for (const auto& patterns :
-       {std::vector<std::string>{"block.*"}, {"*_embedding", "*.down.*"}, {"block.1.*"},
-        {"layer.*.expert.*"}}) {
+  for (const auto& patterns : {std::vector<std::string>{"block.*"},
+                               {"*_embedding", "*.down.*"},
+                               {"block.1.*"},
+                               {"layer.*.expert.*"}}) {
     for (const auto algorithm : {config::Algorithm::kAdam, config::Algorithm::kMuon}) {
       Config config = muon_config();
       config.optimizer.algorithm = algorithm;
