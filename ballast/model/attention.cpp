@@ -93,7 +93,10 @@ Tensor Attention::project(const Tensor& x, step::StepWatch* watch) const {
 }
 
 kernels::Turning Attention::turning(const RopeTables& rope) const {
-  kernels::Turning turning{.cosines = rope.cosines, .sines = rope.sines, .epsilon = epsilon_};
+  kernels::Turning turning;
+  turning.cosines = rope.cosines;
+  turning.sines = rope.sines;
+  turning.epsilon = epsilon_;
   if (norm_ == config::QueryKeyNorm::kHead) {
     turning.query_norm = query_norm_;
     turning.key_norm = key_norm_;

@@ -120,7 +120,9 @@ Tensor documents_of(const Tensor& tokens, int64_t separator) {
 
 BlockPass LanguageModel::pass_of(const Tensor& tokens, const Tensor& embedded,
                                  const experts::Routing& routing) const {
-  BlockPass pass{.sequences = {.rows = tokens.size(0)}, .watch = routing.watch};
+  BlockPass pass;
+  pass.sequences.rows = tokens.size(0);
+  pass.watch = routing.watch;
   const RopeTables& all = rope(embedded);
   if (all.cosines.defined()) {
     const int64_t length = tokens.size(1);
