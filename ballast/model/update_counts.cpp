@@ -60,4 +60,30 @@ ModelUpdates count_updates(const config::Config& config) {
   return counts;
 }
 
+namespace {
+
+// Of `parameters` that are updated as these are, in the same parts.
+KeptNumbers kept_of(const UpdateCounts& counts, double parameters, double averages) {
+  if (counts.all() == 0) return {};
+  const auto part = [&](int64_t count) {
+    return parameters * static_cast<double>(count) / static_cast<double>(counts.all());
+  };
+  return {.gradients = part(counts.trained()),
+          .moments = 2 * part(counts.adam) + part(counts.muon) + averages * part(counts.trained())};
+}
+
+}  // namespace
+
+KeptNumbers kept_numbers(const config::Config& config, double shared, double experts) {
+  const config::OptimizerConfig& optimizer = config.optimizer;
+  const double averages = optimizer.average > 0 ? 1 : 0;
+  if (optimizer.algorithm == config::Algorithm::kAdam && config.training.freeze.empty())
+    return {.gradients = shared + experts, .moments = (2 + averages) * (shared + experts)};
+  const ModelUpdates updates = count_updates(config);
+  const KeptNumbers of_shared = kept_of(updates.shared, shared, averages),
+                    of_experts = kept_of(updates.experts, experts, averages);
+  return {.gradients = of_shared.gradients + of_experts.gradients,
+          .moments = of_shared.moments + of_experts.moments};
+}
+
 }  // namespace ballast::model

@@ -26,4 +26,12 @@ struct ModelUpdates {
 // nothing is left to train.
 ModelUpdates count_updates(const config::Config& config);
 
+// How many numbers a worker keeps to train its parameters, beside the weights.
+struct KeptNumbers {
+  double gradients = 0;
+  double moments = 0;  // of Adam two for each, of Muon one; and the average
+};
+// Of a worker that holds `shared` parameters and `experts` of its experts.
+KeptNumbers kept_numbers(const config::Config& config, double shared, double experts);
+
 }  // namespace ballast::model

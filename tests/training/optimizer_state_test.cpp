@@ -80,6 +80,28 @@ TEST(MuonTrainer, MovesEachMatrixAlongItsOrthogonalisedGradient) {
   EXPECT_EQ(matrices, 4 * 6 + 2 * 4 * 2 * 2);
 }
 
+// The gate of swiglu and its partner lie in one tensor. A projection of twice as many rows as
+// columns is one matrix all the same.
+TEST(MuonTrainer, KnowsTheMatricesOfGatedExperts) {
+  Config config = muon_config();
+  config.model.activation = config::Activation::kSwiglu;
+  config.experts.hidden = 16;
+  config.experts.shared = 1;
+  parameters::ParameterTable table;
+  const model::LanguageModel model(config, table, lone_worker());
+  const int64_t f = config.model.feed_forward_width();
+  int64_t seen = 0;
+  for (const parameters::Segment& segment : table.segments()) {
+    if (segment.name.ends_with("down.weight"))
+      EXPECT_LE(segment.matrices.size(), 1) << segment.name;
+    if (!segment.name.ends_with("up.weight")) continue;
+    const int64_t each = segment.name.starts_with("block.") ? f : 16;
+    EXPECT_EQ(segment.matrices, (std::vector{each, each})) << segment.name;
+    ++seen;
+  }
+  EXPECT_EQ(seen, 4 + 2 * 2 * (4 + 1));
+}
+
 TEST(MuonTrainer, ResumedRunIsBitIdentical) {
   for (const char* router : {"dense", "base", "sparsely_gated"}) {
     SCOPED_TRACE(router);
