@@ -9,6 +9,10 @@ namespace {
 
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
+bool is_ascii_alphanumeric(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
 // Whether the last character is one that some pre-tokenizer takes for white space: ASCII controls,
 // and the Unicode spaces in UTF-8. Text that is not UTF-8 may be called space; that costs a cut
 // only.
@@ -89,6 +93,8 @@ size_t DocumentSplitter::find_cut() {
   const size_t lowest = std::max(begin_ + 1, cut_searched_);
   for (size_t at = text.size() - 1; at >= lowest; --at) {
     if (!is_ascii_space(text[at]) || ends_in_space(text.substr(begin_, at - begin_))) continue;
+    // Some pre-tokenizers keep line breaks with the signs before them.
+    if ((text[at] == '\n' || text[at] == '\r') && !is_ascii_alphanumeric(text[at - 1])) continue;
     // A line break may yet turn out to belong to a separator: then nothing would be left to end
     // with.
     const std::string_view rest = text.substr(at);
