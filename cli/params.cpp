@@ -151,7 +151,10 @@ void print_model(const Counted& model) {
                       config::places_in_words(model.config)));
     count("active", model.size.active,
           fmt::format("those a token meets: shared, and {}",
-                      model.experts_of_token() == 1 ? "one expert" : "two experts"));
+                      model.experts_of_token() == 1 ? "one expert"
+                      : model.experts_of_token() == 2
+                          ? "two experts"
+                          : of_count(model.experts_of_token(), "expert")));
   }
   row("FLOPs a token", model.size.flops_per_token,
       experts.traits().balanced || !model.is_sparse() ? "forward and backward"

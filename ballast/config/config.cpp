@@ -181,6 +181,10 @@ std::string trouble_of_shards(const ModelConfig& model, int64_t shards) {
     return fmt::format("model.heads{}: {} cannot be divided {}", are_all ? "" : "_kv",
                        counted(model.kv_heads(), "head"), among);
   }
+  if (shards > 1 && model.query_key_norm == QueryKeyNorm::kWidth) {
+    return fmt::format("model.query_key_norm: a norm over the width of all heads is not divided {}",
+                       among);
+  }
   if (model.feed_forward_width() % shards != 0) {
     return fmt::format("model.hidden: {} of a feed-forward cannot be divided {}",
                        counted(model.feed_forward_width(), "column"), among);
@@ -273,8 +277,10 @@ void check_countable(const ModelConfig& m, const ExpertsConfig& e) {
   const double feed_forwards =
       static_cast<double>(m.layers) +
       static_cast<double>(e.layers * e.sublayers_of_layer()) * static_cast<double>(e.count);
-  const double parameters = static_cast<double>(m.vocabulary + m.context) * d +
-                            static_cast<double>(m.layers) * 4 * d * d + feed_forwards * 2 * d * f;
+  const double parameters =
+      static_cast<double>((m.tied ? 1 : 2) * m.vocabulary + m.context) * d +
+      static_cast<double>(m.layers) * 2 * d * static_cast<double>(m.query_width() + m.kv_width()) +
+      feed_forwards * (m.is_gated() ? 3 : 2) * d * f;
   if (parameters <= kMostParameters) return;
   fail(
       "model.width, model.layers, experts.count: together they make a model of {:.0e} parameters; "

@@ -42,7 +42,8 @@ struct ModelConfig {
   bool tied = true;              // the output's matrix is the token embedding
   double logit_cap = 0;          // c tanh(logit / c); 0: logits as they are
   bool document_mask = false;    // attention does not cross documents
-  double dropout = 0;            // of the embedding and of what each part adds to the stream
+  int64_t separator = -1;        // the id at the end of a document; -1: the tokenizer's
+  double dropout = 0;  // of the embedding and of what attention and feed-forwards add to the stream
 
   // 4 D; of swiglu, which has a third matrix, 8/3 D in multiples of 64.
   int64_t feed_forward_width() const;
@@ -98,7 +99,7 @@ struct ExpertsConfig {
   // The paper's BASE layer gates where the expert is, by what is there of the token.
   bool gates_at_experts() const {
     return traits().balanced && features == Features::kRaw && gate == Gate::kSigmoid &&
-           !look_ahead && experts_of_token() == 1;
+           !look_ahead && experts_of_token() == 1 && norm == ExpertNorm::kOwn;
   }
   TestRouting tested_routing() const;                        // resolved: greedy or priced
   double training_capacity() const;                          // resolved; 0: no limit

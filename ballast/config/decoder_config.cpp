@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballast/config/config.h"
 #include "ballast/config/decoder_config.h"
+
+#include "ballast/config/config.h"
 #include "ballast/system/error.h"
 
 namespace ballast::config {

@@ -92,8 +92,11 @@ void add_decoder(std::vector<Knob>& list, ModelConfig& m) {
               "c: logits become c tanh(logit / c); 0: as they are");
   section.add("document_mask", &m.document_mask,
               "attention does not cross the boundaries of documents");
+  section.add("separator", &m.separator, -1, 1 << 24,
+              "document_mask: the id at the end of a document; -1: the tokenizer's end of text");
   section.add("dropout", &m.dropout, 0, 0.99,
-              "part of the embedding, and of what blocks and experts add, that a step leaves out");
+              "part of the embedding, and of what attention and feed-forwards add, that a step "
+              "leaves out");
 }
 
 void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {

@@ -12,10 +12,11 @@ namespace ballast::experts {
 
 // Passes over contiguous rows, without gradients: those are below. expert is [T, K] there.
 TORCH_LIBRARY_FRAGMENT(ballast, library) {
-  library.def("chosen_weights(Tensor affinities, Tensor expert, bool sigmoid) -> Tensor");
+  library.def(
+      "chosen_weights(Tensor affinities, Tensor expert, bool sigmoid, bool among_all) -> Tensor");
   library.def(
       "chosen_weights_backward(Tensor dweights, Tensor affinities, Tensor expert, Tensor weights, "
-      "bool sigmoid, Tensor? balance) -> Tensor");
+      "bool sigmoid, bool among_all, Tensor? balance) -> Tensor");
 }
 
 namespace {
@@ -31,22 +32,25 @@ OptionalTensor optional(const Tensor& tensor) {
 
 struct ChosenWeightsFunction : torch::autograd::Function<ChosenWeightsFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& affinities, const Tensor& expert,
-                        bool sigmoid, const OptionalTensor& balance) {
-    static const auto op =
-        kernels::find_op<Tensor(const Tensor&, const Tensor&, bool)>("ballast::chosen_weights");
-    const Tensor weights = op.call(affinities, expert, sigmoid);
+                        bool sigmoid, bool among_all, const OptionalTensor& balance) {
+    static const auto op = kernels::find_op<Tensor(const Tensor&, const Tensor&, bool, bool)>(
+        "ballast::chosen_weights");
+    const Tensor weights = op.call(affinities, expert, sigmoid, among_all);
     context->save_for_backward({affinities, expert, weights, balance.value_or(Tensor())});
     context->saved_data["sigmoid"] = sigmoid;
+    context->saved_data["among_all"] = among_all;
     return weights;
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dweights) {
     static const auto op =
         kernels::find_op<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, bool,
-                                const OptionalTensor&)>("ballast::chosen_weights_backward");
+                                bool, const OptionalTensor&)>("ballast::chosen_weights_backward");
     const auto saved = context->get_saved_variables();
     return {op.call(dweights[0].contiguous(), saved[0], saved[1], saved[2],
-                    context->saved_data["sigmoid"].toBool(), optional(saved[3])),
+                    context->saved_data["sigmoid"].toBool(),
+                    context->saved_data["among_all"].toBool(), optional(saved[3])),
+            {},
             {},
             {},
             {}};
@@ -55,7 +59,7 @@ struct ChosenWeightsFunction : torch::autograd::Function<ChosenWeightsFunction> 
 
 }  // namespace
 
-Tensor chosen_weights(const Tensor& affinities, const Tensor& expert, config::Gate gate,
+Tensor chosen_weights(const Tensor& affinities, const Tensor& expert, const ChosenGate& gate,
                       const Tensor& balance) {
   TORCH_CHECK(affinities.dim() == 2 && expert.dim() == 2 && expert.size(0) >= 1 &&
                   expert.size(1) == affinities.size(0) && expert.scalar_type() == at::kLong,
@@ -68,8 +72,11 @@ Tensor chosen_weights(const Tensor& affinities, const Tensor& expert, config::Ga
                              balance.scalar_type() == at::kDouble && balance.is_contiguous() &&
                              balance.size(0) > 0 && affinities.size(0) % balance.size(0) == 0),
       "chosen_weights: want a balance [P, E] in fp64 for P groups of tokens");
+  // One expert alone has no others to be normalised with.
+  const bool among_all = expert.size(0) == 1 || !gate.renormalise;
   return ChosenWeightsFunction::apply(affinities.contiguous(), expert.t().contiguous(),
-                                      gate == config::Gate::kSigmoid, optional(balance));
+                                      gate.gate == config::Gate::kSigmoid, among_all,
+                                      optional(balance));
 }
 
 }  // namespace ballast::experts

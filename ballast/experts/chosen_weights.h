@@ -9,12 +9,16 @@ namespace ballast::experts {
 
 // What each token takes of its K experts. affinities [T, E] fp32 or fp64, expert [K, T] int64, a
 // token's all different -> [T, K].
-// kSoftmax: of one expert its probability among all E; of several the softmax among those chosen.
-// kSigmoid: the sigmoid of each one's affinity.
+// kSoftmax: each expert's probability among all E; of several, where they are renormalised, among
+// those chosen. kSigmoid: the sigmoid of each one's affinity.
 // The gradient by affinities is one pass over [T, E]. On a GPU the host never waits.
 // `balance` [P, E] float64: where tokens are P equal groups, a loss beside has this gradient by the
 // softmax probabilities of each token of a group. It is added on the way back.
-at::Tensor chosen_weights(const at::Tensor& affinities, const at::Tensor& expert, config::Gate gate,
-                          const at::Tensor& balance = {});
+struct ChosenGate {
+  config::Gate gate = config::Gate::kSoftmax;
+  bool renormalise = true;
+};
+at::Tensor chosen_weights(const at::Tensor& affinities, const at::Tensor& expert,
+                          const ChosenGate& gate, const at::Tensor& balance = {});
 
 }  // namespace ballast::experts

@@ -17,7 +17,7 @@ using at::Tensor;
 
 struct Sizes {
   int64_t experts, of_token;
-  bool sigmoid;
+  bool sigmoid, among_all;
 };
 
 // The largest affinity of a row, and the sum of exp(affinity - largest).
@@ -36,9 +36,10 @@ void weigh(const Sizes& sizes, const Scalar* affinities, const int64_t* expert, 
     for (int64_t k = 0; k < chosen; ++k) weights[k] = 1 / (1 + std::exp(-affinities[expert[k]]));
     return;
   }
-  if (chosen == 1) {
+  if (sizes.among_all) {
     const auto [largest, sum] = partition(affinities, sizes.experts);
-    weights[0] = std::exp(affinities[expert[0]] - largest) / sum;
+    for (int64_t k = 0; k < chosen; ++k)
+      weights[k] = std::exp(affinities[expert[k]] - largest) / sum;
     return;
   }
   Scalar largest = affinities[expert[0]], sum = 0;
@@ -54,12 +55,13 @@ template <typename Scalar>
 void weigh_backward(const Sizes& sizes, const Scalar* dweights, const Scalar* affinities,
                     const int64_t* expert, const Scalar* weights, Scalar* daffinities) {
   const int64_t chosen = sizes.of_token;
-  if (!sizes.sigmoid && chosen == 1) {
+  if (!sizes.sigmoid && sizes.among_all) {
     const auto [largest, sum] = partition(affinities, sizes.experts);
-    const Scalar along = dweights[0] * weights[0];
+    Scalar along = 0;
+    for (int64_t k = 0; k < chosen; ++k) along += dweights[k] * weights[k];
     for (int64_t e = 0; e < sizes.experts; ++e)
       daffinities[e] = -along * std::exp(affinities[e] - largest) / sum;
-    daffinities[expert[0]] += along;
+    for (int64_t k = 0; k < chosen; ++k) daffinities[expert[k]] += dweights[k] * weights[k];
     return;
   }
   std::fill_n(daffinities, sizes.experts, Scalar(0));
@@ -86,10 +88,11 @@ void add_balance(int64_t experts, const Scalar* affinities, const double* balanc
 
 int64_t rows_per_task(int64_t experts) { return std::max<int64_t>(1, 16384 / (experts + 1)); }
 
-Tensor chosen_weights_cpu(const Tensor& affinities, const Tensor& expert, bool sigmoid) {
+Tensor chosen_weights_cpu(const Tensor& affinities, const Tensor& expert, bool sigmoid,
+                          bool among_all) {
   const Tensor weights = at::empty(expert.sizes(), affinities.options());  // [T, K]
   AT_DISPATCH_FLOATING_TYPES(affinities.scalar_type(), "chosen_weights", [&] {
-    const Sizes sizes{affinities.size(1), expert.size(1), sigmoid};
+    const Sizes sizes{affinities.size(1), expert.size(1), sigmoid, among_all};
     const auto* const a = affinities.const_data_ptr<scalar_t>();
     const auto* const e = expert.const_data_ptr<int64_t>();
     auto* const w = weights.mutable_data_ptr<scalar_t>();
@@ -104,12 +107,12 @@ Tensor chosen_weights_cpu(const Tensor& affinities, const Tensor& expert, bool s
 
 Tensor chosen_weights_backward_cpu(const Tensor& dweights, const Tensor& affinities,
                                    const Tensor& expert, const Tensor& weights, bool sigmoid,
-                                   const std::optional<Tensor>& balance) {
+                                   bool among_all, const std::optional<Tensor>& balance) {
   const Tensor daffinities = at::empty_like(affinities);
   const auto* const of_groups = balance ? balance->const_data_ptr<double>() : nullptr;
   const int64_t tokens = balance ? affinities.size(0) / balance->size(0) : 0;  // of a group
   AT_DISPATCH_FLOATING_TYPES(affinities.scalar_type(), "chosen_weights_backward", [&] {
-    const Sizes sizes{affinities.size(1), expert.size(1), sigmoid};
+    const Sizes sizes{affinities.size(1), expert.size(1), sigmoid, among_all};
     const auto* const dw = dweights.const_data_ptr<scalar_t>();
     const auto* const a = affinities.const_data_ptr<scalar_t>();
     const auto* const e = expert.const_data_ptr<int64_t>();

@@ -24,7 +24,7 @@ constexpr int kWarps = 8;
 struct Sizes {
   int64_t tokens;
   int experts, of_token;
-  bool sigmoid;
+  bool sigmoid, among_all;
 };
 
 template <typename Scalar>
@@ -47,9 +47,10 @@ __global__ void __launch_bounds__(kLanes* kWarps)
     return;
   }
   Scalar largest, sum;
-  if (sizes.of_token == 1) {
+  if (sizes.among_all) {
     partition(row, sizes.experts, largest, sum);
-    if (lane == 0) weight[0] = exponential(row[chosen[0]] - largest) / sum;
+    for (int k = lane; k < sizes.of_token; k += kLanes)
+      weight[k] = exponential(row[chosen[k]] - largest) / sum;
     return;
   }
   largest = row[chosen[0]];
@@ -85,16 +86,19 @@ template <typename Scalar>
 __device__ void weigh_backward(const Sizes& sizes, const Scalar* dweight, const Scalar* row,
                                const int64_t* chosen, const Scalar* weight, Scalar* drow) {
   const int lane = threadIdx.x % kLanes;
-  if (!sizes.sigmoid && sizes.of_token == 1) {
-    Scalar largest, sum;
-    partition(row, sizes.experts, largest, sum);
-    const Scalar along = dweight[0] * weight[0];
-    for (int e = lane; e < sizes.experts; e += kLanes)
-      drow[e] = along * ((e == chosen[0] ? 1 : 0) - exponential(row[e] - largest) / sum);
-    return;
-  }
   Scalar mean = 0;
   for (int k = 0; k < sizes.of_token; ++k) mean += dweight[k] * weight[k];
+  if (!sizes.sigmoid && sizes.among_all) {
+    Scalar largest, sum;
+    partition(row, sizes.experts, largest, sum);
+    for (int e = lane; e < sizes.experts; e += kLanes) {
+      Scalar own = 0;
+      for (int k = 0; k < sizes.of_token; ++k)
+        if (chosen[k] == e) own = dweight[k] * weight[k];
+      drow[e] = own - mean * exponential(row[e] - largest) / sum;
+    }
+    return;
+  }
   for (int e = lane; e < sizes.experts; e += kLanes) {
     Scalar gradient = 0;
     for (int k = 0; k < sizes.of_token; ++k) {
@@ -121,19 +125,20 @@ __global__ void __launch_bounds__(kLanes* kWarps)
               daffinities + row);
 }
 
-Sizes sizes_of(const Tensor& affinities, const Tensor& expert, bool sigmoid) {
+Sizes sizes_of(const Tensor& affinities, const Tensor& expert, bool sigmoid, bool among_all) {
   return {expert.size(0), static_cast<int>(affinities.size(1)), static_cast<int>(expert.size(1)),
-          sigmoid};
+          sigmoid, among_all};
 }
 
 unsigned blocks_for(const Sizes& sizes) {
   return static_cast<unsigned>((sizes.tokens + kWarps - 1) / kWarps);
 }
 
-Tensor chosen_weights_cuda(const Tensor& affinities, const Tensor& expert, bool sigmoid) {
+Tensor chosen_weights_cuda(const Tensor& affinities, const Tensor& expert, bool sigmoid,
+                           bool among_all) {
   const c10::cuda::CUDAGuard guard(affinities.device());
   const Tensor weights = at::empty(expert.sizes(), affinities.options());  // [T, K]
-  const Sizes sizes = sizes_of(affinities, expert, sigmoid);
+  const Sizes sizes = sizes_of(affinities, expert, sigmoid, among_all);
   if (sizes.tokens == 0) return weights;
   AT_DISPATCH_FLOATING_TYPES(affinities.scalar_type(), "chosen_weights", [&] {
     chosen_weights_kernel<scalar_t>
@@ -147,10 +152,10 @@ Tensor chosen_weights_cuda(const Tensor& affinities, const Tensor& expert, bool 
 
 Tensor chosen_weights_backward_cuda(const Tensor& dweights, const Tensor& affinities,
                                     const Tensor& expert, const Tensor& weights, bool sigmoid,
-                                    const std::optional<Tensor>& balance) {
+                                    bool among_all, const std::optional<Tensor>& balance) {
   const c10::cuda::CUDAGuard guard(affinities.device());
   const Tensor daffinities = at::empty_like(affinities);
-  const Sizes sizes = sizes_of(affinities, expert, sigmoid);
+  const Sizes sizes = sizes_of(affinities, expert, sigmoid, among_all);
   if (sizes.tokens == 0) return daffinities;
   const Balance beside =
       balance ? Balance{balance->const_data_ptr<double>(), sizes.tokens / balance->size(0)}

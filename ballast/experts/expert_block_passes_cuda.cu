@@ -87,8 +87,8 @@ __global__ void normalize_kernel(Slots slots, const BFloat16* x, Changes so_far,
   for_each_unit<kPacks>(width, [&](int p, int64_t) {
     for (int l = 0; l < kSize; ++l) squares += (values[p][l] - mean) * (values[p][l] - mean);
   });
-  const float inverse =
-      rsqrtf(kernels::sum_over_warp(squares) / width + static_cast<float>(kernels::kNormEpsilon));
+  const float inverse = rsqrtf(kernels::sum_over_warp(squares) / width +
+                               static_cast<float>(kernels::NormForm().epsilon));
   const int expert = slots.expert(slot);
   for_each_unit<kPacks>(width, [&](int p, int64_t i) {
     const Unit w = load(weight.of(expert) + i), b = load(bias.of(expert) + i);

@@ -2,8 +2,11 @@
 #include "ballast/experts/expert_layer.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros_like.h>
 
+#include "ballast/experts/decoder_parts.h"
 #include "ballast/experts/dispatch.h"
+#include "ballast/kernels/layer_norm.h"
 #include "ballast/parameters/weight_deviation.h"
 
 namespace ballast::experts {
@@ -19,6 +22,12 @@ double down_deviation(const config::Config& config) {
              : 0.0;
 }
 
+ExpertForm form_of(const config::Config& config) {
+  return {.activation = activation_of(config.model),
+          .norms = config.experts.norm == config::ExpertNorm::kOwn,
+          .norm = norm_form_of(config.model)};
+}
+
 ExpertShape shape_of(const config::Config& config, const comm::Communicator& workers) {
   const int64_t local = config.experts.count / workers.size();
   return {.width = config.model.width,
@@ -26,14 +35,29 @@ ExpertShape shape_of(const config::Config& config, const comm::Communicator& wor
           .sublayers = config.experts.sublayers_of_layer(),
           .first = workers.rank() * local,
           .count = local,
-          .down_deviation = down_deviation(config)};
+          .down_deviation = down_deviation(config),
+          .form = form_of(config),
+          .biases = config.model.has_biases()};
 }
 
 SharedExpertShape shape_of_shared(const config::Config& config) {
   return {.width = config.model.width,
           .hidden = config.experts.width_of_shared(config.model),
           .sublayers = config.experts.sublayers_of_layer(),
-          .down_deviation = down_deviation(config)};
+          .down_deviation = down_deviation(config),
+          .form = form_of(config),
+          .biases = config.model.has_biases()};
+}
+
+const kernels::Parameter& declare_norm(bool wanted, const std::string& name, int64_t width,
+                                       parameters::Initialization initialization,
+                                       parameters::ParameterTable& table) {
+  if (!wanted) return kernels::no_parameter();
+  // Each worker has the gradient of the tokens that it brings to the layer, as a router has.
+  return table.declare({.name = name,
+                        .shape = {width},
+                        .initialization = initialization,
+                        .owner = parameters::Owner::kRouter});
 }
 
 }  // namespace
@@ -44,6 +68,11 @@ ExpertLayer::ExpertLayer(const config::Config& config, int64_t place,
       name_("layer." + std::to_string(place)),
       config_(config.experts),
       workers_(workers),
+      form_(norm_form_of(config.model)),
+      norm_(declare_norm(norms(), name_ + ".norm.weight", config.model.width,
+                         parameters::Initialization::one(), table)),
+      norm_bias_(declare_norm(norms() && form_.takes_mean(), name_ + ".norm.bias",
+                              config.model.width, parameters::Initialization::zero(), table)),
       router_(make_router(config, place, table, workers)),
       experts_(shape_of(config, workers), name_, table) {
   if (config_.shared > 0) shared_.emplace(shape_of_shared(config), name_, table);
@@ -52,8 +81,10 @@ ExpertLayer::ExpertLayer(const config::Config& config, int64_t place,
 Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing, const Tensor& earlier) {
   step::StepWatch* const watch = routing.watch;
   const Shuffle mix = shuffle(tokens, routing);
+  const Tensor given =
+      norms() ? kernels::layer_norm(tokens, norm_, norm_bias_, form_) : tokens;  // [T, D]
   const Tensor mixed =
-      mix.way ? exchange(workers_, tokens, *mix.way, label("shuffle"), watch) : tokens;
+      mix.way ? exchange(workers_, given, *mix.way, label("shuffle"), watch) : given;
 
   const bool ahead = config_.look_ahead && earlier.defined();
   const Tensor read = step::pass_into(step::StepPart::kAssignment, ahead ? earlier : mixed, watch);
@@ -64,7 +95,8 @@ Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing, const 
 
   const Tensor home =
       mix.way ? exchange_back(workers_, out, *mix.way, label("shuffle back"), watch) : out;
-  return shared_ ? home + shared_->forward(tokens) : home;
+  const Tensor all = shared_ ? home + shared_->forward(given) : home;
+  return norms() ? tokens + all : all;
 }
 
 Tensor ExpertLayer::forward_routed(const Tensor& tokens, const Dispatch& dispatch,
@@ -73,7 +105,7 @@ Tensor ExpertLayer::forward_routed(const Tensor& tokens, const Dispatch& dispatc
   const RoutedRows routed = to_experts(workers_, tokens, dispatch, label("to experts"), watch);
   const Tensor gated = router_->at_experts(routed, experts_, routing);
   const Tensor back = from_experts(workers_, gated, dispatch, label("from experts"), watch);
-  return router_->at_tokens(tokens, back, dispatch);
+  return router_->at_tokens(norms() ? at::zeros_like(tokens) : tokens, back, dispatch);
 }
 
 Dispatch ExpertLayer::route(const Tensor& read, const Shuffle& mix, const Routing& routing) {

@@ -36,7 +36,8 @@ class ExpertLayer {
   at::Tensor forward(const at::Tensor& tokens, const Routing& routing,
                      const at::Tensor& earlier = {});
   // What forward() does once the router has decided: tokens [T, D] that are here after the shuffle
-  // -> [T, D], without the shared expert.
+  // -> [T, D], without the shared expert. Where the layer norms they come normed, and what experts
+  // add to the token is given.
   at::Tensor forward_routed(const at::Tensor& tokens, const Dispatch& dispatch,
                             const Routing& routing) const;
 
@@ -49,6 +50,8 @@ class ExpertLayer {
   const Router& router() const { return *router_; }
 
  private:
+  // Whether the layer norms tokens once for all experts, which then give what is to be added.
+  bool norms() const { return config_.norm == config::ExpertNorm::kLayer; }
   // The tokens as the router reads them; `mix`: the shuffle that is still before them.
   Dispatch route(const at::Tensor& read, const Shuffle& mix, const Routing& routing);
   Shuffle shuffle(const at::Tensor& tokens, const Routing& routing) const;
@@ -58,6 +61,9 @@ class ExpertLayer {
   const std::string name_;
   const config::ExpertsConfig config_;
   comm::Communicator& workers_;
+  const kernels::NormForm form_;
+  // Of the tokens, for the experts and a router that does not look ahead; undefined: they norm.
+  const kernels::Parameter &norm_, &norm_bias_;  // [D]
   std::unique_ptr<Router> router_;
   ExpertStack experts_;
   std::optional<SharedExpert> shared_;

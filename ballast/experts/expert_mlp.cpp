@@ -17,10 +17,14 @@ using torch::autograd::tensor_list;
 bool has_row_loops(const Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
 }
+bool has_row_loops(const Tensor& x, const ExpertWeights& w) {
+  return has_row_loops(x) && w.form.is_papers() && w.up_bias.value.defined() &&
+         w.down_bias.value.defined();
+}
 
 ExpertStacks values_of(const ExpertWeights& w) {
-  return {w.norm.value,    w.norm_bias.value, w.up.value,
-          w.up_bias.value, w.down.value,      w.down_bias.value};
+  return {w.norm.value, w.norm_bias.value, w.up.value, w.up_bias.value,
+          w.down.value, w.down_bias.value, w.form};
 }
 
 struct ExpertFeedForwardFunction : torch::autograd::Function<ExpertFeedForwardFunction> {
@@ -29,7 +33,8 @@ struct ExpertFeedForwardFunction : torch::autograd::Function<ExpertFeedForwardFu
     const ExpertStacks weights = values_of(w);
     const auto counts = rows.counts_on_host();
     KeptForBackward kept;
-    const auto compute = has_row_loops(x) ? expert_feed_forward_cpu : expert_feed_forward_batched;
+    const bool loops = has_row_loops(x, w);
+    const auto compute = loops ? expert_feed_forward_cpu : expert_feed_forward_batched;
     const Tensor y = compute(x, counts, weights, kept);
     tensor_list saved{x, weights.norm, weights.up, weights.down};
     saved.insert(saved.end(), kept.tensors.begin(), kept.tensors.end());
@@ -39,6 +44,10 @@ struct ExpertFeedForwardFunction : torch::autograd::Function<ExpertFeedForwardFu
     context->saved_data["rows"] = counts;
     context->saved_data["tasks"] = kept.tasks;
     context->saved_data["writes"] = gradients == MatrixGradients::kWritten;
+    context->saved_data["loops"] = loops;
+    context->saved_data["form"] =
+        std::vector<int64_t>{static_cast<int64_t>(w.form.activation), w.form.norms,
+                             static_cast<int64_t>(w.form.norm.kind)};
     return y;
   }
 
@@ -46,7 +55,17 @@ struct ExpertFeedForwardFunction : torch::autograd::Function<ExpertFeedForwardFu
     const auto saved = context->get_saved_variables();
     const auto sums = context->saved_data["sums"].toTensorVector();
     const auto counts = context->saved_data["rows"].toIntVector();
-    const ExpertStacks weights{saved[1], {}, saved[2], {}, saved[3], {}};  // biases have no say
+    const auto form = context->saved_data["form"].toIntVector();
+    // Biases and the norm's epsilon have no say.
+    const ExpertStacks weights{saved[1],
+                               {},
+                               saved[2],
+                               {},
+                               saved[3],
+                               {},
+                               {.activation = static_cast<kernels::Activation>(form[0]),
+                                .norms = form[1] != 0,
+                                .norm = {static_cast<kernels::NormKind>(form[2])}}};
     const ExpertStacks gradient_sums{sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
     const KeptForBackward kept{{saved.begin() + 4, saved.end()},
                                context->saved_data["tasks"].toInt()};
@@ -56,8 +75,9 @@ struct ExpertFeedForwardFunction : torch::autograd::Function<ExpertFeedForwardFu
       }
     }
     const Tensor &x = saved[0], dy = gradients[0].contiguous();
-    const auto compute =
-        has_row_loops(x) ? expert_feed_forward_backward_cpu : expert_feed_forward_backward_batched;
+    const auto compute = context->saved_data["loops"].toBool()
+                             ? expert_feed_forward_backward_cpu
+                             : expert_feed_forward_backward_batched;
     return {compute(dy, x, counts, weights, gradient_sums, kept), {}, {}, {}};
   }
 };
@@ -80,16 +100,20 @@ void check_expert_weights(int64_t width, int64_t experts, const ExpertWeights& w
   TORCH_CHECK(up.dim() == 3 && up.size(0) == experts && up.size(2) == width, "want up [", experts,
               ", F, ", width, "] of ", experts, " experts for rows of ", width, ", got ",
               up.sizes());
-  const int64_t inner = up.size(1);
+  const int64_t inner = up.size(1), active = inner / kernels::columns_taken(w.form.activation);
   const auto check = [](const char* what, const Tensor& weight, at::IntArrayRef shape) {
     TORCH_CHECK(weight.sizes() == shape, "want ", what, " ", shape, " of experts, got ",
                 weight.sizes());
   };
-  check("norm", w.norm.value, {experts, width});
-  check("norm_bias", w.norm_bias.value, {experts, width});
-  check("up_bias", w.up_bias.value, {experts, inner});
-  check("down", w.down.value, {experts, width, inner});
-  check("down_bias", w.down_bias.value, {experts, width});
+  const auto check_if_there = [&](const char* what, const Tensor& weight, at::IntArrayRef shape) {
+    if (weight.defined()) check(what, weight, shape);
+  };
+  if (w.form.norms) check("norm", w.norm.value, {experts, width});
+  if (w.form.norms && w.form.norm.takes_mean())
+    check("norm_bias", w.norm_bias.value, {experts, width});
+  check_if_there("up_bias", w.up_bias.value, {experts, inner});
+  check("down", w.down.value, {experts, width, active});
+  check_if_there("down_bias", w.down_bias.value, {experts, width});
 }
 
 Tensor expert_feed_forward(const Tensor& x, const ExpertRows& rows, const ExpertWeights& weights,

@@ -4,26 +4,45 @@
 #include <vector>
 
 #include "ballast/experts/expert_rows.h"
+#include "ballast/kernels/activation.h"
+#include "ballast/kernels/layer_norm.h"
 #include "ballast/kernels/parameter.h"
 
 namespace ballast::experts {
 
-// Stacks of E experts' weights. Experts may lie apart (dimension 0 may have any stride); the slice
+// What an expert's sublayer is made of. The paper's is the default.
+struct ExpertForm {
+  kernels::Activation activation = kernels::Activation::kRelu;
+  // Each expert norms its rows. False: they come normed, and the sublayer gives what is to be
+  // added, without its argument.
+  bool norms = true;
+  kernels::NormForm norm = {};
+
+  bool is_papers() const {
+    return activation == kernels::Activation::kRelu && norms && norm.takes_mean() &&
+           norm.epsilon == kernels::NormForm().epsilon;
+  }
+};
+
+// Stacks of E experts' weights. Biases may be undefined, and norms where experts have none. Experts
+// may lie apart (dimension 0 may have any stride); the slice
 // of each is contiguous. What lies between them is neither read nor written.
 struct ExpertWeights {
   const kernels::Parameter& norm;       // [E, D]
   const kernels::Parameter& norm_bias;  // [E, D]
-  const kernels::Parameter& up;         // [E, F, D]
-  const kernels::Parameter& up_bias;    // [E, F]
+  const kernels::Parameter& up;         // [E, F, D]; gated activations: [E, 2 F, D]
+  const kernels::Parameter& up_bias;    // [E, F], or [E, 2 F]
   const kernels::Parameter& down;       // [E, D, F]
   const kernels::Parameter& down_bias;  // [E, D]
+  ExpertForm form = {};
 };
 
 // What backward does with the gradients of the experts' matrices: up and down.
 enum class MatrixGradients { kAdded, kWritten };  // kWritten: over what is there
 
 // One residual sublayer of every expert e on its own rows:
-//   x + relu(LayerNorm_e(x) up_e^T + up_bias_e) down_e^T + down_bias_e
+//   x + act(norm_e(x) up_e^T + up_bias_e) down_e^T + down_bias_e
+// or, of experts without norms, act(x up_e^T + up_bias_e) down_e^T + down_bias_e.
 // x [N, D] sorted by expert, rows of E experts that sum to N (zeros allowed, and free) -> [N, D].
 // On a GPU in bf16 the host never waits; elsewhere it does where only the device knows the rows.
 at::Tensor expert_feed_forward(const at::Tensor& x, const ExpertRows& rows,

@@ -3,12 +3,12 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/lerp.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/native_layer_norm.h>
-#include <ATen/ops/native_layer_norm_backward.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/sum.h>
 
 #include "ballast/experts/expert_mlp_paths.h"
@@ -16,14 +16,15 @@
 #include "ballast/kernels/bias_sums.h"
 #include "ballast/kernels/gemm.h"
 #include "ballast/kernels/layer_norm_paths.h"
+#include "ballast/kernels/linear.h"
 
 namespace ballast::experts {
 namespace {
 
 using at::Tensor;
 
-enum Kept { kCentred, kMean, kInverse, kPerGroup };  // then, for each group:
-enum KeptOfGroup { kNormed, kActive, kOfGroup };
+enum Kept { kUnit, kMean, kInverse, kPerGroup };  // undefined without norms; then, for each group:
+enum KeptOfGroup { kNormed, kBefore, kActive, kOfGroup };
 
 Tensor transposed(const Tensor& x) { return x.transpose(1, 2); }
 
@@ -37,24 +38,49 @@ void add_weight_gradient(const ExpertGroup& group, const Tensor& stack, const Te
   if (stack.defined()) kernels::add_outer_products(group.slices_of(stack), y, x);
 }
 
+Tensor slices_or_none(const ExpertGroup& group, const Tensor& stack) {
+  return stack.defined() ? group.slices_of(stack) : Tensor();
+}
+
+// The norm without weights, which is one operation for all experts.
+void norm_all(const Tensor& x, const kernels::NormForm& form, KeptForBackward& kept) {
+  const Tensor ones = at::ones({x.size(1)}, x.options());
+  const auto [none, unit, mean, inverse] = kernels::plain_norm_rows(
+      x, std::nullopt, ones, std::nullopt, form.takes_mean(), form.epsilon);
+  kept.tensors = {unit, mean, inverse};
+}
+
+// A group's rows as its experts' norms leave them.
+Tensor normed_rows(const ExpertGroup& group, const Tensor& unit, const ExpertStacks& w) {
+  const auto of = [&](const Tensor& stack) { return group.slices_of(stack).unsqueeze(1); };
+  return w.norm_bias.defined() ? at::addcmul(of(w.norm_bias), group.rows_of(unit), of(w.norm))
+                               : group.rows_of(unit) * of(w.norm);
+}
+
 }  // namespace
 
 Tensor expert_feed_forward_batched(const Tensor& x, at::IntArrayRef rows_of_expert,
                                    const ExpertStacks& w, KeptForBackward& kept) {
-  // Without weights the norm is one operation for all experts, with statistics in fp32.
-  const auto [centred, mean, inverse] =
-      at::native_layer_norm(x, {x.size(1)}, {}, {}, kernels::kNormEpsilon);
-  kept.tensors = {centred, mean, inverse};
+  kept.tensors.resize(kPerGroup);
+  if (w.form.norms) norm_all(x, w.form.norm, kept);
   const Tensor y = at::empty_like(x);
   for (const ExpertGroup& group : expert_groups(rows_of_expert, x.size(0))) {
-    const auto bias = [&](const Tensor& stack) { return group.slices_of(stack).unsqueeze(1); };
-    const Tensor normed = at::addcmul(bias(w.norm_bias), group.rows_of(centred), bias(w.norm));
-    const Tensor active = kernels::multiply_transposed(
-        normed, group.slices_of(w.up), group.slices_of(w.up_bias), kernels::Activation::kRelu);
+    const Tensor normed =
+        w.form.norms ? normed_rows(group, kept.tensors[kUnit], w) : group.rows_of(x);
+    const kernels::Inner inner = kernels::activated_product(
+        normed, group.slices_of(w.up), slices_or_none(group, w.up_bias), w.form.activation);
     Tensor y_here = group.rows_of(y);
-    at::add_out(y_here, group.rows_of(x), bias(w.down_bias));
-    y_here.baddbmm_(active, transposed(group.slices_of(w.down)));
-    kept.tensors.insert(kept.tensors.end(), {normed, active});
+    const Tensor down = transposed(group.slices_of(w.down));
+    if (!w.form.norms) {
+      at::bmm_out(y_here, inner.active, down);
+      if (w.down_bias.defined()) y_here.add_(group.slices_of(w.down_bias).unsqueeze(1));
+    } else if (w.down_bias.defined()) {
+      at::add_out(y_here, group.rows_of(x), group.slices_of(w.down_bias).unsqueeze(1));
+      y_here.baddbmm_(inner.active, down);
+    } else {
+      y_here.copy_(group.rows_of(x)).baddbmm_(inner.active, down);
+    }
+    kept.tensors.insert(kept.tensors.end(), {normed, inner.before, inner.active});
   }
   return y;
 }
@@ -62,30 +88,36 @@ Tensor expert_feed_forward_batched(const Tensor& x, at::IntArrayRef rows_of_expe
 Tensor expert_feed_forward_backward_batched(const Tensor& dy, const Tensor& x,
                                             at::IntArrayRef rows_of_expert, const ExpertStacks& w,
                                             const ExpertStacks& sums, const KeptForBackward& kept) {
-  Tensor dcentred = at::empty_like(x);
+  Tensor dunit = at::empty_like(x);  // without norms: the gradient by x
   size_t kept_of_group = kPerGroup;
   for (const ExpertGroup& group : expert_groups(rows_of_expert, x.size(0))) {
-    const Tensor &normed = kept.tensors[kept_of_group + kNormed],
-                 &active = kept.tensors[kept_of_group + kActive];
+    const Tensor& normed = kept.tensors[kept_of_group + kNormed];
+    const kernels::Inner inner{kept.tensors[kept_of_group + kBefore],
+                               kept.tensors[kept_of_group + kActive]};
     kept_of_group += kOfGroup;
     const Tensor dy_here = group.rows_of(dy);
-    add_weight_gradient(group, sums.down, dy_here, active);
+    add_weight_gradient(group, sums.down, dy_here, inner.active);
     add_column_sums(group, sums.down_bias, dy_here);
-    const Tensor bias_sum = sums.up_bias.defined() ? group.slices_of(sums.up_bias) : Tensor();
-    const Tensor dactive =
-        kernels::multiply_weight_masked(dy_here, group.slices_of(w.down), active, bias_sum);
-    add_weight_gradient(group, sums.up, dactive, normed);
-    const Tensor dnormed = kernels::multiply_weight(dactive, group.slices_of(w.up));
-    add_column_sums(group, sums.norm_bias, dnormed);
-    if (sums.norm.defined()) {
-      add_column_sums(group, sums.norm, at::mul(dnormed, group.rows_of(kept.tensors[kCentred])));
+    const Tensor dinner =
+        kernels::inner_gradient(dy_here, group.slices_of(w.down), inner, w.form.activation,
+                                slices_or_none(group, sums.up_bias));
+    add_weight_gradient(group, sums.up, dinner, normed);
+    Tensor dunit_here = group.rows_of(dunit);
+    if (!w.form.norms) {
+      kernels::multiply_weight_out(dunit_here, dinner, group.slices_of(w.up));
+      continue;
     }
-    Tensor dcentred_here = group.rows_of(dcentred);
-    at::mul_out(dcentred_here, dnormed, group.slices_of(w.norm).unsqueeze(1));
+    const Tensor dnormed = kernels::multiply_weight(dinner, group.slices_of(w.up));
+    add_column_sums(group, sums.norm_bias, dnormed);
+    if (sums.norm.defined())
+      add_column_sums(group, sums.norm, at::mul(dnormed, group.rows_of(kept.tensors[kUnit])));
+    at::mul_out(dunit_here, dnormed, group.slices_of(w.norm).unsqueeze(1));
   }
-  return std::get<0>(at::native_layer_norm_backward(dcentred, x, {x.size(1)}, kept.tensors[kMean],
-                                                    kept.tensors[kInverse], {}, {},
-                                                    {true, false, false}))
+  if (!w.form.norms) return dunit;
+  return kernels::plain_norm_rows_backward(dunit, std::nullopt, x, kept.tensors[kMean],
+                                           kept.tensors[kInverse],
+                                           at::ones({x.size(1)}, x.options()), std::nullopt,
+                                           std::nullopt, w.form.norm.takes_mean())
       .add_(dy);
 }
 

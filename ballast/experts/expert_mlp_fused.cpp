@@ -17,7 +17,7 @@ using torch::autograd::tensor_list;
 
 bool in_whole_units(const Tensor& stack) {
   constexpr int64_t kUnit = 16;
-  return stack.scalar_type() == at::kBFloat16 &&
+  return stack.defined() && stack.scalar_type() == at::kBFloat16 &&
          reinterpret_cast<uintptr_t>(stack.const_data_ptr()) % kUnit == 0 &&
          stack.stride(0) * stack.element_size() % kUnit == 0 &&
          stack.size(-1) * stack.element_size() % kUnit == 0;
@@ -202,6 +202,7 @@ bool suits_fused_block(const ExpertBlock& block) {
   // A later sublayer would have to add the bias that a grouped product leaves.
   if (block.sublayers.size() > 1 && !has_equal_blocks(block.routed.rows_of_expert)) return false;
   for (const ExpertWeights& w : block.sublayers) {
+    if (!w.form.is_papers()) return false;
     for (const kernels::Parameter* p :
          {&w.norm, &w.norm_bias, &w.up, &w.up_bias, &w.down, &w.down_bias}) {
       if (!in_whole_units(p->value)) return false;

@@ -19,6 +19,7 @@ void check_expert_weights(int64_t width, int64_t experts, const ExpertWeights& w
 // The values of ExpertWeights, or the sums of their gradients (undefined where none is wanted).
 struct ExpertStacks {
   at::Tensor norm, norm_bias, up, up_bias, down, down_bias;
+  ExpertForm form = {};
 };
 
 // What forward keeps for backward, apart from x and the weights.
@@ -27,7 +28,8 @@ struct KeptForBackward {
   int64_t tasks = 1;  // among how many threads the rows were divided
 };
 
-// On the CPU in fp32 and fp64: each thread has its own rows and runs its matrix products alone.
+// On the CPU in fp32 and fp64, of the paper's form with all biases: each thread has its own rows
+// and runs its matrix products alone.
 at::Tensor expert_feed_forward_cpu(const at::Tensor& x, at::IntArrayRef rows_of_expert,
                                    const ExpertStacks& weights, KeptForBackward& kept);
 at::Tensor expert_feed_forward_backward_cpu(const at::Tensor& dy, const at::Tensor& x,

@@ -46,7 +46,7 @@ BALLAST_INLINE void normalize(const NormRows<Scalar>& r) {
     const Scalar variance =
         lane_sum<Scalar>(r.width, [&](int64_t i) { return (x[i] - mean) * (x[i] - mean); }) /
         r.width;
-    const Scalar inverse = 1 / std::sqrt(variance + Scalar(kernels::kNormEpsilon));
+    const Scalar inverse = 1 / std::sqrt(variance + Scalar(kernels::NormForm().epsilon));
     for (int64_t i = 0; i < r.width; ++i) y[i] = (x[i] - mean) * inverse * weight[i] + bias[i];
     r.mean[row] = mean;
     r.inverse[row] = inverse;

@@ -12,7 +12,7 @@ template <typename Scalar>
 struct NormRows {
   int64_t rows, width;
   const Scalar *x, *weight, *bias;
-  Scalar *y, *mean, *inverse;  // inverse: 1 / sqrt(variance + kNormEpsilon)
+  Scalar *y, *mean, *inverse;  // inverse: 1 / sqrt(variance + epsilon)
 };
 // y = LayerNorm(x), and its statistics.
 void normalize_rows(const NormRows<float>& r);

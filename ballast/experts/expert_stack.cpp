@@ -8,6 +8,15 @@
 #include "ballast/parameters/weight_deviation.h"
 
 namespace ballast::experts {
+namespace {
+
+// A gated activation's matrix of 2 F rows is two.
+std::vector<int64_t> matrices_of(const std::vector<int64_t>& extents, int64_t hidden) {
+  if (extents.size() < 2 || extents[0] != 2 * hidden) return {};
+  return {hidden, hidden};
+}
+
+}  // namespace
 
 ExpertStack::ExpertStack(const ExpertShape& shape, const std::string& name,
                          parameters::ParameterTable& table) {
@@ -22,21 +31,30 @@ ExpertStack::ExpertStack(const ExpertShape& shape, const std::string& name,
                          .shape = extents,
                          .initialization = initialization,
                          .owner = parameters::Owner::kExpert,
-                         .decay = extents.size() > 1});
+                         .decay = extents.size() > 1,
+                         .matrices = matrices_of(extents, f)});
       }
       return table.declare_stack(std::move(specs));
     };
     const auto zero = parameters::Initialization::zero();
     const auto down =
         shape.down_deviation > 0 ? parameters::Initialization::normal(shape.down_deviation) : zero;
-    sublayers_.push_back(
-        ExpertWeights{.norm = stack("norm.weight", {d}, parameters::Initialization::one()),
-                      .norm_bias = stack("norm.bias", {d}, zero),
-                      .up = stack("up.weight", {f, d},
-                                  parameters::Initialization::normal(parameters::kWeightDeviation)),
-                      .up_bias = stack("up.bias", {f}, zero),
-                      .down = stack("down.weight", {d, f}, down),
-                      .down_bias = stack("down.bias", {d}, zero)});
+    const auto stack_if =
+        [&](bool wanted, const char* part, std::vector<int64_t> extents,
+            parameters::Initialization initialization) -> const kernels::Parameter& {
+      return wanted ? stack(part, std::move(extents), initialization) : kernels::no_parameter();
+    };
+    const ExpertForm& form = shape.form;
+    const int64_t inner = f * kernels::columns_taken(form.activation);
+    sublayers_.push_back(ExpertWeights{
+        .norm = stack_if(form.norms, "norm.weight", {d}, parameters::Initialization::one()),
+        .norm_bias = stack_if(form.norms && form.norm.takes_mean(), "norm.bias", {d}, zero),
+        .up = stack("up.weight", {inner, d},
+                    parameters::Initialization::normal(parameters::kWeightDeviation)),
+        .up_bias = stack_if(shape.biases, "up.bias", {inner}, zero),
+        .down = stack("down.weight", {d, f}, down),
+        .down_bias = stack_if(shape.biases, "down.bias", {d}, zero),
+        .form = form});
   }
 }
 

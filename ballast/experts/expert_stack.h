@@ -17,10 +17,13 @@ struct ExpertShape {
   int64_t width = 0, hidden = 0, sublayers = 0;  // D, F, residual blocks
   int64_t first = 0, count = 0;                  // the experts that live here
   double down_deviation = 0;                     // of fresh last projections; 0: they are zero
+  ExpertForm form = {};
+  bool biases = true;  // of the two matrices
 };
 
 // The experts of one layer that live on this worker. Each is a stack of residual blocks
-// x + down relu(up LayerNorm(x)); fresh ones whose last projections are zero are the identity.
+// x + down act(up norm(x)); fresh ones whose last projections are zero are the identity. Of experts
+// without norms it is one block, without the residual: see ExpertForm.
 class ExpertStack {
  public:
   // Parameters are called NAME.expert.17.sublayer.0.up.weight, with the expert's global number.

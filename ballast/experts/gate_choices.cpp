@@ -33,8 +33,8 @@ GateChoices gate_choices(const Tensor& logits, const Tensor& lengths, int64_t gr
   const at::NoGradGuard no_grad;
   TORCH_CHECK(logits.dim() == 2 && groups > 0 && logits.size(0) % groups == 0,
               "gate_choices: want logits [T, E] of ", groups, " groups, got ", logits.sizes());
-  TORCH_CHECK((of_token == 1 || of_token == 2) && of_token <= logits.size(1),
-              "gate_choices: want one or two experts of a token, got ", of_token);
+  TORCH_CHECK(of_token >= 1 && of_token <= logits.size(1),
+              "gate_choices: want from one to all experts of a token, got ", of_token);
   TORCH_CHECK(!lengths.defined() || (lengths.numel() == logits.size(1) &&
                                      lengths.scalar_type() == logits.scalar_type()),
               "gate_choices: want lengths [E] in the type of the logits");

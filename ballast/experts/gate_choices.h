@@ -13,7 +13,7 @@ struct GateChoices {
 };
 
 // logits [T, E] fp32 or fp64; compared are logits divided by the experts' `lengths` [E] (undefined:
-// by nothing). K is 1 or 2, at most E.
+// by nothing). K is at most E.
 GateChoices gate_choices(const at::Tensor& logits, const at::Tensor& lengths, int64_t groups,
                          int64_t of_token);
 

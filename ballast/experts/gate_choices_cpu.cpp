@@ -21,10 +21,12 @@ template <typename Scalar>
 void choose(const Scalar* logits, const Scalar* lengths, int64_t experts, int64_t of_token,
             int64_t* chosen) {
   for (int64_t k = 0; k < of_token; ++k) {
-    const int64_t taken = k > 0 ? chosen[0] : -1;
-    BestExpert<Scalar> best{.expert = taken == 0 ? 1 : 0};
-    for (int64_t e = 0; e < experts; ++e)
-      if (e != taken) best.offer(score_of(logits, lengths, e), static_cast<int>(e));
+    const auto is_taken = [&](int64_t e) { return std::find(chosen, chosen + k, e) != chosen + k; };
+    int64_t first = 0;  // where none is better
+    while (is_taken(first)) ++first;
+    BestExpert<Scalar> best{.expert = static_cast<int>(first)};
+    for (int64_t e = first; e < experts; ++e)
+      if (!is_taken(e)) best.offer(score_of(logits, lengths, e), static_cast<int>(e));
     chosen[k] = best.expert;
   }
 }

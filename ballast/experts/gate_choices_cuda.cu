@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <climits>
 #include <optional>
 
 #include "ballast/experts/expert_lanes_cuda.cuh"
@@ -27,11 +28,31 @@ struct Gate {
   int experts, of_token;
 };
 
+// The experts that a token has already, as a warp knows them: each lane has a bit for each of its
+// first 64 experts, and all know the last one.
+struct Taken {
+  uint64_t of_lane = 0;
+  int last = -1;
+
+  __device__ bool has(int e) const {
+    return e == last || (e / kLanes < 64 && (of_lane >> (e / kLanes) & 1) != 0);
+  }
+  __device__ void add(int e) {
+    last = e;
+    if (e % kLanes == static_cast<int>(threadIdx.x) % kLanes && e / kLanes < 64)
+      of_lane |= uint64_t{1} << (e / kLanes);
+  }
+};
+constexpr int64_t kMostOfSeveral = 64 * kLanes;  // experts, where tokens have more than two
+
 template <typename Scalar>
-__device__ int best_but(const Gate<Scalar>& gate, const Scalar* row, int taken) {
-  BestExpert<Scalar> best{.expert = taken == 0 ? 1 : 0};
-  for (int e = threadIdx.x % kLanes; e < gate.experts; e += kLanes)
-    if (e != taken) best.offer(score_of(row, gate.lengths, int64_t{e}), e);
+__device__ int best_but(const Gate<Scalar>& gate, const Scalar* row, const Taken& taken) {
+  BestExpert<Scalar> best{.expert = INT_MAX};
+  for (int e = threadIdx.x % kLanes; e < gate.experts; e += kLanes) {
+    if (taken.has(e)) continue;
+    if (best.expert == INT_MAX) best.expert = e;  // where none is better
+    best.offer(score_of(row, gate.lengths, int64_t{e}), e);
+  }
   return best_of_lanes(best).expert;
 }
 
@@ -48,10 +69,10 @@ __global__ void choose_kernel(Gate<Scalar> gate, int64_t* expert, double* probab
   for (int64_t t = first + warp; t < last; t += warps) {
     const int64_t token = blockIdx.y * gate.tokens + t;
     const Scalar* const row = gate.logits + token * gate.experts;
-    int taken = -1;
+    Taken taken;
     for (int k = 0; k < gate.of_token; ++k) {
-      taken = best_but(gate, row, taken);
-      if (lane == 0) expert[token * gate.of_token + k] = taken;
+      taken.add(best_but(gate, row, taken));
+      if (lane == 0) expert[token * gate.of_token + k] = taken.last;
     }
     Scalar largest, sum;
     partition(row, gate.experts, largest, sum);
@@ -74,6 +95,9 @@ void choose_on_gpu(const Tensor& logits, const std::optional<Tensor>& lengths, c
   const int64_t groups = probability_sums.size(0), parts = probability_sums.size(1),
                 experts = logits.size(1);
   if (logits.size(0) == 0) return;
+  TORCH_CHECK(expert.size(1) <= 2 || experts <= kMostOfSeveral, "gate_choices: ", expert.size(1),
+              " experts of a token are chosen from at most ", kMostOfSeveral,
+              " on a GPU, not from ", experts);
   const size_t of_warp = static_cast<size_t>(experts) * logits.element_size();
   TORCH_CHECK(of_warp <= kSharedBytes && groups < 65536, "gate_choices: too many experts (",
               experts, ") or groups (", groups, ") for a GPU");

@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "ballast/experts/decoder_parts.h"
 #include "ballast/experts/gate_logits.h"
 #include "ballast/kernels/layer_norm.h"
 
@@ -16,15 +17,20 @@ using at::Tensor;
 
 namespace {
 
-const kernels::Parameter* declare_norm(const config::Config& config, const std::string& name,
+// A layer that norms its tokens for all does so for the router that reads these.
+bool norms_itself(const config::ExpertsConfig& experts) {
+  return experts.features == config::Features::kNormed &&
+         (experts.norm == config::ExpertNorm::kOwn || experts.look_ahead);
+}
+
+const kernels::Parameter& declare_norm(const config::Config& config, const std::string& name,
                                        parameters::Initialization initialization,
                                        parameters::ParameterTable& table) {
-  if (config.experts.features == config::Features::kRaw) return nullptr;
-  return &table.declare({.name = name,
-                         .shape = {config.model.width},
-                         .initialization = initialization,
-                         .owner = parameters::Owner::kRouter,
-                         .rate = config.experts.router_rate});
+  return table.declare({.name = name,
+                        .shape = {config.model.width},
+                        .initialization = initialization,
+                        .owner = parameters::Owner::kRouter,
+                        .rate = config.experts.router_rate});
 }
 
 }  // namespace
@@ -32,13 +38,20 @@ const kernels::Parameter* declare_norm(const config::Config& config, const std::
 RouterFrame::RouterFrame(const config::Config& config, const std::string& norm,
                          parameters::SegmentSpec embeddings, parameters::ParameterTable& table)
     : divides_(config.experts.scores == config::Scores::kCosine),
-      gate_(config.experts.gate),
-      norm_(declare_norm(config, norm + ".weight", parameters::Initialization::one(), table)),
-      norm_bias_(declare_norm(config, norm + ".bias", parameters::Initialization::zero(), table)),
+      gate_{config.experts.gate, config.experts.renormalise},
+      form_(norm_form_of(config.model)),
+      norms_(norms_itself(config.experts)),
+      norm_(norms_
+                ? declare_norm(config, norm + ".weight", parameters::Initialization::one(), table)
+                : kernels::no_parameter()),
+      norm_bias_(
+          norms_ && form_.takes_mean()
+              ? declare_norm(config, norm + ".bias", parameters::Initialization::zero(), table)
+              : kernels::no_parameter()),
       embeddings_(table.declare(std::move(embeddings))) {}
 
 Tensor RouterFrame::affinities(const Tensor& tokens) const {
-  return gate_logits(norm_ != nullptr ? kernels::layer_norm(tokens, *norm_, *norm_bias_) : tokens,
+  return gate_logits(norms_ ? kernels::layer_norm(tokens, norm_, norm_bias_, form_) : tokens,
                      embeddings_);
 }
 

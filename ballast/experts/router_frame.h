@@ -7,6 +7,7 @@
 
 #include "ballast/config/config.h"
 #include "ballast/experts/chosen_weights.h"
+#include "ballast/kernels/layer_norm.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/parameters/parameter_table.h"
 
@@ -14,7 +15,7 @@ namespace ballast::experts {
 
 // How a router looks at tokens, whatever it then decides: the knobs features, gate and scores. It
 // has an embedding w_e of each expert; the affinity of token h and expert e is f(h) . w_e, where f
-// is LayerNorm, or nothing.
+// is the decoder's norm, or nothing: it may be given tokens that the layer has normed.
 class RouterFrame {
  public:
   // Declares NORM.weight and NORM.bias where features are normed, then the embeddings [E, D].
@@ -38,8 +39,10 @@ class RouterFrame {
 
  private:
   const bool divides_;
-  const config::Gate gate_;
-  const kernels::Parameter *norm_ = nullptr, *norm_bias_ = nullptr;  // [D]; null: features are raw
+  const ChosenGate gate_;
+  const kernels::NormForm form_;
+  const bool norms_;
+  const kernels::Parameter &norm_, &norm_bias_;  // [D]; without a value: there is none
   const kernels::Parameter& embeddings_;
 };
 

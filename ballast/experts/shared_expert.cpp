@@ -12,7 +12,8 @@ namespace ballast::experts {
 using at::Tensor;
 
 SharedExpert::SharedExpert(const SharedExpertShape& shape, const std::string& name,
-                           parameters::ParameterTable& table) {
+                           parameters::ParameterTable& table)
+    : form_(shape.form) {
   const int64_t d = shape.width, f = shape.hidden;
   const auto zero = parameters::Initialization::zero(), one = parameters::Initialization::one();
   const auto up = parameters::Initialization::normal(parameters::kWeightDeviation);
@@ -29,9 +30,17 @@ SharedExpert::SharedExpert(const SharedExpertShape& shape, const std::string& na
                             .owner = parameters::Owner::kRouter,
                             .decay = extents.size() > 1});
     };
-    sublayers_.push_back({declare("norm.weight", {d}, one), declare("norm.bias", {d}, zero),
-                          declare("up.weight", {f, d}, up), declare("up.bias", {f}, zero),
-                          declare("down.weight", {d, f}, down), declare("down.bias", {d}, zero)});
+    const auto declare_if =
+        [&](bool wanted, const char* part, int64_t size,
+            parameters::Initialization initialization) -> const kernels::Parameter& {
+      return wanted ? declare(part, {size}, initialization) : kernels::no_parameter();
+    };
+    const int64_t inner = f * kernels::columns_taken(form_.activation);
+    sublayers_.push_back(
+        {declare_if(form_.norms, "norm.weight", d, one),
+         declare_if(form_.norms && form_.norm.takes_mean(), "norm.bias", d, zero),
+         declare("up.weight", {inner, d}, up), declare_if(shape.biases, "up.bias", inner, zero),
+         declare("down.weight", {d, f}, down), declare_if(shape.biases, "down.bias", d, zero)});
   }
 }
 
@@ -39,8 +48,9 @@ Tensor SharedExpert::forward(const Tensor& tokens) const {
   Tensor added;
   for (const Sublayer& s : sublayers_) {
     const Tensor x = added.defined() ? tokens + added : tokens;
-    const Tensor change = kernels::feed_forward(kernels::layer_norm(x, s.norm, s.norm_bias),
-                                                {s.up, s.up_bias, s.down, s.down_bias});
+    const Tensor normed = form_.norms ? kernels::layer_norm(x, s.norm, s.norm_bias, form_.norm) : x;
+    const Tensor change =
+        kernels::feed_forward(normed, {s.up, s.up_bias, s.down, s.down_bias, form_.activation});
     added = added.defined() ? added + change : change;
   }
   return added;

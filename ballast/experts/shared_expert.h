@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ballast/experts/expert_mlp.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/parameters/parameter_table.h"
 
@@ -14,6 +15,8 @@ namespace ballast::experts {
 struct SharedExpertShape {
   int64_t width = 0, hidden = 0, sublayers = 0;  // D, F, residual blocks
   double down_deviation = 0;                     // of fresh last projections; 0: they are zero
+  ExpertForm form = {};
+  bool biases = true;
 };
 
 // The expert that every token passes beside its own. Every worker has it. What all tokens need is
@@ -24,7 +27,8 @@ class SharedExpert {
   SharedExpert(const SharedExpertShape& shape, const std::string& name,
                parameters::ParameterTable& table);
 
-  // What it adds to each of these tokens.  [T, D] -> [T, D]
+  // What it adds to each of these tokens, which come normed if it does not norm them.
+  // [T, D] -> [T, D]
   at::Tensor forward(const at::Tensor& tokens) const;
 
  private:
@@ -33,6 +37,7 @@ class SharedExpert {
     const kernels::Parameter &up, &up_bias;      // [F, D], [F]
     const kernels::Parameter &down, &down_bias;  // [D, F], [D]
   };
+  const ExpertForm form_;
   std::vector<Sublayer> sublayers_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/SDPBackend.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
@@ -27,15 +28,24 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-QueriesKeysValues split_heads(const Tensor& qkv, int64_t rows, int64_t heads) {
-  const int64_t width = qkv.size(1) / 3;
-  TORCH_CHECK(
-      qkv.dim() == 2 && qkv.size(1) == 3 * width && width % heads == 0 && qkv.size(0) % rows == 0,
-      "attention: want qkv [B * S, 3 D] with ", rows, " rows and ", heads, " heads, got ",
-      qkv.sizes());
-  const Tensor parts = qkv.view({rows, qkv.size(0) / rows, 3, heads, width / heads})
-                           .transpose(1, 3);  // [B, H, 3, S, D/H]
-  return {parts.select(2, 0), parts.select(2, 1), parts.select(2, 2)};
+QueriesKeysValues split_heads(const Tensor& qkv, int64_t rows, const Heads& heads) {
+  TORCH_CHECK(qkv.dim() == 2 && qkv.size(1) == heads.columns() && qkv.size(0) % rows == 0 &&
+                  heads.queries % heads.keys == 0,
+              "attention: want qkv [B * S, ", heads.columns(), "] with ", rows, " rows, got ",
+              qkv.sizes());
+  const Tensor parts =
+      qkv.view({rows, qkv.size(0) / rows, heads.queries + 2 * heads.keys, heads.width})
+          .transpose(1, 2);  // [B, all heads, S, W]
+  return {parts.narrow(1, 0, heads.queries), parts.narrow(1, heads.queries, heads.keys),
+          parts.narrow(1, heads.queries + heads.keys, heads.keys)};
+}
+
+Tensor for_all_queries(const Tensor& keys, const Heads& heads) {
+  if (heads.keys == heads.queries) return keys;
+  const int64_t times = heads.queries / heads.keys;
+  return keys.unsqueeze(2)
+      .expand({-1, -1, times, -1, -1})
+      .reshape({keys.size(0), heads.queries, keys.size(2), keys.size(3)});
 }
 
 namespace {
@@ -71,9 +81,9 @@ class CudnnRefusals {
 };
 
 // cuDNN's is the fastest for whole tiles of 64 positions; it has no way back with fixed order.
-bool suits_cudnn(const Tensor& queries) {
-  return queries.size(2) % 64 == 0 && queries.size(3) % 8 == 0 && queries.size(3) <= 128 &&
-         at::globalContext().userEnabledCuDNNSDP() &&
+bool suits_cudnn(const Tensor& queries, const Tensor& keys) {
+  return queries.size(1) == keys.size(1) && queries.size(2) % 64 == 0 && queries.size(3) % 8 == 0 &&
+         queries.size(3) <= 128 && at::globalContext().userEnabledCuDNNSDP() &&
          !at::globalContext().deterministicAlgorithms() &&
          !CudnnRefusals::of_process().has(queries);
 }
@@ -81,7 +91,9 @@ bool suits_cudnn(const Tensor& queries) {
 Kernel kernel_for(const QueriesKeysValues& qkv) {
   const auto& [queries, keys, values] = qkv;
   const auto choice = static_cast<at::SDPBackend>(
-      at::_fused_sdp_choice(queries, keys, values, std::nullopt, 0.0, /*is_causal=*/true));
+      at::_fused_sdp_choice(queries, keys, values, std::nullopt, 0.0, /*is_causal=*/true,
+                            /*scale=*/std::nullopt,
+                            /*enable_gqa=*/queries.size(1) != keys.size(1)));
   if (choice != at::SDPBackend::flash_attention && choice != at::SDPBackend::cudnn_attention)
     return Kernel::kComposed;
   if (queries.is_cpu()) return Kernel::kCpu;
@@ -89,7 +101,7 @@ Kernel kernel_for(const QueriesKeysValues& qkv) {
   if (!queries.is_cuda() || queries.size(3) % 8 != 0 ||
       reinterpret_cast<uintptr_t>(queries.const_data_ptr()) % 16 != 0)
     return Kernel::kComposed;
-  return suits_cudnn(queries) ? Kernel::kCudnn : Kernel::kFlash;
+  return suits_cudnn(queries, keys) ? Kernel::kCudnn : Kernel::kFlash;
 }
 
 // What comes of queries, keys and values, and what the way back needs of it.
@@ -168,59 +180,149 @@ Gradients back(const Tensor& dmixed, const QueriesKeysValues& qkv, const Mixed& 
                                         : back_by_flash(dmixed, qkv, mixed);
 }
 
-// [B, H, S, D/H] -> [B * S, D], a view where heads of a position lie side by side.
+// [B, H, S, W] -> [B * S, H W], a view where heads of a position lie side by side.
 Tensor side_by_side(const Tensor& heads) {
   return heads.transpose(1, 2).reshape(
       {heads.size(0) * heads.size(2), heads.size(1) * heads.size(3)});
 }
 
+// Sums over the heads that for_all_queries() made of one.
+Tensor for_own_keys(const Tensor& d, const Heads& heads) {
+  if (heads.keys == heads.queries) return d;
+  return d.reshape({d.size(0), heads.keys, heads.queries / heads.keys, d.size(2), d.size(3)})
+      .sum(2);
+}
+
+// What an attention keeps for the way back, beside its arguments.
+enum Saved {
+  kQkv,
+  kTurned,
+  kInverse,
+  kCosines,
+  kSines,
+  kQueryNorm,
+  kKeyNorm,
+  kMixed,
+  kLogsumexp,
+  kSeed,
+  kOffset
+};
+
+void save(AutogradContext* context, const Tensor& qkv, const TurnedHeads& turned,
+          const Turning& turning, const Mixed& mixed) {
+  // Without a norm the way back does not ask for qkv as it was.
+  context->save_for_backward({turning.norms() ? qkv : turned.qkv, turned.qkv, turned.inverse,
+                              turning.cosines, turning.sines, turning.query_norm.value,
+                              turning.key_norm.value, mixed.values, mixed.logsumexp, mixed.seed,
+                              mixed.offset});
+  context->saved_data["sums"] = gradient_sums({turning.query_norm, turning.key_norm});
+  context->saved_data["kernel"] = static_cast<int64_t>(mixed.kernel);
+}
+
+// The gradient by qkv, from those by queries, keys and values that were turned.
+Tensor by_qkv(AutogradContext* context, const tensor_list& saved, const HeadGradients& d,
+              const Heads& heads) {
+  const auto sums = context->saved_data["sums"].toTensorList();
+  const Turning turning{
+      saved[kCosines], saved[kSines], {saved[kQueryNorm], sums[0]}, {saved[kKeyNorm], sums[1]}};
+  if (turning.is_nothing()) {
+    return at::cat({side_by_side(d.queries), side_by_side(d.keys), side_by_side(d.values)}, 1);
+  }
+  return turn_heads_back(d, saved[kQkv], saved[kInverse], heads, turning);
+}
+
+TurnedHeads turn_or_keep(const Tensor& qkv, const Heads& heads, const Turning& turning) {
+  return turning.is_nothing() ? TurnedHeads{qkv, {}} : turn_heads(qkv, heads, turning);
+}
+
+// Keys and values as the kernel takes them: on a CPU it wants as many heads as queries have.
+QueriesKeysValues parts_for(Kernel kernel, const Tensor& qkv, int64_t rows, const Heads& heads) {
+  QueriesKeysValues parts = split_heads(qkv, rows, heads);
+  if (kernel == Kernel::kCpu) {
+    parts.keys = for_all_queries(parts.keys, heads);
+    parts.values = for_all_queries(parts.values, heads);
+  }
+  return parts;
+}
+
 // Autograd would make three gradients by qkv that are zero elsewhere, and add them.
 struct FusedAttention : torch::autograd::Function<FusedAttention> {
-  static Tensor forward(AutogradContext* context, const Tensor& qkv, int64_t rows, int64_t heads,
-                        Kernel kernel) {
-    const Mixed mixed = mix(kernel, split_heads(qkv, rows, heads), qkv.requires_grad());
-    context->save_for_backward({qkv, mixed.values, mixed.logsumexp, mixed.seed, mixed.offset});
-    context->saved_data["shape"] = std::vector<int64_t>{rows, heads};
-    context->saved_data["kernel"] = static_cast<int64_t>(mixed.kernel);
+  static Tensor forward(AutogradContext* context, const Tensor& qkv, int64_t rows,
+                        const Heads& heads, const Turning& turning, Kernel kernel) {
+    const TurnedHeads turned = turn_or_keep(qkv, heads, turning);
+    const Mixed mixed =
+        mix(kernel, parts_for(kernel, turned.qkv, rows, heads), qkv.requires_grad());
+    save(context, qkv, turned, turning, mixed);
+    context->saved_data["shape"] =
+        std::vector<int64_t>{rows, heads.queries, heads.keys, heads.width};
     return side_by_side(mixed.values);
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
     const auto saved = context->get_saved_variables();
     const auto shape = context->saved_data["shape"].toIntVector();
-    const Mixed mixed{static_cast<Kernel>(context->saved_data["kernel"].toInt()), saved[1],
-                      saved[2], saved[3], saved[4]};
+    const Heads heads{shape[1], shape[2], shape[3]};
+    const Mixed mixed{static_cast<Kernel>(context->saved_data["kernel"].toInt()), saved[kMixed],
+                      saved[kLogsumexp], saved[kSeed], saved[kOffset]};
     // cuDNN's plan is for the layout it saw first: always this one.
     const Tensor dmixed =
-        dy[0].contiguous().view({shape[0], -1, shape[1], mixed.values.size(3)}).transpose(1, 2);
-    const auto [dq, dk, dv] = back(dmixed, split_heads(saved[0], shape[0], shape[1]), mixed);
-    return {at::cat({side_by_side(dq), side_by_side(dk), side_by_side(dv)}, 1), {}, {}, {}};
+        dy[0].contiguous().view({shape[0], -1, heads.queries, heads.width}).transpose(1, 2);
+    const auto [dq, dk, dv] =
+        back(dmixed, parts_for(mixed.kernel, saved[kTurned], shape[0], heads), mixed);
+    const bool all = dk.size(1) == heads.queries;
+    const HeadGradients d{dq, all ? for_own_keys(dk, heads) : dk,
+                          all ? for_own_keys(dv, heads) : dv};
+    return {by_qkv(context, saved, d, heads), {}, {}, {}, {}};
   }
 };
 
+// Our own kernels on a CPU.
 struct TiledAttentionFunction : torch::autograd::Function<TiledAttentionFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& qkv, int64_t rows, int64_t heads) {
-    const TiledAttention::Mixed mixed = TiledAttention::forward(qkv, rows, heads);
-    context->save_for_backward({qkv, mixed.values, mixed.logsumexp});
+  static Tensor forward(AutogradContext* context, const Tensor& qkv, int64_t rows,
+                        const Heads& heads, const Turning& turning) {
+    const TurnedHeads turned = turn_or_keep(qkv, heads, turning);
+    const TiledAttention::Mixed mixed = TiledAttention::forward(turned.qkv, rows, heads.queries);
+    save(context, qkv, turned, turning, {Kernel::kCpu, mixed.values, mixed.logsumexp, {}});
     return mixed.values;
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
     const auto saved = context->get_saved_variables();
-    return {TiledAttention::backward(dy[0].contiguous(), saved[0], {saved[1], saved[2]}), {}, {}};
+    const Tensor dqkv = TiledAttention::backward(dy[0].contiguous(), saved[kTurned],
+                                                 {saved[kMixed], saved[kLogsumexp]});
+    if (!saved[kCosines].defined() && !saved[kQueryNorm].defined()) return {dqkv, {}, {}, {}};
+    const int64_t rows = saved[kLogsumexp].size(0), queries = saved[kLogsumexp].size(1);
+    const Heads heads{queries, queries, dqkv.size(1) / 3 / queries};
+    const auto [dq, dk, dv] = split_heads(dqkv, rows, heads);
+    return {by_qkv(context, saved, {dq, dk, dv}, heads), {}, {}, {}};
   }
 };
 
+// What a token sees: itself and what came before, of its document.  [B, 1, S, S]
+Tensor seen_of_documents(const Tensor& documents) {
+  const Tensor same = documents.unsqueeze(2) == documents.unsqueeze(1);
+  return same.tril_().unsqueeze(1);
+}
+
 }  // namespace
 
-Tensor causal_attention(const Tensor& qkv, int64_t rows, int64_t heads) {
-  const QueriesKeysValues parts = split_heads(qkv, rows, heads);
-  if (TiledAttention::suits(qkv, rows, heads))
-    return TiledAttentionFunction::apply(qkv, rows, heads);
-  const Kernel kernel = kernel_for(parts);
-  if (kernel != Kernel::kComposed) return FusedAttention::apply(qkv, rows, heads, kernel);
-  return side_by_side(at::scaled_dot_product_attention(parts.queries, parts.keys, parts.values,
-                                                       std::nullopt, 0.0, /*is_causal=*/true));
+Tensor causal_attention(const Tensor& qkv, int64_t rows, const Heads& heads, const Turning& turning,
+                        const Tensor& documents) {
+  const QueriesKeysValues given = split_heads(qkv, rows, heads);
+  if (!documents.defined()) {
+    if (heads.queries == heads.keys && TiledAttention::suits(qkv, rows, heads.queries))
+      return TiledAttentionFunction::apply(qkv, rows, heads, turning);
+    const Kernel kernel = kernel_for(given);
+    if (kernel != Kernel::kComposed)
+      return FusedAttention::apply(qkv, rows, heads, turning, kernel);
+  }
+  const auto [queries, keys, values] =
+      split_heads(turned_heads(qkv, rows, heads, turning), rows, heads);
+  const auto mask =
+      documents.defined() ? std::optional(seen_of_documents(documents)) : std::nullopt;
+  return side_by_side(at::scaled_dot_product_attention(queries, for_all_queries(keys, heads),
+                                                       for_all_queries(values, heads), mask, 0.0,
+                                                       /*is_causal=*/!mask));
 }
 
 }  // namespace ballast::kernels

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/kernels/cross_entropy.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -77,11 +78,19 @@ void for_each_chunk(const Tensor& hidden, const Tensor& embedding, const Work& w
 
 }  // namespace
 
-Tensor next_token_losses(const Tensor& hidden, const Tensor& embedding, const Tensor& targets) {
+Tensor cap_logits(const Tensor& logits, double cap) { return (logits / cap).tanh_().mul_(cap); }
+
+void cap_gradient_(Tensor& gradient, const Tensor& capped, double cap) {
+  gradient.mul_(1 - (capped / cap).square_());
+}
+
+Tensor next_token_losses(const Tensor& hidden, const Tensor& embedding, const Tensor& targets,
+                         double cap) {
   const at::NoGradGuard no_grad;
   const Tensor losses = make_losses(hidden, embedding, targets);
   for_each_chunk(hidden, embedding, [&](const auto& part) {
     Tensor logits = multiply_transposed(part(hidden), embedding, {});  // [C, V]
+    if (cap > 0) logits = cap_logits(logits, cap);
     softmax_cross_entropy_(logits, part(targets), 0.0, part(losses));
   });
   return losses;
@@ -89,7 +98,7 @@ Tensor next_token_losses(const Tensor& hidden, const Tensor& embedding, const Te
 
 LossAndGradient next_token_losses_and_gradient(const Tensor& hidden_on_graph,
                                                const Parameter& embedding, const Tensor& targets,
-                                               double scale) {
+                                               double scale, double cap) {
   const at::NoGradGuard no_grad;
   const Tensor hidden = hidden_on_graph.detach();
   const Tensor losses = make_losses(hidden, embedding.value, targets);
@@ -97,7 +106,10 @@ LossAndGradient next_token_losses_and_gradient(const Tensor& hidden_on_graph,
   for_each_chunk(hidden, embedding.value, [&](const auto& part) {
     const Tensor rows = part(hidden);
     Tensor logits = multiply_transposed(rows, embedding.value, {});  // [C, V]
+    if (cap > 0) logits = cap_logits(logits, cap);
+    const Tensor capped = cap > 0 ? logits.clone() : Tensor();
     softmax_cross_entropy_(logits, part(targets), scale, part(losses));
+    if (cap > 0) cap_gradient_(logits, capped, cap);
     multiply_weight_out(part(gradient), logits, embedding.value);
     if (embedding.gradient.defined()) add_outer_products(embedding.gradient, logits, rows);
   });

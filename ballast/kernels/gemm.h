@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ballast/kernels/activation.h"
+
 namespace ballast::kernels {
 
 // The matrix products of a linear layer, each by the fastest library for its shape and device. All
@@ -13,9 +15,8 @@ namespace ballast::kernels {
 // a product, as it reads and writes. The first call with a shape measures which of its algorithms
 // is best.
 
-enum class Activation { kNone, kRelu };
-
-// act(x W^T + b).  x [T, I], weight [O, I], bias [O] or undefined -> [T, O]
+// act(x W^T + b), where act is kNone or kRelu.  x [T, I], weight [O, I], bias [O] or undefined ->
+// [T, O]
 at::Tensor multiply_transposed(const at::Tensor& x, const at::Tensor& weight,
                                const at::Tensor& bias, Activation activation = Activation::kNone);
 

@@ -20,14 +20,16 @@ std::optional<Tensor> if_defined(const Tensor& x) {
 }
 
 auto norm_rows(const Tensor& x, const Tensor& change, const Parameter& weight,
-               const Parameter& bias) {
+               const Parameter& bias, const NormForm& form) {
   static const auto op = find_op<decltype(plain_norm_rows)>("ballast::norm_rows");
-  return op.call(x, if_defined(change), weight.value, bias.value);
+  return op.call(x, if_defined(change), weight.value, if_defined(bias.value), form.takes_mean(),
+                 form.epsilon);
 }
 
 void save(AutogradContext* context, const tensor_list& saved, const Parameter& weight,
-          const Parameter& bias) {
+          const Parameter& bias, const NormForm& form) {
   context->save_for_backward(saved);
+  context->saved_data["takes_mean"] = form.takes_mean();
   context->saved_data["sums"] = gradient_sums({weight, bias});
 }
 
@@ -38,32 +40,33 @@ Tensor norm_gradient(AutogradContext* context, const Tensor& dnormed, const Tens
   const auto saved = context->get_saved_variables();
   const auto sums = context->saved_data["sums"].toTensorList();
   return op.call(dnormed, if_defined(dsum), saved[0], saved[1], saved[2], saved[3],
-                 if_defined(sums[0]), if_defined(sums[1]));
+                 if_defined(sums[0]), if_defined(sums[1]),
+                 context->saved_data["takes_mean"].toBool());
 }
 
 struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Parameter& weight,
-                        const Parameter& bias) {
-    const auto [none, normed, mean, inverse] = norm_rows(x, {}, weight, bias);
-    save(context, {x, mean, inverse, weight.value}, weight, bias);
+                        const Parameter& bias, const NormForm& form) {
+    const auto [none, normed, mean, inverse] = norm_rows(x, {}, weight, bias, form);
+    save(context, {x, mean, inverse, weight.value}, weight, bias, form);
     return normed;
   }
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
-    return {norm_gradient(context, dy[0], {}), {}, {}};
+    return {norm_gradient(context, dy[0], {}), {}, {}, {}};
   }
 };
 
 struct AddLayerNormFunction : torch::autograd::Function<AddLayerNormFunction> {
   static tensor_list forward(AutogradContext* context, const Tensor& x, const Tensor& change,
-                             const Parameter& weight, const Parameter& bias) {
-    const auto [sum, normed, mean, inverse] = norm_rows(x, change, weight, bias);
-    save(context, {sum, mean, inverse, weight.value}, weight, bias);
+                             const Parameter& weight, const Parameter& bias, const NormForm& form) {
+    const auto [sum, normed, mean, inverse] = norm_rows(x, change, weight, bias, form);
+    save(context, {sum, mean, inverse, weight.value}, weight, bias, form);
     context->set_materialize_grads(false);
     return {sum, normed};
   }
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
     const Tensor d = norm_gradient(context, dy[1], dy[0]);
-    return {d, d, {}, {}};
+    return {d, d, {}, {}, {}};
   }
 };
 
@@ -76,24 +79,26 @@ void check(const char* name, const Tensor& x, const Parameter& weight) {
 
 TORCH_LIBRARY_FRAGMENT(ballast, library) {
   library.def(
-      "norm_rows(Tensor x, Tensor? change, Tensor weight, Tensor bias) -> (Tensor, Tensor, Tensor, "
-      "Tensor)");
+      "norm_rows(Tensor x, Tensor? change, Tensor weight, Tensor? bias, bool takes_mean, float "
+      "epsilon) -> (Tensor, Tensor, Tensor, Tensor)");
   library.def(
       "norm_rows_backward(Tensor dnormed, Tensor? dsum, Tensor sum, Tensor mean, Tensor "
-      "inverse_deviation, Tensor weight, Tensor(a!)? weight_sum, Tensor(b!)? bias_sum) -> Tensor");
+      "inverse_deviation, Tensor weight, Tensor(a!)? weight_sum, Tensor(b!)? bias_sum, bool "
+      "takes_mean) -> Tensor");
 }
 
-Tensor layer_norm(const Tensor& x, const Parameter& weight, const Parameter& bias) {
+Tensor layer_norm(const Tensor& x, const Parameter& weight, const Parameter& bias,
+                  const NormForm& form) {
   check("layer_norm", x, weight);
-  return LayerNormFunction::apply(x, weight, bias);
+  return LayerNormFunction::apply(x, weight, bias, form);
 }
 
 NormedSum add_layer_norm(const Tensor& x, const Tensor& change, const Parameter& weight,
-                         const Parameter& bias) {
+                         const Parameter& bias, const NormForm& form) {
   check("add_layer_norm", x, weight);
   TORCH_CHECK(change.sizes() == x.sizes() && change.scalar_type() == x.scalar_type(),
               "add_layer_norm: want a change like x ", x.sizes(), ", got ", change.sizes());
-  const tensor_list results = AddLayerNormFunction::apply(x, change, weight, bias);
+  const tensor_list results = AddLayerNormFunction::apply(x, change, weight, bias, form);
   return {results[0], results[1]};
 }
 

@@ -10,13 +10,46 @@ namespace ballast::kernels {
 
 using at::Tensor;
 
+namespace {
+
+// RMSNorm in libtorch's operations; statistics of half precision are in fp32.
+Tensor widened(const Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); }
+
+std::tuple<Tensor, Tensor> rms_rows(const Tensor& x, const Tensor& weight,
+                                    const std::optional<Tensor>& bias, double epsilon) {
+  const Tensor wide = widened(x);
+  const Tensor inverse = wide.square().mean(-1, /*keepdim=*/true).add_(epsilon).rsqrt_();
+  Tensor normed = (wide * inverse).mul_(widened(weight));
+  if (bias) normed.add_(widened(*bias));
+  return {normed.to(x.scalar_type()), inverse};
+}
+
+Tensor rms_rows_backward(const Tensor& dnormed, const Tensor& x, const Tensor& inverse,
+                         const Tensor& weight, const std::optional<Tensor>& weight_sum,
+                         const std::optional<Tensor>& bias_sum) {
+  const Tensor d = widened(dnormed), unit = widened(x) * inverse;
+  if (weight_sum) weight_sum->add_((d * unit).sum(0));
+  if (bias_sum) bias_sum->add_(d.sum(0));
+  const Tensor scaled = d * widened(weight);
+  const Tensor along = (scaled * unit).mean(-1, /*keepdim=*/true);
+  return (scaled - unit * along).mul_(inverse).to(x.scalar_type());
+}
+
+}  // namespace
+
 std::tuple<Tensor, Tensor, Tensor, Tensor> plain_norm_rows(const Tensor& x,
                                                            const std::optional<Tensor>& change,
                                                            const Tensor& weight,
-                                                           const Tensor& bias) {
+                                                           const std::optional<Tensor>& bias,
+                                                           bool takes_mean, double epsilon) {
   const Tensor sum = change ? x + *change : Tensor();
+  const Tensor& given = change ? sum : x;
+  if (!takes_mean) {
+    const auto [normed, inverse] = rms_rows(given, weight, bias, epsilon);
+    return {sum, normed, inverse, inverse};
+  }
   const auto [normed, mean, inverse_deviation] =
-      at::native_layer_norm(change ? sum : x, {x.size(-1)}, weight, bias, kNormEpsilon);
+      at::native_layer_norm(given, {x.size(-1)}, weight, bias, epsilon);
   return {sum, normed, mean, inverse_deviation};
 }
 
@@ -24,7 +57,12 @@ Tensor plain_norm_rows_backward(const Tensor& dnormed, const std::optional<Tenso
                                 const Tensor& sum, const Tensor& mean,
                                 const Tensor& inverse_deviation, const Tensor& weight,
                                 const std::optional<Tensor>& weight_sum,
-                                const std::optional<Tensor>& bias_sum) {
+                                const std::optional<Tensor>& bias_sum, bool takes_mean) {
+  if (!takes_mean) {
+    const Tensor dx =
+        rms_rows_backward(dnormed, sum, inverse_deviation, weight, weight_sum, bias_sum);
+    return dsum ? dx + *dsum : dx;
+  }
   // Of the bias it takes the shape alone.
   const auto [dx, dweight, dbias] = at::native_layer_norm_backward(
       dnormed, sum, {sum.size(-1)}, mean, inverse_deviation, weight, /*bias=*/weight,

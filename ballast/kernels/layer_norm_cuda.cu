@@ -24,10 +24,12 @@ constexpr int kMostPacks = 4;  // that a lane holds of a row: more would not fit
 
 template <typename Scalar>
 struct Forward {
-  const Scalar *x, *change;  // no change: null
-  const Scalar *weight, *bias;
+  const Scalar *x, *change;     // no change: null
+  const Scalar *weight, *bias;  // no bias: null
   Scalar *sum, *normed;
   RowSum<Scalar>*mean, *inverse;
+  RowSum<Scalar> epsilon;
+  bool takes_mean;  // false: RMSNorm
 };
 
 template <typename Scalar>
@@ -64,8 +66,8 @@ __global__ void __launch_bounds__(kThreads) norm_rows_kernel(Rows rows, Forward<
 #pragma unroll
     for (int l = 0; l < kSize; ++l) total[0] += number<Scalar>(x[p], l);
   }
-  sum_over_row(total, rows.warps);
-  const Sum mean = total[0] / rows.width;
+  if (at.takes_mean) sum_over_row(total, rows.warps);
+  const Sum mean = at.takes_mean ? total[0] / rows.width : Sum{0};
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     if (rows.column(p, kSize) >= width) continue;
@@ -76,12 +78,12 @@ __global__ void __launch_bounds__(kThreads) norm_rows_kernel(Rows rows, Forward<
     }
   }
   sum_over_row(squares, rows.warps);
-  const Sum inverse = rsqrt(squares[0] / rows.width + static_cast<Sum>(kNormEpsilon));
+  const Sum inverse = rsqrt(squares[0] / rows.width + at.epsilon);
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     const int i = rows.column(p, kSize);
     if (i >= width) continue;
-    const Words weight = load(at.weight + i), bias = load(at.bias + i);
+    const Words weight = load(at.weight + i), bias = at.bias ? load(at.bias + i) : Words{};
     Sum normed[kSize];
 #pragma unroll
     for (int l = 0; l < kSize; ++l) {
@@ -105,6 +107,7 @@ struct Backward {
   // Of each block, for the weight and then for the bias, in the order of its threads: see
   // column_of.
   RowSum<Scalar>* partials;  // none wanted: null
+  bool takes_mean;
 };
 
 // What a thread has of a row on the way back.
@@ -127,7 +130,7 @@ __device__ RowBack<Scalar, kPacks> load_row(const Rows& rows, const Backward<Sca
     result.sum[p] = i < width ? load(at.sum + begin + i) : Words{};
     result.dsum[p] = i < width && at.dsum ? load(at.dsum + begin + i) : Words{};
   }
-  result.mean = width > 0 ? at.mean[row] : RowSum<Scalar>{0};
+  result.mean = width > 0 && at.takes_mean ? at.mean[row] : RowSum<Scalar>{0};
   result.inverse = width > 0 ? at.inverse[row] : RowSum<Scalar>{0};
   return result;
 }
@@ -192,7 +195,7 @@ __global__ void __launch_bounds__(kThreads, blocks_at_once(kPacks))
       }
     }
     sum_over_row(along, rows.warps);
-    along[0] /= rows.width;
+    along[0] = at.takes_mean ? along[0] / rows.width : Sum{0};
     along[1] /= rows.width;
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
@@ -294,14 +297,15 @@ bool known_type(const Tensor& x) {
 std::tuple<Tensor, Tensor, Tensor, Tensor> norm_rows_cuda(const Tensor& given_x,
                                                           const std::optional<Tensor>& given_change,
                                                           const Tensor& weight,
-                                                          const Tensor& bias) {
+                                                          const std::optional<Tensor>& bias,
+                                                          bool takes_mean, double epsilon) {
   const c10::cuda::CUDAGuard guard(given_x.device());
   const Tensor x = given_x.contiguous();
   const auto change = given_change ? std::optional(given_change->contiguous()) : std::nullopt;
   const Division division = division_of(x.size(1), x.element_size());
   if (division.warps == 0 || !known_type(x) ||
-      !fits(x, {&x, change ? &*change : &x, &weight, &bias}))
-    return plain_norm_rows(x, change, weight, bias);
+      !fits(x, {&x, change ? &*change : &x, &weight, bias ? &*bias : &weight}))
+    return plain_norm_rows(x, change, weight, bias, takes_mean, epsilon);
   Tensor normed = at::empty_like(x), sum = change ? at::empty_like(x) : Tensor();
   Tensor mean = empty_stats(x), inverse = empty_stats(x);
   const Rows rows{x.size(0), static_cast<int>(x.size(1)), division.warps};
@@ -311,11 +315,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> norm_rows_cuda(const Tensor& given_x,
     const Forward<scalar_t> at{x.const_data_ptr<scalar_t>(),
                                data_or_null<scalar_t>(change),
                                weight.const_data_ptr<scalar_t>(),
-                               bias.const_data_ptr<scalar_t>(),
+                               data_or_null<scalar_t>(bias),
                                change ? sum.data_ptr<scalar_t>() : nullptr,
                                normed.data_ptr<scalar_t>(),
                                mean.data_ptr<RowSum<scalar_t>>(),
-                               inverse.data_ptr<RowSum<scalar_t>>()};
+                               inverse.data_ptr<RowSum<scalar_t>>(),
+                               static_cast<RowSum<scalar_t>>(epsilon),
+                               takes_mean};
     with_packs(division.packs, [&](auto packs) {
       norm_rows_kernel<scalar_t, packs()>
           <<<blocks, dim3(kLanes, kWarpsPerBlock), 0, at::cuda::getCurrentCUDAStream()>>>(rows, at);
@@ -328,7 +334,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> norm_rows_cuda(const Tensor& given_x,
 Tensor norm_rows_backward_cuda(const Tensor& given_dnormed, const std::optional<Tensor>& given_dsum,
                                const Tensor& given_sum, const Tensor& mean, const Tensor& inverse,
                                const Tensor& weight, const std::optional<Tensor>& weight_sum,
-                               const std::optional<Tensor>& bias_sum) {
+                               const std::optional<Tensor>& bias_sum, bool takes_mean) {
   const c10::cuda::CUDAGuard guard(given_sum.device());
   const Tensor dnormed = given_dnormed.contiguous(), sum = given_sum.contiguous();
   const auto dsum = given_dsum ? std::optional(given_dsum->contiguous()) : std::nullopt;
@@ -336,8 +342,8 @@ Tensor norm_rows_backward_cuda(const Tensor& given_dnormed, const std::optional<
   if (division.warps == 0 || !known_type(sum) ||
       !fits(sum, {&dnormed, dsum ? &*dsum : &sum, &sum, &weight, weight_sum ? &*weight_sum : &sum,
                   bias_sum ? &*bias_sum : &sum}))
-    return plain_norm_rows_backward(dnormed, dsum, sum, mean, inverse, weight, weight_sum,
-                                    bias_sum);
+    return plain_norm_rows_backward(dnormed, dsum, sum, mean, inverse, weight, weight_sum, bias_sum,
+                                    takes_mean);
   Tensor dx = at::empty_like(sum);
   const Rows rows{sum.size(0), static_cast<int>(sum.size(1)), division.warps};
   if (rows.rows == 0) return dx;
@@ -360,7 +366,8 @@ Tensor norm_rows_backward_cuda(const Tensor& given_dnormed, const std::optional<
                                 mean.const_data_ptr<Sum>(),
                                 inverse.const_data_ptr<Sum>(),
                                 dx.data_ptr<scalar_t>(),
-                                wanted ? partials.data_ptr<Sum>() : nullptr};
+                                wanted ? partials.data_ptr<Sum>() : nullptr,
+                                takes_mean};
     with_packs(division.packs, [&](auto packs) {
       norm_rows_backward_kernel<scalar_t, packs()><<<blocks, block, 0, stream>>>(rows, at);
     });

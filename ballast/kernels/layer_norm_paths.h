@@ -10,14 +10,16 @@
 
 namespace ballast::kernels {
 
-// The norm's passes over rows by libtorch's own operations, on any device. They are what
-// ballast::norm_rows and ballast::norm_rows_backward do where a device has no kernel for a case.
+// The norm's passes over rows by libtorch's own operations, on any device. They
+// are what ballast::norm_rows and ballast::norm_rows_backward do where a device has no kernel for a
+// case.
 
-// x + change (undefined without a change), its norm, mean and 1 / deviation of its rows.
+// x + change (undefined without a change), its norm, mean and 1 / deviation of its rows; without
+// the mean it is RMSNorm, and the mean undefined or anything.
 // x [T, D] -> [T, D], [T, D], [T, 1], [T, 1]
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> plain_norm_rows(
     const at::Tensor& x, const std::optional<at::Tensor>& change, const at::Tensor& weight,
-    const at::Tensor& bias);
+    const std::optional<at::Tensor>& bias, bool takes_mean, double epsilon);
 
 // dsum + the norm's gradient by its argument; adds those by weight and bias to the sums that are
 // wanted. `sum` is what was normed.  -> [T, D]
@@ -26,6 +28,6 @@ at::Tensor plain_norm_rows_backward(const at::Tensor& dnormed,
                                     const at::Tensor& mean, const at::Tensor& inverse_deviation,
                                     const at::Tensor& weight,
                                     const std::optional<at::Tensor>& weight_sum,
-                                    const std::optional<at::Tensor>& bias_sum);
+                                    const std::optional<at::Tensor>& bias_sum, bool takes_mean);
 
 }  // namespace ballast::kernels

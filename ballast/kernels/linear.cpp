@@ -46,21 +46,23 @@ struct AddBiasFunction : torch::autograd::Function<AddBiasFunction> {
 
 struct FeedForwardFunction : torch::autograd::Function<FeedForwardFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const FeedForwardWeights& w) {
-    const Tensor active =
-        multiply_transposed(x, w.up.value, w.up_bias.value, Activation::kRelu);  // [T, F]
-    context->save_for_backward({x, active, w.up.value, w.down.value});
+    const Inner inner = activated_product(x, w.up.value, w.up_bias.value, w.activation);
+    context->save_for_backward({x, inner.before, inner.active, w.up.value, w.down.value});
     context->saved_data["sums"] = gradient_sums({w.up, w.up_bias, w.down, w.down_bias});
-    return multiply_transposed(active, w.down.value, w.down_bias.value);
+    context->saved_data["activation"] = static_cast<int64_t>(w.activation);
+    return multiply_transposed(inner.active, w.down.value, w.down_bias.value);
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
     const auto saved = context->get_saved_variables();
     const auto sums = context->saved_data["sums"].toTensorList();
-    const Tensor &x = saved[0], &active = saved[1], &up = saved[2], &down = saved[3];
-    add_weight_gradients(sums[2], sums[3], dy[0], active);
-    const Tensor dactive = multiply_weight_masked(dy[0], down, active, sums[1]);  // [T, F]
-    add_weight_gradients(sums[0], {}, dactive, x);
-    return {context->needs_input_grad(0) ? multiply_weight(dactive, up) : Tensor(), {}};
+    const auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
+    const Tensor &x = saved[0], &up = saved[3], &down = saved[4];
+    const Inner inner{saved[1], saved[2]};
+    add_weight_gradients(sums[2], sums[3], dy[0], inner.active);
+    const Tensor dinner = inner_gradient(dy[0], down, inner, activation, sums[1]);
+    add_weight_gradients(sums[0], {}, dinner, x);
+    return {context->needs_input_grad(0) ? multiply_weight(dinner, up) : Tensor(), {}};
   }
 };
 
@@ -80,6 +82,23 @@ Tensor add_bias(const Tensor& x, const Parameter& bias) {
   TORCH_CHECK(x.dim() == 2 && bias.value.dim() == 1 && x.size(1) == bias.value.size(0),
               "add_bias: want x [T, O] and bias [O], got ", x.sizes(), " and ", bias.value.sizes());
   return AddBiasFunction::apply(x, bias);
+}
+
+Inner activated_product(const Tensor& x, const Tensor& up, const Tensor& up_bias,
+                        Activation activation) {
+  if (activation == Activation::kRelu)
+    return {{}, multiply_transposed(x, up, up_bias, Activation::kRelu)};
+  const Tensor before = multiply_transposed(x, up, up_bias);
+  return {before, activate(before, activation)};
+}
+
+Tensor inner_gradient(const Tensor& dy, const Tensor& down, const Inner& inner,
+                      Activation activation, const Tensor& up_bias_sum) {
+  if (activation == Activation::kRelu)
+    return multiply_weight_masked(dy, down, inner.active, up_bias_sum);
+  const Tensor gradient = activate_backward(multiply_weight(dy, down), inner.before, activation);
+  if (up_bias_sum.defined()) add_rows(up_bias_sum, gradient);
+  return gradient;
 }
 
 Tensor feed_forward(const Tensor& x, const FeedForwardWeights& weights) {

@@ -15,6 +15,12 @@ struct Parameter {
   at::Tensor gradient;  // the shape of value; undefined: no gradient is wanted
 };
 
+// What a module has where it has no such parameter.
+inline const Parameter& no_parameter() {
+  static const Parameter none;
+  return none;
+}
+
 // For autograd Functions: the sums a backward pass adds to, kept beside the saved variables,
 // because their versions change before backward reads them (a tied weight is summed into twice).
 inline c10::List<at::Tensor> gradient_sums(std::initializer_list<Parameter> parameters) {

@@ -37,7 +37,8 @@ Tensor put_together(const Tensor& part, const parameters::Slice& slice, int writ
   int64_t first = 0;
   for (int64_t shard = 0; shard < shards.size(); ++shard) {
     const int64_t count = receive[static_cast<size_t>(shard)];
-    of_shard(slice, shard).put(parts.narrow(0, first, count), whole);
+    const parameters::Slice there = of_shard(slice, shard);
+    there.put(parts.narrow(0, first, count).reshape(there.shape()), whole);
     first += count;
   }
   return whole;
@@ -50,7 +51,7 @@ WholeTensors::Way WholeTensors::way_to(int writer, const comm::Communicator& sha
   const comm::RowsOfWorker none(static_cast<size_t>(shards.size()), 0);
   Way way{.row = 0, .send = none, .receive = none};
   for (int64_t shard = 0; shard < shards.size(); ++shard)
-    way.row = std::gcd(way.row, of_shard(slice, shard).size() * slice.inner());
+    way.row = std::gcd(way.row, elements_of(of_shard(slice, shard).shape()));
   way.send[static_cast<size_t>(writer)] = elements_of(slice.shape()) / way.row;
   if (shards.rank() != writer) return way;
   for (int64_t shard = 0; shard < shards.size(); ++shard)

@@ -3,11 +3,13 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 
-#include <string>
+#include <vector>
 
 #include "ballast/kernels/attention.h"
+#include "ballast/kernels/layer_norm.h"
 #include "ballast/model/initialization.h"
 #include "ballast/model/shard_layers.h"
 
@@ -19,37 +21,100 @@ namespace {
 
 std::string name_of(int64_t block) { return "block." + std::to_string(block) + ".attention"; }
 
+// Of queries, keys and values.
+std::vector<int64_t> rows_of_qkv(const config::ModelConfig& config) {
+  return {config.query_width(), config.kv_width(), config.kv_width()};
+}
+
+const kernels::Parameter& declare_qkv_bias(const config::ModelConfig& config, int64_t block,
+                                           parameters::ParameterTable& table,
+                                           const comm::Communicator& shards) {
+  if (!config.has_qkv_biases()) return kernels::no_parameter();
+  return table.declare(parameters::divided(
+      vectors(name_of(block) + ".qkv.bias", rows_of_qkv(config)), division(shards, 0)));
+}
+
+const kernels::Parameter& declare_out_bias(const config::ModelConfig& config, int64_t block,
+                                           parameters::ParameterTable& table) {
+  if (!config.has_biases()) return kernels::no_parameter();
+  return table.declare(
+      vector(name_of(block) + ".out.bias", config.width, parameters::Initialization::zero()));
+}
+
+// A norm of queries or keys whose width, all heads together, is `width`.
+const kernels::Parameter& declare_head_norm(const config::ModelConfig& config,
+                                            const std::string& name, int64_t width,
+                                            parameters::ParameterTable& table,
+                                            const comm::Communicator& shards) {
+  const auto one = parameters::Initialization::one();
+  if (config.query_key_norm == config::QueryKeyNorm::kNone) return kernels::no_parameter();
+  if (config.query_key_norm == config::QueryKeyNorm::kWidth)
+    return table.declare(parameters::divided(vector(name, width, one), division(shards, 0)));
+  parameters::SegmentSpec spec = vector(name, config.width_of_head(), one);
+  // A shard has the gradient of its own heads: it is summed as that of a router is.
+  if (shards.size() > 1) spec.owner = parameters::Owner::kRouter;
+  return table.declare(std::move(spec));
+}
+
 }  // namespace
 
 Attention::Attention(const config::ModelConfig& config, int64_t block,
                      parameters::ParameterTable& table, comm::Communicator& shards)
     : block_(block),
-      heads_(config.heads / shards.size()),
+      norm_(config.query_key_norm),
+      epsilon_(config.norm_epsilon),
+      heads_{config.heads / shards.size(), config.kv_heads() / shards.size(),
+             config.width_of_head()},
       shards_(shards),
       qkv_(table.declare(parameters::divided(
-          matrix(name_of(block) + ".qkv.weight", 3 * config.width, config.width),
-          division(shards, 0, 3)))),
-      qkv_bias_(
-          table.declare(parameters::divided(vector(name_of(block) + ".qkv.bias", 3 * config.width,
-                                                   parameters::Initialization::zero()),
-                                            division(shards, 0, 3)))),
-      out_(table.declare(parameters::divided(
-          residual_matrix(name_of(block) + ".out.weight", config.width, config.width, config),
-          division(shards, 1)))),
-      out_bias_(table.declare(vector(name_of(block) + ".out.bias", config.width,
-                                     parameters::Initialization::zero()))) {}
+          matrices(name_of(block) + ".qkv.weight", rows_of_qkv(config), config.width),
+          division(shards, 0)))),
+      qkv_bias_(declare_qkv_bias(config, block, table, shards)),
+      query_norm_(declare_head_norm(config, name_of(block) + ".query_norm.weight",
+                                    config.query_width(), table, shards)),
+      key_norm_(declare_head_norm(config, name_of(block) + ".key_norm.weight", config.kv_width(),
+                                  table, shards)),
+      out_(table.declare(
+          parameters::divided(residual_matrix(name_of(block) + ".out.weight", config.width,
+                                              config.query_width(), config),
+                              division(shards, 1)))),
+      out_bias_(declare_out_bias(config, block, table)) {}
 
-Tensor Attention::forward(const Tensor& x, int64_t rows, step::StepWatch* watch) const {
-  const ShardCall call{shards_, label(), watch};
-  const Tensor qkv = shard_linear(call, x, qkv_, qkv_bias_);
-  return sum_of_shard_linears(call, kernels::causal_attention(qkv, rows, heads_), out_, out_bias_);
+Tensor Attention::project(const Tensor& x, step::StepWatch* watch) const {
+  const Tensor qkv = shard_linear({shards_, label(), watch}, x, qkv_, qkv_bias_);
+  if (norm_ != config::QueryKeyNorm::kWidth) return qkv;
+  const kernels::NormForm form{kernels::NormKind::kRms, epsilon_};
+  const int64_t queries = heads_.queries * heads_.width, keys = heads_.keys * heads_.width;
+  const Tensor normed_queries = kernels::layer_norm(qkv.narrow(1, 0, queries).contiguous(),
+                                                    query_norm_, kernels::no_parameter(), form);
+  const Tensor normed_keys = kernels::layer_norm(qkv.narrow(1, queries, keys).contiguous(),
+                                                 key_norm_, kernels::no_parameter(), form);
+  return at::cat({normed_queries, normed_keys, qkv.narrow(1, queries + keys, keys)}, 1);
 }
 
-Tensor Attention::forward(const Tensor& x, LayerCache& cache) const {
+kernels::Turning Attention::turning(const RopeTables& rope) const {
+  kernels::Turning turning;
+  turning.cosines = rope.cosines;
+  turning.sines = rope.sines;
+  turning.epsilon = epsilon_;
+  if (norm_ == config::QueryKeyNorm::kHead) {
+    turning.query_norm = query_norm_;
+    turning.key_norm = key_norm_;
+  }
+  return turning;
+}
+
+Tensor Attention::forward(const Tensor& x, const Sequences& of, step::StepWatch* watch) const {
+  const Tensor mixed =
+      kernels::causal_attention(project(x, watch), of.rows, heads_, turning(of.rope), of.documents);
+  return sum_of_shard_linears({shards_, label(), watch}, mixed, out_, out_bias_);
+}
+
+Tensor Attention::forward(const Tensor& x, LayerCache& cache, const RopeTables& rope) const {
   const int64_t rows = cache.keys.size(0), count = x.size(0) / rows, capacity = cache.keys.size(2);
-  const auto [queries, keys, values] =
-      kernels::split_heads(shard_linear({shards_, label()}, x, qkv_, qkv_bias_), rows,
-                           heads_);  // [B, H, N, D/H]
+  const auto [queries, keys, values] = kernels::split_heads(
+      kernels::turned_heads(project(x, nullptr), rows, heads_, turning(rope)), rows,
+      heads_);  // [B, heads, N, W]
   const Tensor steps = at::arange(count, cache.cached.options());
   const Tensor positions = cache.cached.unsqueeze(1) + steps;  // [B, N]
   const Tensor places = positions.view({rows, 1, count, 1}).expand_as(keys);
@@ -58,8 +123,9 @@ Tensor Attention::forward(const Tensor& x, LayerCache& cache) const {
   // A new token sees the places up to its own.
   const Tensor seen =
       at::arange(capacity, cache.cached.options()) <= positions.unsqueeze(-1);  // [B, N, S]
-  const Tensor mixed =
-      at::scaled_dot_product_attention(queries, cache.keys, cache.values, seen.unsqueeze(1));
+  const Tensor mixed = at::scaled_dot_product_attention(
+      queries, kernels::for_all_queries(cache.keys, heads_),
+      kernels::for_all_queries(cache.values, heads_), seen.unsqueeze(1));
   return sum_of_shard_linears({shards_, label()}, mixed.transpose(1, 2).reshape({x.size(0), -1}),
                               out_, out_bias_);
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <numeric>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ballast/config/config.h"
 #include "ballast/parameters/parameter_table.h"
@@ -18,6 +21,15 @@ inline parameters::SegmentSpec matrix(const std::string& name, int64_t rows, int
           .decay = true};
 }
 
+// Several matrices with as many columns, one above another.
+inline parameters::SegmentSpec matrices(const std::string& name, std::vector<int64_t> rows,
+                                        int64_t columns) {
+  parameters::SegmentSpec spec =
+      matrix(name, std::accumulate(rows.begin(), rows.end(), int64_t{0}), columns);
+  spec.matrices = std::move(rows);
+  return spec;
+}
+
 // A projection that is added to the residual stream.
 inline parameters::SegmentSpec residual_matrix(const std::string& name, int64_t rows,
                                                int64_t columns, const config::ModelConfig& config) {
@@ -29,6 +41,15 @@ inline parameters::SegmentSpec residual_matrix(const std::string& name, int64_t 
 inline parameters::SegmentSpec vector(const std::string& name, int64_t size,
                                       parameters::Initialization initialization) {
   return {.name = name, .shape = {size}, .initialization = initialization};
+}
+
+// A bias of several matrices, one after another, all zeros.
+inline parameters::SegmentSpec vectors(const std::string& name, std::vector<int64_t> sizes) {
+  parameters::SegmentSpec spec =
+      vector(name, std::accumulate(sizes.begin(), sizes.end(), int64_t{0}),
+             parameters::Initialization::zero());
+  spec.matrices = std::move(sizes);
+  return spec;
 }
 
 }  // namespace ballast::model

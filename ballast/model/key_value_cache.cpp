@@ -8,8 +8,8 @@ namespace ballast::model {
 KeyValueCache::KeyValueCache(const config::ModelConfig& config, int64_t rows,
                              const at::TensorOptions& options, int64_t shards)
     : cached_(at::zeros({rows}, options.dtype(at::kLong))) {
-  const std::vector<int64_t> shape = {rows, config.heads / shards, config.context,
-                                      config.width / config.heads};
+  const std::vector<int64_t> shape = {rows, config.kv_heads() / shards, config.context,
+                                      config.width_of_head()};
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     layers_.push_back({at::zeros(shape, options), at::zeros(shape, options), cached_});
   }

@@ -12,8 +12,8 @@ namespace ballast::model {
 // Keys and values of the tokens seen so far, of the heads of one layer that are here. Row b holds
 // cached[b] tokens; rows may differ in length, so several prompts are continued in one batch.
 struct LayerCache {
-  at::Tensor keys;    // [B, H, S, D / H]
-  at::Tensor values;  // [B, H, S, D / H]
+  at::Tensor keys;    // [B, heads_kv, S, W]
+  at::Tensor values;  // [B, heads_kv, S, W]
   at::Tensor cached;  // [B] int64, the same tensor in every layer
 };
 

@@ -19,58 +19,31 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-Norm::Norm(int64_t width, const std::string& name, parameters::ParameterTable& table)
-    : weight(table.declare(vector(name + ".weight", width, parameters::Initialization::one()))),
-      bias(table.declare(vector(name + ".bias", width, parameters::Initialization::zero()))) {}
-
-Tensor Norm::operator()(ResidualStream& x) const { return x.normed(weight, bias); }
-
 namespace {
 
 std::string name_of(int64_t block) { return "block." + std::to_string(block); }
 
 }  // namespace
 
-FeedForward::FeedForward(const config::ModelConfig& config, int64_t block,
-                         parameters::ParameterTable& table, comm::Communicator& shards)
-    : block_(block),
-      shards_(shards),
-      norm_(config.width, name_of(block) + ".feed_forward.norm", table),
-      up_(table.declare(parameters::divided(matrix(name_of(block) + ".feed_forward.up.weight",
-                                                   config.feed_forward_width(), config.width),
-                                            division(shards, 0)))),
-      up_bias_(table.declare(parameters::divided(
-          vector(name_of(block) + ".feed_forward.up.bias", config.feed_forward_width(),
-                 parameters::Initialization::zero()),
-          division(shards, 0)))),
-      down_(table.declare(
-          parameters::divided(residual_matrix(name_of(block) + ".feed_forward.down.weight",
-                                              config.width, config.feed_forward_width(), config),
-                              division(shards, 1)))),
-      down_bias_(table.declare(vector(name_of(block) + ".feed_forward.down.bias", config.width,
-                                      parameters::Initialization::zero()))) {}
-
-Tensor FeedForward::forward(ResidualStream& x, step::StepWatch* watch) const {
-  const ShardCall call{shards_, {"feed-forward", static_cast<int>(block_)}, watch};
-  return sum_of_shard_feed_forwards(call, norm_(x), {up_, up_bias_, down_, down_bias_});
-}
-
 Block::Block(const config::ModelConfig& config, int64_t number, FeedForwardKind kind,
              parameters::ParameterTable& table, comm::Communicator& shards)
-    : attention_norm(config.width, name_of(number) + ".attention.norm", table),
-      attention(config, number, table, shards) {
+    : attention_norm(config, name_of(number) + ".attention.norm", table),
+      attention(config, number, table, shards),
+      number(number) {
   if (kind == FeedForwardKind::kDense) feed_forward.emplace(config, number, table, shards);
 }
 
-void Block::forward(ResidualStream& x, int64_t rows, step::StepWatch* watch) const {
+void Block::forward(ResidualStream& x, const BlockPass& pass) const {
+  step::StepWatch* const watch = pass.watch;
   // A block that backward computes again finds the watch in the part that follows it.
   if (watch != nullptr) watch->switch_to(step::StepPart::kAttention);
-  x.add(attention.forward(attention_norm(x), rows, watch));
+  x.add(pass.dropout.after_attention(attention.forward(attention_norm(x), pass.sequences, watch),
+                                     number));
   if (!feed_forward) return;
   x.pass([&](const Tensor& given) {
     return step::pass_into(step::StepPart::kFeedForward, given, watch);
   });
-  x.add(feed_forward->forward(x, watch));
+  x.add(pass.dropout.after_feed_forward(feed_forward->forward(x, watch), number));
 }
 
 namespace {
@@ -99,7 +72,9 @@ LanguageModel::LanguageModel(const config::Config& config, parameters::Parameter
       grid_(grid),
       vocabulary_(config_, table, grid_.shards()),
       position_embedding_(
-          table.declare(matrix("position_embedding", config_.context, config_.width))),
+          config_.positions == config::Positions::kLearned
+              ? table.declare(matrix("position_embedding", config_.context, config_.width))
+              : kernels::no_parameter()),
       blocks_([&] {
         const std::vector<int64_t> places = config.experts.places(config_.layers);
         std::vector<std::unique_ptr<Block>> blocks;
@@ -121,7 +96,47 @@ LanguageModel::LanguageModel(const config::Config& config, parameters::Parameter
               std::make_unique<experts::ExpertLayer>(config, place, table, grid_.everyone()));
         return layers;
       }()),
-      output_norm_(config_.width, "output_norm", table) {}
+      output_norm_(config_, "output_norm", table) {}
+
+const RopeTables& LanguageModel::rope(const Tensor& like) const {
+  if (config_.positions == config::Positions::kRope &&
+      (!rope_.cosines.defined() || rope_.cosines.device() != like.device())) {
+    const bool is_double = like.scalar_type() == at::kDouble;
+    rope_ = rope_tables(config_, like.options().dtype(is_double ? at::kDouble : at::kFloat));
+  }
+  return rope_;
+}
+
+namespace {
+
+// Tokens that see each other have the same number: how many documents ended before them in their
+// sequence.  tokens [B, S] -> [B, S]
+Tensor documents_of(const Tensor& tokens, int64_t separator) {
+  const Tensor ends = tokens.eq(separator).to(at::kLong);
+  return ends.cumsum(1) - ends;
+}
+
+}  // namespace
+
+BlockPass LanguageModel::pass_of(const Tensor& tokens, const Tensor& embedded,
+                                 const experts::Routing& routing) const {
+  BlockPass pass;
+  pass.sequences.rows = tokens.size(0);
+  pass.watch = routing.watch;
+  const RopeTables& all = rope(embedded);
+  if (all.cosines.defined()) {
+    const int64_t length = tokens.size(1);
+    pass.sequences.rope = {all.cosines.narrow(0, 0, length), all.sines.narrow(0, 0, length)};
+  }
+  if (config_.document_mask) pass.sequences.documents = documents_of(tokens, config_.separator);
+  if (config_.dropout > 0 && routing.training) {
+    pass.dropout = Dropout({.part = config_.dropout,
+                            .first_row = grid_.replica() * embedded.size(0),
+                            .device = embedded.device()},
+                           routing);
+  }
+  return pass;
+}
 
 Tensor LanguageModel::read_ahead(int64_t block, ResidualStream& x) const {
   const auto reads = [&](const auto& layer) {
@@ -166,6 +181,8 @@ Tensor LanguageModel::through(experts::ExpertLayer& layer, const Tensor& x, cons
 
 Tensor LanguageModel::embed_at(const Tensor& tokens, const Tensor& positions) const {
   const Tensor graph_root = at::empty({0}).requires_grad_(at::GradMode::is_enabled());
+  if (!position_embedding_.value.defined())
+    return vocabulary_.embed(tokens.reshape({-1}), graph_root);
   return vocabulary_.embed(tokens.reshape({-1}), positions.reshape({-1}), position_embedding_,
                            graph_root);
 }
@@ -175,10 +192,12 @@ Tensor LanguageModel::forward(const Tensor& tokens, const experts::Routing& rout
   TORCH_CHECK(tokens.dim() == 2 && tokens.size(1) <= config_.context,
               "LanguageModel: want tokens [B, S] with S <= ", config_.context, ", got ",
               tokens.sizes());
-  const int64_t rows = tokens.size(0);
   step::StepWatch* const watch = routing.watch;
   if (watch != nullptr) watch->switch_to(step::StepPart::kVocabulary);
-  ResidualStream x(embed_at(tokens, at::arange(tokens.size(1), tokens.options())));  // [B * S, D]
+  const Tensor embedded =
+      embed_at(tokens, at::arange(tokens.size(1), tokens.options()));  // [B * S, D]
+  const BlockPass pass = pass_of(tokens, embedded, routing);
+  ResidualStream x(pass.dropout.after_embedding(embedded));
   const auto enter = [&](step::StepPart part) {
     x.pass([&](const Tensor& given) { return step::pass_into(part, given, watch); });
   };
@@ -189,8 +208,8 @@ Tensor LanguageModel::forward(const Tensor& tokens, const experts::Routing& rout
       x.pass([&](const Tensor& given) { return ProgressMark::apply(given, progress, i); });
     enter(step::StepPart::kAttention);
     const Tensor earlier = read_ahead(i, x);
-    const auto through_block = [&block, rows, watch](ResidualStream& stream) {
-      block.forward(stream, rows, watch);
+    const auto through_block = [&block, pass](ResidualStream& stream) {
+      block.forward(stream, pass);
     };
     recomputes_blocks_ ? x.pass_recomputed(through_block) : through_block(x);
     expert_layers_after(i + 1, x, earlier, routing);
@@ -204,11 +223,16 @@ Tensor LanguageModel::forward(const Tensor& tokens, const experts::Routing& rout
   const Tensor positions =
       cache.cached().unsqueeze(1) + at::arange(tokens.size(1), tokens.options());  // [B, N]
   ResidualStream x(embed_at(tokens, positions));
+  RopeTables turned = rope(x.value());  // of each token
+  if (turned.cosines.defined()) {
+    const Tensor of = positions.reshape({-1});
+    turned = {turned.cosines.index_select(0, of), turned.sines.index_select(0, of)};
+  }
   expert_layers_after(0, x, {}, routing);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = *blocks_[i];
     const Tensor earlier = read_ahead(static_cast<int64_t>(i), x);
-    x.add(block.attention.forward(block.attention_norm(x), cache.layers()[i]));
+    x.add(block.attention.forward(block.attention_norm(x), cache.layers()[i], turned));
     if (block.feed_forward) x.add(block.feed_forward->forward(x));
     expert_layers_after(static_cast<int64_t>(i) + 1, x, earlier, routing);
   }

@@ -13,34 +13,21 @@
 #include "ballast/experts/routing.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/model/attention.h"
+#include "ballast/model/dropout.h"
+#include "ballast/model/feed_forward.h"
 #include "ballast/model/key_value_cache.h"
+#include "ballast/model/norm.h"
 #include "ballast/model/residual_stream.h"
 #include "ballast/model/vocabulary.h"
 #include "ballast/parameters/parameter_table.h"
 
 namespace ballast::model {
 
-// One LayerNorm's weight and bias.
-struct Norm {
-  Norm(int64_t width, const std::string& name, parameters::ParameterTable& table);
-  at::Tensor operator()(ResidualStream& x) const;  // [T, D]
-  const kernels::Parameter &weight, &bias;
-};
-
-// LayerNorm, D -> F, ReLU, F -> D, without the residual connection. The F are divided among the
-// shards of a replica; x and the result are alike on all of them.
-class FeedForward {
- public:
-  // Of block number `block`. REQUIRES: the shards divide F, and outlive this.
-  FeedForward(const config::ModelConfig& config, int64_t block, parameters::ParameterTable& table,
-              comm::Communicator& shards);
-  at::Tensor forward(ResidualStream& x, step::StepWatch* watch = nullptr) const;  // [T, D]
-
- private:
-  const int64_t block_;
-  comm::Communicator& shards_;
-  Norm norm_;
-  const kernels::Parameter &up_, &up_bias_, &down_, &down_bias_;
+// What a block is told of a pass.
+struct BlockPass {
+  Sequences sequences;
+  Dropout dropout;
+  step::StepWatch* watch = nullptr;
 };
 
 // What a block has as its feed-forward.
@@ -50,12 +37,12 @@ enum class FeedForwardKind { kDense, kExperts };
 struct Block {
   Block(const config::ModelConfig& config, int64_t number, FeedForwardKind kind,
         parameters::ParameterTable& table, comm::Communicator& shards);
-  // x holds `rows` sequences. The layer of experts is not part of it. REQUIRES: the watch, if any,
-  // is in the part kAttention.
-  void forward(ResidualStream& x, int64_t rows, step::StepWatch* watch) const;
+  // The layer of experts is not part of it. REQUIRES: the watch, if any, is in the part kAttention.
+  void forward(ResidualStream& x, const BlockPass& pass) const;
 
   Norm attention_norm;
   Attention attention;
+  int64_t number;
   std::optional<FeedForward> feed_forward;  // none: experts, which run after this block
 };
 
@@ -67,8 +54,9 @@ class BackwardProgress {
   virtual void reached(int64_t block) = 0;
 };
 
-// The paper's decoder: pre-norm blocks, LayerNorm also on the output, learned positions, and an
-// embedding that is tied to the output. Layers of experts stand between the blocks, or in place of
+// A decoder of pre-norm blocks, with a norm on the output too. Its parts are config::ModelConfig's:
+// the paper's are LayerNorm, ReLU, learned positions, and an embedding that is tied to the output.
+// Layers of experts stand between the blocks, or in place of
 // their feed-forwards. They are divided among all workers; the rest is divided among the shards of
 // each replica. Parameters live in the table given at construction.
 class LanguageModel {
@@ -116,6 +104,10 @@ class LanguageModel {
 
  private:
   at::Tensor embed_at(const at::Tensor& tokens, const at::Tensor& positions) const;
+  // Of all positions of the context; undefined where they are learned.
+  const RopeTables& rope(const at::Tensor& like) const;
+  BlockPass pass_of(const at::Tensor& tokens, const at::Tensor& embedded,
+                    const experts::Routing& routing) const;
   // The stream as it enters this block, where a layer of experts after it wants to read that; else
   // undefined.
   at::Tensor read_ahead(int64_t block, ResidualStream& x) const;
@@ -130,7 +122,8 @@ class LanguageModel {
   const bool recomputes_blocks_;
   const comm::WorkerGrid grid_;
   Vocabulary vocabulary_;
-  const kernels::Parameter& position_embedding_;
+  const kernels::Parameter& position_embedding_;  // [S, D]; undefined with rope
+  mutable RopeTables rope_;                       // made when first asked for
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<std::unique_ptr<experts::ExpertLayer>> expert_layers_;
   Norm output_norm_;

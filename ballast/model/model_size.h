@@ -14,9 +14,9 @@ struct ModelSize {
 };
 
 // Counted from the shapes. A matrix of n weights costs 6 n operations a token (2 forward, 4
-// backward); causal attention 6 L D S on average; a router 2 D E where its affinities have no
-// gradient (base) and 6 D E where they have (a gate). No token is dropped; embedding look-ups,
-// norms and the balance loss are not counted.
+// backward); causal attention 6 L D S on average (D: all heads of the queries); a router 2 D E
+// where its affinities have no gradient (base) and 6 D E where they have (a gate). No token is
+// dropped; embedding look-ups, norms and the balance loss are not counted.
 ModelSize model_size(const config::Config& config);
 
 // Parameters that one of `workers` holds, the most of all: its part of the experts, and of the rest

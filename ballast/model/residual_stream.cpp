@@ -9,8 +9,6 @@
 
 #include <optional>
 
-#include "ballast/kernels/layer_norm.h"
-
 namespace ballast::model {
 
 using at::Tensor;
@@ -27,9 +25,11 @@ const Tensor& ResidualStream::value() {
   return x_;
 }
 
-Tensor ResidualStream::normed(const kernels::Parameter& weight, const kernels::Parameter& bias) {
-  if (!change_.defined()) return kernels::layer_norm(x_, weight, bias);
-  const auto [sum, normed] = kernels::add_layer_norm(x_, std::exchange(change_, {}), weight, bias);
+Tensor ResidualStream::normed(const kernels::Parameter& weight, const kernels::Parameter& bias,
+                              const kernels::NormForm& form) {
+  if (!change_.defined()) return kernels::layer_norm(x_, weight, bias, form);
+  const auto [sum, normed] =
+      kernels::add_layer_norm(x_, std::exchange(change_, {}), weight, bias, form);
   x_ = sum;
   return normed;
 }

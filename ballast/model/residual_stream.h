@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "ballast/kernels/layer_norm.h"
 #include "ballast/kernels/parameter.h"
 
 namespace ballast::model {
@@ -18,8 +19,8 @@ class ResidualStream {
 
   void add(const at::Tensor& change);  // x = x + change
   const at::Tensor& value();           // x
-  at::Tensor normed(const kernels::Parameter& weight,
-                    const kernels::Parameter& bias);  // layer_norm(x)
+  at::Tensor normed(const kernels::Parameter& weight, const kernels::Parameter& bias,
+                    const kernels::NormForm& form);  // layer_norm(x)
   // x = mark(x). `mark` returns its argument and marks a boundary: backward reaches it after all
   // that follows and before all that came earlier.
   void pass(const std::function<at::Tensor(const at::Tensor&)>& mark);

@@ -42,6 +42,10 @@ Tensor sum_of_all(const ShardCall& call, const Tensor& part) {
   });
 }
 
+Tensor with_bias(const Tensor& x, const kernels::Parameter& bias) {
+  return bias.value.defined() ? kernels::add_bias(x, bias) : x;
+}
+
 struct ShardLinear : torch::autograd::Function<ShardLinear> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const kernels::Parameter& weight,
                         const kernels::Parameter& bias, const ShardCall& call) {
@@ -67,25 +71,28 @@ struct ShardLinear : torch::autograd::Function<ShardLinear> {
 struct ShardFeedForward : torch::autograd::Function<ShardFeedForward> {
   static Tensor forward(AutogradContext* context, const Tensor& x,
                         const kernels::FeedForwardWeights& w, const ShardCall& call) {
-    const Tensor active = kernels::multiply_transposed(x, w.up.value, w.up_bias.value,
-                                                       kernels::Activation::kRelu);  // [T, F / M]
+    const kernels::Inner inner =
+        kernels::activated_product(x, w.up.value, w.up_bias.value, w.activation);
     save(call, context);
-    context->save_for_backward({x, active, w.up.value, w.down.value});
+    context->save_for_backward({x, inner.before, inner.active, w.up.value, w.down.value});
     context->saved_data["sums"] = kernels::gradient_sums({w.up, w.up_bias, w.down});
-    return kernels::multiply_transposed(active, w.down.value, {});
+    context->saved_data["activation"] = static_cast<int64_t>(w.activation);
+    return kernels::multiply_transposed(inner.active, w.down.value, {});
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
     const auto saved = context->get_saved_variables();
     const auto sums = context->saved_data["sums"].toTensorList();
-    const Tensor &x = saved[0], &active = saved[1], &up = saved[2], &down = saved[3];
-    const Tensor dactive =
-        kernels::multiply_weight_masked(dy[0], down, active, sums[1]);  // [T, F / M]
-    const Tensor dx = kernels::multiply_weight(dactive, up).contiguous();
+    const auto activation =
+        static_cast<kernels::Activation>(context->saved_data["activation"].toInt());
+    const Tensor &x = saved[0], &up = saved[3], &down = saved[4];
+    const kernels::Inner inner{saved[1], saved[2]};  // [T, F / M]
+    const Tensor dinner = kernels::inner_gradient(dy[0], down, inner, activation, sums[1]);
+    const Tensor dx = kernels::multiply_weight(dinner, up).contiguous();
     const ShardCall call = saved_call(context);
     comm::Pending sum = begin_sum(call, dx);
-    kernels::add_weight_gradients(sums[2], {}, dy[0], active);
-    kernels::add_weight_gradients(sums[0], {}, dactive, x);
+    kernels::add_weight_gradients(sums[2], {}, dy[0], inner.active);
+    kernels::add_weight_gradients(sums[0], {}, dinner, x);
     wait_for(sum, call.watch);
     return {dx, {}, {}};
   }
@@ -102,14 +109,14 @@ Tensor shard_linear(const ShardCall& call, const Tensor& x, const kernels::Param
 Tensor sum_of_shard_linears(const ShardCall& call, const Tensor& y,
                             const kernels::Parameter& weight, const kernels::Parameter& bias) {
   if (call.shards.size() == 1) return kernels::linear(y, weight, bias);
-  return kernels::add_bias(sum_of_all(call, kernels::linear(y, weight, {})), bias);
+  return with_bias(sum_of_all(call, kernels::linear(y, weight, {})), bias);
 }
 
 Tensor sum_of_shard_feed_forwards(const ShardCall& call, const Tensor& x,
                                   const kernels::FeedForwardWeights& weights) {
   if (call.shards.size() == 1) return kernels::feed_forward(x, weights);
   const Tensor part = ShardFeedForward::apply(x, weights, call);
-  return kernels::add_bias(sum_of_all(call, part), weights.down_bias);
+  return with_bias(sum_of_all(call, part), weights.down_bias);
 }
 
 }  // namespace ballast::model

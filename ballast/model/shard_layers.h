@@ -11,10 +11,9 @@
 
 namespace ballast::model {
 
-// How a parameter of such a layer is divided: along dimension `dim`, which is `blocks` blocks.
-inline parameters::Division division(const comm::Communicator& shards, int64_t dim,
-                                     int64_t blocks = 1) {
-  return {.dim = dim, .blocks = blocks, .shard = shards.rank(), .shards = shards.size()};
+// How a parameter of such a layer is divided: along dimension `dim`.
+inline parameters::Division division(const comm::Communicator& shards, int64_t dim) {
+  return {.dim = dim, .shard = shards.rank(), .shards = shards.size()};
 }
 
 // Who takes part in a layer's exchanges, what they are for, and who is told of the waiting.

@@ -49,8 +49,18 @@ Vocabulary::Vocabulary(const config::ModelConfig& config, parameters::ParameterT
       rows_((size_ + shards.size() - 1) / shards.size()),
       first_(rows_ * shards.rank()),
       shards_(shards),
+      cap_(config.logit_cap),
       embedding_(table.declare(parameters::divided(matrix("token_embedding", size_, config.width),
-                                                   division(shards, 0)))) {}
+                                                   division(shards, 0)))),
+      output_(config.tied
+                  ? embedding_
+                  : table.declare(parameters::divided(matrix("output.weight", size_, config.width),
+                                                      division(shards, 0)))) {}
+
+Tensor Vocabulary::embed(const Tensor& tokens, const Tensor& graph_root) const {
+  const Tensor part = kernels::look_up(tokens, first_, embedding_, graph_root);
+  return shards_.size() == 1 ? part : comm::sum_over_shards(shards_, part, {"token embedding"});
+}
 
 Tensor Vocabulary::embed(const Tensor& tokens, const Tensor& positions,
                          const kernels::Parameter& position_embedding,
@@ -63,8 +73,13 @@ Tensor Vocabulary::embed(const Tensor& tokens, const Tensor& positions,
          kernels::look_up(positions.repeat({times}), 0, position_embedding, graph_root);
 }
 
+Tensor Vocabulary::part_of_logits(const Tensor& hidden) const {
+  const Tensor logits = kernels::multiply_transposed(hidden, output_.value, {});
+  return cap_ > 0 ? kernels::cap_logits(logits, cap_) : logits;
+}
+
 Tensor Vocabulary::logits(const Tensor& hidden) const {
-  const Tensor part = kernels::multiply_transposed(hidden, embedding_.value, {});  // [T, V / M]
+  const Tensor part = part_of_logits(hidden);  // [T, V / M]
   if (shards_.size() == 1) return part;
   comm::RowsOfWorker rows;
   for (int64_t first = 0; first < size_; first += rows_)
@@ -107,15 +122,14 @@ Vocabulary::Whole Vocabulary::combine(const Tensor& own, const Tensor& targets) 
 }
 
 Tensor Vocabulary::losses(const Tensor& hidden, const Tensor& targets) const {
-  if (shards_.size() == 1) return kernels::next_token_losses(hidden, embedding_.value, targets);
+  if (shards_.size() == 1) return kernels::next_token_losses(hidden, output_.value, targets, cap_);
   const at::NoGradGuard no_grad;
   check(hidden, targets);
   const int64_t chunk = rows_at_a_time(hidden, rows_);
   std::vector<Tensor> parts;
   for (int64_t first = 0; first < hidden.size(0); first += chunk) {
     const int64_t count = std::min(chunk, hidden.size(0) - first);
-    Tensor logits =
-        widened(kernels::multiply_transposed(hidden.narrow(0, first, count), embedding_.value, {}));
+    Tensor logits = widened(part_of_logits(hidden.narrow(0, first, count)));
     parts.push_back(part_of_losses(logits, targets.narrow(0, first, count)));
   }
   return combine(at::cat(parts, 1), targets).losses;
@@ -125,7 +139,7 @@ kernels::LossAndGradient Vocabulary::losses_and_gradient(const Tensor& hidden_on
                                                          const Tensor& targets,
                                                          double scale) const {
   if (shards_.size() == 1)
-    return kernels::next_token_losses_and_gradient(hidden_on_graph, embedding_, targets, scale);
+    return kernels::next_token_losses_and_gradient(hidden_on_graph, output_, targets, scale, cap_);
   const at::NoGradGuard no_grad;
   const Tensor hidden = hidden_on_graph.detach();
   check(hidden, targets);
@@ -135,8 +149,8 @@ kernels::LossAndGradient Vocabulary::losses_and_gradient(const Tensor& hidden_on
   for (int64_t first = 0; first < hidden.size(0); first += chunk) {
     const int64_t count = std::min(chunk, hidden.size(0) - first);
     const Tensor rows = hidden.narrow(0, first, count), wanted = targets.narrow(0, first, count);
-    Tensor logits =
-        widened(kernels::multiply_transposed(rows, embedding_.value, {}));  // [C, V / M]
+    Tensor logits = widened(part_of_logits(rows));  // [C, V / M]
+    const Tensor capped = cap_ > 0 ? logits.clone() : Tensor();
     const Whole whole = combine(part_of_losses(logits, wanted), wanted);
     losses.push_back(whole.losses);
     // Zeros where nothing is wanted, also for logits that are not finite.
@@ -145,10 +159,10 @@ kernels::LossAndGradient Vocabulary::losses_and_gradient(const Tensor& hidden_on
     const Tensor is_here = here.ge(0).logical_and_(here.lt(logits.size(1)));
     logits.scatter_add_(1, here.clamp(0, logits.size(1) - 1).unsqueeze(1),
                         (is_here.to(logits.scalar_type()) * -scale).unsqueeze(1));
+    if (cap_ > 0) kernels::cap_gradient_(logits, capped, cap_);
     logits = logits.to(hidden.scalar_type());
-    gradient.narrow(0, first, count).copy_(kernels::multiply_weight(logits, embedding_.value));
-    if (embedding_.gradient.defined())
-      kernels::add_outer_products(embedding_.gradient, logits, rows);
+    gradient.narrow(0, first, count).copy_(kernels::multiply_weight(logits, output_.value));
+    if (output_.gradient.defined()) kernels::add_outer_products(output_.gradient, logits, rows);
   }
   shards_.all_reduce(gradient, comm::Reduction::kSum, {"gradient of the loss"});
   return {at::cat(losses), gradient};

@@ -24,7 +24,9 @@ using at::Tensor;
 SegmentSpec divided(SegmentSpec full, const Division& division) {
   if (division.shards == 1) return full;
   SegmentSpec part = std::move(full);
-  part.slice = {part.shape, division.dim, division.blocks, division.shard, division.shards};
+  part.slice = {part.shape, division.dim,
+                division.dim == 0 ? part.matrices : std::vector<int64_t>(), division.shard,
+                division.shards};
   part.shape = part.slice->shape();
   part.owner = Owner::kShard;
   return part;

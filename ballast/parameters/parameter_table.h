@@ -42,15 +42,17 @@ struct SegmentSpec {
   std::vector<int64_t> shape;
   Initialization initialization = {};
   Owner owner = Owner::kShared;
-  bool decay = false;               // takes part in weight decay
-  double rate = 1;                  // of learning, as a factor of the others'
-  bool frozen = false;              // has no gradient and is not updated
+  bool decay = false;   // takes part in weight decay
+  double rate = 1;      // of learning, as a factor of the others'
+  bool frozen = false;  // has no gradient and is not updated
+  // Rows of the matrices that lie one above another in the whole tensor; empty: it is one matrix.
+  std::vector<int64_t> matrices = {};
   std::optional<Slice> slice = {};  // of kShard: what part of the tensor of this name it is
 };
 
-// How a tensor is divided among the shards; see Slice.
+// How a tensor is divided among the shards; see Slice. Along rows, each of its matrices is.
 struct Division {
-  int64_t dim = 0, blocks = 1;
+  int64_t dim = 0;
   int64_t shard = 0, shards = 1;
 };
 // The shard's part of a segment; with one shard the segment itself.

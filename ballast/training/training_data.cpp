@@ -135,6 +135,15 @@ void fit_vocabulary(config::ModelConfig& model, TrainingData& data) {
         "--model.vocabulary 50304",
         data.train.front().tokens->info().name);
   }
+  if (model.document_mask && model.separator < 0) {
+    if (data.tokenizer == nullptr) {
+      fail(
+          "model.document_mask: {} does not say which token ends a document; give it, e.g. "
+          "--model.separator 50256",
+          data.train.front().tokens->info().name);
+    }
+    model.separator = static_cast<int64_t>(data.tokenizer->end_of_text());
+  }
   // The sources were opened here; batches hold them as constant.
   for (batches::WeightedSource& source : data.train) {
     std::const_pointer_cast<tokens::TokenSource>(source.tokens)

@@ -28,8 +28,8 @@ struct TrainingData {
 TrainingData open_training_data(const config::DataConfig& config,
                                 const std::filesystem::path& builtin_folder);
 
-// Resolves model.vocabulary against the data (0: the data's) and makes the sources refuse tokens
-// beyond it.
+// Resolves model.vocabulary against the data (0: the data's), and model.separator where documents
+// are told apart, and makes the sources refuse tokens beyond the vocabulary.
 void fit_vocabulary(config::ModelConfig& model, TrainingData& data);
 
 }  // namespace ballast::training

@@ -3,8 +3,8 @@
 
     python benchmarks/twin/record_losses.py > tests/golden/twin_losses.json
 
-Once dense, once with a BASE layer, whose tokens are assigned by scipy: an optimum is the same whoever finds it.
-The C++ model starts from the same formula (tests/training/twin_test.cpp) and must give the same losses.
+Once dense, once with a BASE layer, whose tokens are assigned by scipy: an optimum is the same whoever finds it; then
+decoders of other parts (decoder.py), dense and with experts in place of feed-forwards. The C++ model starts from the same formula (tests/training/twin_test.cpp) and must give the same losses.
 """
 
 import json
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 
+from decoder import DEFAULTS, Decoder, mix_bits
 from language_model import LanguageModel
 
 SHAPE = {"vocabulary": 61, "width": 32, "layers": 2, "heads": 4, "context": 16, "batch": 4}
@@ -23,6 +24,32 @@ TRAINING = {"steps": 20, "learning_rate": 3e-3, "warmup_steps": 5, "beta1": 0.9,
 NAMES = {"attention.norm": "attention_norm", "attention.qkv": "qkv", "attention.out": "attention_out",
          "feed_forward.norm": "feed_forward_norm", "feed_forward.up": "up", "feed_forward.down": "down"}
 PARTS_OF_EXPERT = ("norm_weight", "norm_bias", "up_weight", "up_bias", "down_weight", "down_bias")
+
+ROPE = {"positions": "rope", "norm": "rms", "biases": "none"}
+IN_PLACE = {"layers": 2, "count": 4, "hidden": 32, "router": "base", "norm": "layer", "look_ahead": False,
+            "scores": "cosine", "per_token": 1}
+# What each decoder differs in from the paper's; of experts: all that ballast's config is told.
+DECODERS = {
+    "gpt2": {"model": {"activation": "gelu_tanh", "tied": False}},
+    "llama": {"model": {**ROPE, "activation": "swiglu", "heads_kv": 2, "tied": False, "norm_epsilon": 1e-6}},
+    "llama3": {"model": {**ROPE, "activation": "swiglu", "rope_scaling": "llama3", "rope_factor": 4.0, "rope_context": 8,
+                         "rope_theta": 500.0}},
+    "yarn": {"model": {**ROPE, "activation": "gelu", "rope_scaling": "yarn", "rope_factor": 2.0, "rope_high": 32.0}},
+    "qwen2": {"model": {**ROPE, "activation": "swiglu", "biases": "qkv", "heads_kv": 1}},
+    "qwen3": {"model": {**ROPE, "activation": "swiglu", "query_key_norm": "head", "head_width": 16}},
+    "olmo": {"model": {**ROPE, "activation": "relu2", "query_key_norm": "width", "logit_cap": 2.0}},
+    "documents": {"model": {**ROPE, "activation": "relu2", "document_mask": True}},
+    "dropout": {"model": {"dropout": 0.2}},
+    "base": {"model": {**ROPE, "activation": "swiglu"}, "experts": IN_PLACE},
+    "base_ahead": {"model": {**ROPE, "activation": "relu2"}, "experts": {**IN_PLACE, "layers": 1, "look_ahead": True}},
+    "base_own": {"model": {"activation": "gelu", "norm": "rms"}, "experts": {**IN_PLACE, "norm": "own"}},
+    "mixtral": {"model": {**ROPE, "activation": "swiglu"},
+                "experts": {**IN_PLACE, "router": "sparsely_gated", "scores": "dot", "per_token": 2}},
+    "olmoe": {"model": {**ROPE, "activation": "swiglu", "query_key_norm": "width"},
+              "experts": {**IN_PLACE, "router": "sparsely_gated", "scores": "dot", "per_token": 3,
+                          "renormalise": False}},
+}
+DROPOUT = 6986330420047521775  # the checksum of "dropout": what its keys are for
 
 
 def scramble(stream, count):
@@ -104,8 +131,49 @@ def losses(experts=0, sublayers=0):
         yield loss.item()
 
 
+def set_decoder(decoder):
+    """Weights by the formula; returns the parameters, in our order."""
+    for k, (name, parameter) in enumerate(decoder.parameters.items()):
+        values = (scramble(k, parameter.numel()) / 2.0**32 - 0.5) * 0.2 + (name in decoder.declared.ones)
+        parameter.copy_(torch.from_numpy(values).float().view_as(parameter))
+        parameter.requires_grad_()
+    return decoder.parameters
+
+
+def dropout_key(step):
+    """As ballast's random_bits(0, "dropout", step, 0) (system/random.cpp)."""
+    key = np.zeros(1, np.uint64)
+    with np.errstate(over="ignore"):
+        for word in (DROPOUT, step, 0):
+            key = mix_bits(key) ^ np.uint64(word)
+        return int(mix_bits(key)[0])
+
+
+def decoder_losses(model, experts=None):
+    decoder = Decoder(model, experts)
+    named = set_decoder(decoder)
+    matrices = {name for name, p in named.items() if p.dim() > 1 and not name.endswith(("expert_embeddings", "gate.weight"))}
+    groups = [{"params": [p for name, p in named.items() if (name in matrices) == chosen], "weight_decay": decay}
+              for chosen, decay in ((True, TRAINING["weight_decay"]), (False, 0.0))]
+    optimizer = torch.optim.AdamW(groups, betas=(TRAINING["beta1"], TRAINING["beta2"]), eps=TRAINING["epsilon"])
+    shared = [p for name, p in named.items() if ".expert." not in name]
+    for step in range(TRAINING["steps"]):
+        tokens = tokens_of(step)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step)
+        optimizer.zero_grad()
+        loss = decoder.loss(tokens[:, :-1], tokens[:, 1:], dropout_key(step))
+        (loss + decoder.balance).backward()
+        norm = torch.nn.utils.get_total_norm([p.grad for p in shared])
+        torch.nn.utils.clip_grads_with_norm_(list(named.values()), TRAINING["clip_norm"], norm)
+        optimizer.step()
+        yield loss.item()
+
+
 if __name__ == "__main__":
     record = {"shape": SHAPE, "experts": EXPERTS, "training": TRAINING, "torch": torch.__version__, "losses": list(losses()),
-              "base_losses": list(losses(EXPERTS["count"], EXPERTS["sublayers"]))}
+              "base_losses": list(losses(EXPERTS["count"], EXPERTS["sublayers"])),
+              "decoder_hidden": DEFAULTS["hidden"], "separator": DEFAULTS["separator"],
+              "decoders": {name: {**parts, "losses": list(decoder_losses(**parts))} for name, parts in DECODERS.items()}}
     json.dump(record, sys.stdout, indent=2)
     print()

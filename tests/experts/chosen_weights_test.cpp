@@ -20,17 +20,20 @@ struct Shape {
 const std::vector<Shape> kShapes = {{1, 1, 1},   {7, 4, 1},     {7, 4, 2}, {65, 33, 1},
                                     {65, 33, 3}, {300, 128, 2}, {0, 8, 1}, {9, 1000, 1}};
 
-Tensor plain_weights(const Tensor& affinities, const Tensor& expert, Gate gate) {
+constexpr ChosenGate kGates[] = {
+    {Gate::kSoftmax, true}, {Gate::kSoftmax, false}, {Gate::kSigmoid, true}};
+
+Tensor plain_weights(const Tensor& affinities, const Tensor& expert, const ChosenGate& gate) {
   const Tensor chosen = affinities.gather(1, expert.t());  // [T, K]
-  if (gate == Gate::kSigmoid) return at::sigmoid(chosen);
-  if (expert.size(0) > 1) return at::softmax(chosen, 1);
+  if (gate.gate == Gate::kSigmoid) return at::sigmoid(chosen);
+  if (expert.size(0) > 1 && gate.renormalise) return at::softmax(chosen, 1);
   return at::softmax(affinities, 1).gather(1, expert.t());
 }
 
 // Against plain operations in double; `bound` is of a few roundings, relative to one.
 void expect_as_plain(const at::TensorOptions& options, double bound) {
   for (const Shape& shape : kShapes) {
-    for (const Gate gate : {Gate::kSoftmax, Gate::kSigmoid}) {
+    for (const ChosenGate& gate : kGates) {
       SCOPED_TRACE(testing::Message() << shape.tokens << " tokens, " << shape.experts
                                       << " experts, " << shape.of_token << " of a token");
       at::manual_seed(3);
@@ -65,7 +68,7 @@ TEST(ChosenWeights, EqualTheirTwin) {
 // The gradient of what tokens take, and of a loss beside that is linear in their probabilities.
 void expect_balance_added(const at::TensorOptions& options, double bound) {
   for (const Shape& shape : {Shape{6, 4, 1}, {6, 4, 2}, {130, 33, 1}, {300, 128, 2}}) {
-    for (const Gate gate : {Gate::kSoftmax, Gate::kSigmoid}) {
+    for (const ChosenGate& gate : kGates) {
       SCOPED_TRACE(testing::Message() << shape.tokens << " tokens, " << shape.experts
                                       << " experts, " << shape.of_token << " of a token");
       at::manual_seed(4);
@@ -96,10 +99,10 @@ TEST(ChosenWeights, AddTheGradientOfALossBeside) {
 
 TEST(ChosenWeights, SurviveHugeAffinities) {
   const Tensor affinities = at::tensor({-1e4, 1e4, 0.0}, at::kFloat).view({1, 3});
-  const auto weight = [&](int64_t expert, Gate gate) {
+  const auto weight = [&](int64_t expert, const ChosenGate& gate) {
     return chosen_weights(affinities, at::full({1, 1}, expert, at::kLong), gate).item<double>();
   };
-  for (const Gate gate : {Gate::kSoftmax, Gate::kSigmoid}) {
+  for (const ChosenGate& gate : kGates) {
     EXPECT_EQ(weight(0, gate), 0);
     EXPECT_EQ(weight(1, gate), 1);
   }
@@ -107,16 +110,14 @@ TEST(ChosenWeights, SurviveHugeAffinities) {
 
 TEST(ChosenWeights, RefuseWhatDoesNotFit) {
   const Tensor affinities = at::zeros({4, 3});
-  EXPECT_THROW(chosen_weights(affinities, at::zeros({1, 5}, at::kLong), Gate::kSoftmax),
+  EXPECT_THROW(chosen_weights(affinities, at::zeros({1, 5}, at::kLong), {}), c10::Error);
+  EXPECT_THROW(chosen_weights(affinities, at::zeros({1, 4}, at::kInt), {}), c10::Error);
+  EXPECT_THROW(chosen_weights(affinities.to(at::kBFloat16), at::zeros({1, 4}, at::kLong), {}),
                c10::Error);
-  EXPECT_THROW(chosen_weights(affinities, at::zeros({1, 4}, at::kInt), Gate::kSoftmax), c10::Error);
-  EXPECT_THROW(
-      chosen_weights(affinities.to(at::kBFloat16), at::zeros({1, 4}, at::kLong), Gate::kSoftmax),
-      c10::Error);
   const Tensor expert = at::zeros({1, 4}, at::kLong);
   for (const Tensor& balance : {at::zeros({3, 3}, at::kDouble), at::zeros({2, 4}, at::kDouble),
                                 at::zeros({2, 3}, at::kFloat)})
-    EXPECT_THROW(chosen_weights(affinities, expert, Gate::kSoftmax, balance), c10::Error);
+    EXPECT_THROW(chosen_weights(affinities, expert, {}, balance), c10::Error);
 }
 
 // exp is the GPU's fast one, good to 2^-21 of its result.

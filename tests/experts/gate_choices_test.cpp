@@ -31,8 +31,9 @@ void expect_as_plain(const at::TensorOptions& options, double bound) {
     const Tensor sums = at::softmax(given, 1).view({shape.groups, -1, shape.experts}).sum(1);
     for (const Tensor& divided_by : {Tensor(), lengths}) {
       const Tensor scores = (divided_by.defined() ? logits / divided_by : logits).cpu();
-      const Tensor best = std::get<1>(scores.topk(2, 1));
-      for (const int64_t of_token : {1, 2}) {
+      const int64_t most = std::min<int64_t>(8, shape.experts);
+      const Tensor best = std::get<1>(scores.topk(most, 1));
+      for (const int64_t of_token : {int64_t{1}, int64_t{2}, most}) {
         const GateChoices got = gate_choices(logits, divided_by, shape.groups, of_token);
         EXPECT_TRUE(at::equal(got.expert.cpu(), best.narrow(1, 0, of_token)));
         EXPECT_LE((got.probability_sums.cpu().sum(1) - sums).abs().max().item<double>(),
@@ -61,6 +62,10 @@ void expect_order_of_equals(at::Device device) {
   const Tensor expected = at::tensor({0, 1, 35, 69, 0, 1, 0, 1, 0, 1}, at::kLong).view({5, 2});
   EXPECT_TRUE(at::equal(gate_choices(logits, {}, 1, 2).expert.cpu(), expected));
   EXPECT_TRUE(at::equal(gate_choices(logits, {}, 1, 1).expert.cpu(), expected.narrow(1, 0, 1)));
+  const Tensor four = gate_choices(logits, {}, 1, 4).expert.cpu();
+  const Tensor of_nans = at::tensor({0, 1, 2, 3}, at::kLong);
+  EXPECT_TRUE(at::equal(four[4], of_nans) && at::equal(four[3], of_nans));
+  EXPECT_TRUE(at::equal(four[1], at::tensor({35, 69, 0, 1}, at::kLong)));
 }
 
 TEST(GateChoices, EqualTheirTwin) {
@@ -73,7 +78,7 @@ TEST(GateChoices, OfEqualExpertsTheLowerNumberIsBetter) { expect_order_of_equals
 TEST(GateChoices, RefuseWhatDoesNotFit) {
   const Tensor logits = at::zeros({4, 3});
   EXPECT_THROW(gate_choices(logits, {}, 3, 1), c10::Error);
-  EXPECT_THROW(gate_choices(logits, {}, 2, 3), c10::Error);
+  EXPECT_THROW(gate_choices(logits, {}, 2, 4), c10::Error);
   EXPECT_THROW(gate_choices(at::zeros({4, 1}), {}, 2, 2), c10::Error);
   EXPECT_THROW(gate_choices(logits, at::ones({4}), 2, 1), c10::Error);
   EXPECT_THROW(gate_balance(at::full({4, 1}, 3, at::kLong), at::ones({2, 1, 3}, at::kDouble), 1),

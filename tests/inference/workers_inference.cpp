@@ -169,7 +169,7 @@ TEST(WholeTensors, AreExchangedInRowsThatMpiCanCount) {
     for (parameters::Slice slice :
          {parameters::Slice{.full_shape = {262'144, 8192}},
           parameters::Slice{.full_shape = {262'143, 8192}},
-          parameters::Slice{.full_shape = {3 * 16'384, 65'536}, .blocks = 3},
+          parameters::Slice{.full_shape = {3 * 16'384, 65'536}, .blocks = {16'384, 16'384, 16'384}},
           parameters::Slice{.full_shape = {65'536, 65'536}, .dim = 1}}) {
       slice.shard = shards.rank();
       slice.shards = shards.size();

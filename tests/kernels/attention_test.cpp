@@ -67,7 +67,8 @@ class CausalAttention : public ::testing::TestWithParam<Case> {
     Tensor qkv = random({s.rows * s.context, 3 * s.width()});
     Tensor twin = exact(qkv).requires_grad_();
     qkv.requires_grad_();
-    const Tensor mixed = causal_attention(qkv, s.rows, s.heads), wanted = plain_attention(twin, s);
+    const Tensor mixed = causal_attention(qkv, s.rows, {s.heads, s.heads, s.head}),
+                 wanted = plain_attention(twin, s);
     expect_close(mixed, wanted, "result");
     EXPECT_TRUE(mixed.is_contiguous());
     // Gradients of another layout than the result's too.
@@ -100,24 +101,24 @@ TEST(Attention, TilesOnTheCpuBearHugeScoresAndHandOnWhatIsNotANumber) {
   at::manual_seed(2);
   const Tensor qkv = at::randn({2 * 64, 3 * 32}) * 300;
   Tensor values = qkv.clone().requires_grad_();
-  const Tensor mixed = causal_attention(values, 2, 2);
+  const Tensor mixed = causal_attention(values, 2, {2, 2, 16});
   backward({mixed}, {at::ones_like(mixed)});
   EXPECT_TRUE(mixed.isfinite().all().item<bool>() && values.grad().isfinite().all().item<bool>());
   Tensor broken = qkv.clone();
   broken[40][3] = std::nan("");
-  EXPECT_TRUE(causal_attention(broken, 2, 2)[40][0].isnan().item<bool>());
+  EXPECT_TRUE(causal_attention(broken, 2, {2, 2, 16})[40][0].isnan().item<bool>());
 }
 
 TEST_P(CausalAttention, IsTheSameWithoutAWayBack) {
   const Tensor qkv = random({2 * 64, 3 * 2 * 64});
-  const Tensor mixed = causal_attention(qkv, 2, 2);
+  const Tensor mixed = causal_attention(qkv, 2, {2, 2, 64});
   EXPECT_FALSE(mixed.requires_grad());
-  expect_close(mixed, causal_attention(qkv.detach().requires_grad_(), 2, 2), "result");
+  expect_close(mixed, causal_attention(qkv.detach().requires_grad_(), 2, {2, 2, 64}), "result");
 }
 
 TEST_P(CausalAttention, RefusesWhatIsNotDivisible) {
-  EXPECT_THROW(causal_attention(random({6, 24}), 4, 2), c10::Error);
-  EXPECT_THROW(causal_attention(random({6, 24}), 2, 3), c10::Error);
+  EXPECT_THROW(causal_attention(random({6, 24}), 4, {2, 2, 4}), c10::Error);
+  EXPECT_THROW(causal_attention(random({6, 24}), 2, {3, 2, 4}), c10::Error);
 }
 
 // On the CPU the kernels are those libtorch takes itself: the gradient differs in how it is put
@@ -125,11 +126,11 @@ TEST_P(CausalAttention, RefusesWhatIsNotDivisible) {
 TEST(Attention, IsLibtorchsToTheBitOnTheCpu) {
   at::manual_seed(1);
   const Tensor qkv = at::randn({2 * 33, 3 * 24}).requires_grad_(), d = at::randn({2 * 33, 24});
-  const Tensor mixed = causal_attention(qkv, 2, 3);
+  const Tensor mixed = causal_attention(qkv, 2, {3, 3, 8});
   backward({mixed}, {d});
   const Tensor gradient = qkv.grad().clone();
   qkv.mutable_grad().reset();
-  const auto [queries, keys, values] = split_heads(qkv, 2, 3);
+  const auto [queries, keys, values] = split_heads(qkv, 2, {3, 3, 8});
   const Tensor wanted =
       at::scaled_dot_product_attention(queries, keys, values, std::nullopt, 0.0, true)
           .transpose(1, 2)
@@ -154,7 +155,7 @@ TEST_P(CausalAttentionOfATraining, GivesTheSameBitsInDeterministicRuns) {
   std::vector<Tensor> gradients;
   for (int i = 0; i < 3; ++i) {
     qkv.mutable_grad().reset();
-    backward({causal_attention(qkv, 2, 12)}, {d});
+    backward({causal_attention(qkv, 2, {12, 12, 64})}, {d});
     gradients.push_back(qkv.grad().clone());
   }
   EXPECT_TRUE(at::equal(gradients[0], gradients[1]) && at::equal(gradients[0], gradients[2]));

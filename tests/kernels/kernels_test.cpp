@@ -8,68 +8,17 @@
 #include "ballast/kernels/adam.h"
 #include "ballast/kernels/attention.h"
 #include "ballast/kernels/cross_entropy.h"
-#include "ballast/kernels/cuda_plugin.h"
 #include "ballast/kernels/embedding.h"
 #include "ballast/kernels/layer_norm.h"
 #include "ballast/kernels/linear.h"
+#include "tests/kernels/twins.h"
 
 namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
 
-struct Case {
-  at::DeviceType device;
-  at::ScalarType dtype;
-  double tolerance;  // relative to the largest element: rounding of sums of about a hundred terms
-};
-
-class Kernels : public ::testing::TestWithParam<Case> {
- protected:
-  void SetUp() override {
-    if (GetParam().device == at::kCUDA) {
-      ASSERT_TRUE(load_cuda_plugin().loaded);
-    }
-    at::manual_seed(1);
-  }
-  at::TensorOptions longs() const { return at::device(GetParam().device).dtype(at::kLong); }
-  Tensor random(at::IntArrayRef shape) const {
-    return at::randn(shape, at::kDouble).to(at::Device(GetParam().device), GetParam().dtype);
-  }
-  Parameter parameter(at::IntArrayRef shape) const { return {random(shape), random(shape)}; }
-
-  // A copy in double on the CPU, where the twins compute.
-  static Tensor exact(const Tensor& x) { return x.detach().cpu().to(at::kDouble, false, true); }
-
-  void expect_close(const Tensor& got, const Tensor& want, const char* what) const {
-    const Tensor expected = exact(want);
-    const double scale = expected.abs().max().item<double>() + 1e-30;
-    EXPECT_LE((exact(got) - expected).abs().max().item<double>() / scale, GetParam().tolerance)
-        << what;
-  }
-
-  // Runs `fast` on parameters and `plain` on leaves with the same values; compares results, the
-  // gradient by x, and what was added to each parameter's gradient (which did not start at zero).
-  void compare(
-      Tensor x, std::vector<Parameter> parameters, const std::function<Tensor(const Tensor&)>& fast,
-      const std::function<Tensor(const Tensor&, const std::vector<Tensor>&)>& plain) const {
-    std::vector<Tensor> leaves, before;
-    for (const Parameter& p : parameters) {
-      leaves.push_back(exact(p.value).requires_grad_());
-      before.push_back(exact(p.gradient));
-    }
-    Tensor x1 = x.clone().requires_grad_(), x2 = exact(x).requires_grad_();
-    const Tensor y1 = fast(x1), y2 = plain(x2, leaves);
-    expect_close(y1, y2, "result");
-    const Tensor dy = random(y2.sizes());
-    torch::autograd::backward({y1}, {dy});
-    torch::autograd::backward({y2}, {exact(dy)});
-    expect_close(x1.grad(), x2.grad(), "input gradient");
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      expect_close(parameters[i].gradient, before[i] + leaves[i].grad(), "parameter gradient");
-    }
-  }
-};
+class Kernels : public test::Twins {};
 
 TEST_P(Kernels, LinearEqualsItsTwin) {
   const Parameter weight = parameter({24, 17}), bias = parameter({24});
@@ -114,7 +63,9 @@ TEST_P(Kernels, CausalAttentionEqualsItsTwin) {
   const int64_t rows = 3, context = 11, heads = 2, width = 8;
   compare(
       random({rows * context, 3 * width}), {},
-      [&](const Tensor& x) { return causal_attention(x, rows, heads); },
+      [&](const Tensor& x) {
+        return causal_attention(x, rows, {heads, heads, width / heads});
+      },
       [&](const Tensor& x, const auto&) {
         const auto parts =
             x.view({rows, context, 3, heads, width / heads}).permute({2, 0, 3, 1, 4});
@@ -264,20 +215,8 @@ TEST_P(Kernels, AdamChangesNothingButTheGradientWhenTheScaleIsNotFinite) {
   }
 }
 
-std::string dtype_name(const ::testing::TestParamInfo<Case>& info) {
-  return c10::toString(info.param.dtype);
-}
-
-INSTANTIATE_TEST_SUITE_P(Cpu, Kernels,
-                         ::testing::Values(Case{at::kCPU, at::kDouble, 1e-12},
-                                           Case{at::kCPU, at::kFloat, 5e-6}),
-                         dtype_name);
-// bf16 has 8 bits: results and intermediate values are each rounded by up to 2^-9.
-INSTANTIATE_TEST_SUITE_P(Cuda, Kernels,
-                         ::testing::Values(Case{at::kCUDA, at::kDouble, 1e-12},
-                                           Case{at::kCUDA, at::kFloat, 1e-5},
-                                           Case{at::kCUDA, at::kBFloat16, 2e-2}),
-                         dtype_name);
+INSTANTIATE_TEST_SUITE_P(Cpu, Kernels, test::cpu_cases(), test::dtype_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, Kernels, test::cuda_cases(), test::dtype_name);
 
 }  // namespace
 }  // namespace ballast::kernels

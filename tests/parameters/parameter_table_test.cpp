@@ -128,11 +128,14 @@ TEST(ParameterTable, OwnersLieOneAfterAnother) {
 TEST(ParameterTable, ShardsAreInitialisedAsPartsOfTheWhole) {
   const SegmentSpec specs[] = {
       {.name = "rows", .shape = {11, 6}, .initialization = Initialization::normal(0.5)},
-      {.name = "blocks", .shape = {18, 5}, .initialization = Initialization::normal(0.5)},
+      {.name = "matrices",
+       .shape = {18, 5},
+       .initialization = Initialization::normal(0.5),
+       .matrices = {12, 3, 3}},
       {.name = "columns", .shape = {5, 6}, .initialization = Initialization::normal(0.5)},
       {.name = "orthogonal", .shape = {6, 8}, .initialization = Initialization::orthogonal(2)},
       {.name = "ones", .shape = {12}, .initialization = Initialization::one()}};
-  const Division divisions[] = {{}, {.blocks = 3}, {.dim = 1}, {}, {}};
+  const Division divisions[] = {{}, {}, {.dim = 1}, {}, {}};
   ParameterTable whole;
   for (const SegmentSpec& spec : specs) whole.declare(spec);
   whole.allocate({});

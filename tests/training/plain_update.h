@@ -16,11 +16,14 @@ namespace ballast::test {
 inline void update_weights(training::Optimizer& optimizer, const config::OptimizerConfig& config,
                            int64_t update, double learning_rate) {
   const at::Tensor sums = at::zeros({4}, at::kDouble);
-  sums[2] = optimizer.gradient_norm(parameters::Owner::kShared, parameters::Owner::kRouter);
+  const at::Tensor norm =
+      optimizer.gradient_norm(parameters::Owner::kShared, parameters::Owner::kRouter);
+  sums[2] = norm;
   const at::Tensor no_limit = at::full({1}, std::numeric_limits<double>::infinity(), at::kDouble);
   optimizer.update(
       optimizer.numbers(update, learning_rate),
-      kernels::gradient_scale(sums, no_limit, {.clip_norm = config.clip_norm}, at::kFloat).scale);
+      kernels::gradient_scale(sums, no_limit, {.clip_norm = config.clip_norm}, norm.scalar_type())
+          .scale);
 }
 
 }  // namespace ballast::test

@@ -14,6 +14,7 @@
 #include "ballast/training/trainer.h"
 #include "tests/comm/divisions.h"
 #include "tests/comm/workers.h"
+#include "tests/support/decoder_variants.h"
 #include "tests/support/error_of.h"
 #include "tests/support/lone_worker.h"
 #include "tests/support/temporary_folder.h"
@@ -108,6 +109,16 @@ TEST(ModelParallel, LearnsAsOnOneWorkerInEveryFrame) {
     SCOPED_TRACE(name);
     Config config = config_with("base", "replace");
     change(config.experts);
+    expect_same_run(config);
+  }
+}
+
+TEST(ModelParallel, DecodersOfOtherPartsLearnAsOnOneWorker) {
+  for (const auto& [name, change] : test::decoder_variants()) {
+    SCOPED_TRACE(name);
+    Config config = dense_config();
+    change(config);
+    config::check_config(config);
     expect_same_run(config);
   }
 }

@@ -60,6 +60,9 @@ LayoutShape::LayoutShape(const config::Config& of, int64_t all_workers, const De
       blocks(as_double(of.model.layers)),
       feed_forwards(blocks -
                     (of.experts.replaces_feed_forwards() ? as_double(of.experts.layers) : 0)),
+      queries(as_double(of.model.query_width())),
+      keys(as_double(of.model.kv_width())),
+      matrices(of.model.is_gated() ? 3 : 2),
       tokens(as_double(of.training.batch / of.training.micro_steps / replicas * of.model.context)),
       own_tokens(tokens / as_double(shards)),
       number(as_double(device.working)),
@@ -89,26 +92,46 @@ double passes_of_blocks(const LayoutShape& s) { return s.recomputes_blocks ? 4.0
 
 }  // namespace
 
+// How often the hidden units of a feed-forward are read or written. ReLU is part of its product and
+// undone by its result; any other activation is a pass of its own each way, a gated one over twice
+// the columns, and keeps what it was given.
+double kept_units(const LayoutShape& s) {
+  if (s.config.model.activation == config::Activation::kRelu) return 1;
+  return s.config.model.is_gated() ? 3 : 2;
+}
+double wide_passes(const LayoutShape& s) {
+  const double of_relu = s.fused ? 6 : 12;
+  if (s.config.model.activation == config::Activation::kRelu) return of_relu;
+  return of_relu + (s.config.model.is_gated() ? 10 : 4);
+}
+
 Work attention_work(const LayoutShape& s) {
-  const double matrices = 4 * s.width * s.width / as_double(s.shards);
+  const double matrices = 2 * s.width * (s.queries + s.keys) / as_double(s.shards);
   const double context = as_double(s.config.model.context);
   Work work;
   work.products = 6 * matrices * s.tokens;
-  work.attention = 6 * s.width / as_double(s.shards) * context * s.tokens;
+  work.attention = 6 * s.queries / as_double(s.shards) * context * s.tokens;
   // Whole rows: the norm, the residual, what comes in and goes out; divided: the rest, of which 39
   // put the gradients of queries, keys and values together (docs/plan.md counts them).
   const double whole = s.fused ? 14 : 20, divided = s.fused ? 30 : 66;
-  work.bytes = s.number * (s.tokens * s.width * (whole + divided / as_double(s.shards)) +
+  const double heads = (s.queries + s.keys) / 2;
+  work.bytes = s.number * (s.tokens * (whole * s.width + divided * heads / as_double(s.shards)) +
                            kWeightPasses * matrices);
   work.operations = s.fused ? 16 : 32;
+  const config::ModelConfig& m = s.config.model;
+  if (m.positions == config::Positions::kRope || m.query_key_norm != config::QueryKeyNorm::kNone) {
+    // Queries, keys and values are read and written once more each way, and read for a norm.
+    work.bytes += s.number * s.tokens * 5 * (s.queries + 2 * s.keys) / as_double(s.shards);
+    work.operations += 2;
+  }
   return work * (s.blocks * passes_of_blocks(s));
 }
 
 Work feed_forward_work(const LayoutShape& s) {
-  const double matrices = 2 * s.width * s.hidden / as_double(s.shards);
+  const double matrices = s.matrices * s.width * s.hidden / as_double(s.shards);
   Work work;
   work.products = 6 * matrices * s.tokens;
-  const double narrow = s.fused ? 14 : 20, wide = s.fused ? 6 : 12;
+  const double narrow = s.fused ? 14 : 20, wide = wide_passes(s);
   work.bytes = s.number * (s.tokens * (narrow * s.width + wide * s.hidden / as_double(s.shards)) +
                            kWeightPasses * matrices);
   work.operations = s.fused ? 12 : 20;
@@ -118,10 +141,10 @@ Work feed_forward_work(const LayoutShape& s) {
 namespace {
 
 Work sublayer_work(const LayoutShape& s) {
-  const double matrices = 2 * s.width * s.expert_hidden;
+  const double matrices = s.matrices * s.width * s.expert_hidden;
   Work work;
   work.products = 6 * matrices * s.expert_rows;
-  const double narrow = s.fused ? 12 : 22, wide = s.fused ? 6 : 12;
+  const double narrow = s.fused ? 12 : 22, wide = wide_passes(s);
   work.bytes = s.number * (s.expert_rows * (narrow * s.width + wide * s.expert_hidden) +
                            kWeightPasses * s.experts_here * matrices);
   work.operations = s.fused ? 12 : 20;
@@ -131,10 +154,10 @@ Work sublayer_work(const LayoutShape& s) {
 // Of the expert for all tokens.
 Work shared_work(const LayoutShape& s) {
   if (s.shared_hidden == 0) return {};
-  const double matrices = 2 * s.width * s.shared_hidden;
+  const double matrices = s.matrices * s.width * s.shared_hidden;
   Work work;
   work.products = 6 * matrices * s.own_tokens;
-  const double narrow = s.fused ? 14 : 20, wide = s.fused ? 6 : 12;
+  const double narrow = s.fused ? 14 : 20, wide = wide_passes(s);
   work.bytes = s.number * (s.own_tokens * (narrow * s.width + wide * s.shared_hidden) +
                            kWeightPasses * matrices);
   work.operations = s.fused ? 12 : 20;
@@ -209,8 +232,10 @@ MemoryParts memory_of(const LayoutShape& s, const Device& device) {
   memory.optimizer = s.parameters * as_double(each.moments);
   // What autograd keeps: inputs of norms and products, queries to values and their mix, the active
   // units of feed-forwards; of a layer of experts also what goes in and out of its gate.
-  const double of_attention = (2 + 4 / shards) * s.width;
-  const double of_feed_forward = 2 * s.width + s.hidden / shards;
+  const double turned =
+      s.config.model.query_key_norm == config::QueryKeyNorm::kNone ? 0 : s.queries + 2 * s.keys;
+  const double of_attention = 2 * s.width + (2 * s.queries + 2 * s.keys + turned) / shards;
+  const double of_feed_forward = 2 * s.width + kept_units(s) * s.hidden / shards;
   // Recomputed blocks keep the stream and its last change; one at a time has the rest.
   const double of_blocks = s.recomputes_blocks
                                ? s.blocks * 2 * s.width + of_attention + of_feed_forward
@@ -218,14 +243,16 @@ MemoryParts memory_of(const LayoutShape& s, const Device& device) {
   const double of_experts =
       s.expert_layers *
       (s.expert_sublayers *
-           (s.expert_rows * (2 * s.width + s.expert_hidden) +
-            (s.shared_hidden > 0 ? s.own_tokens * (2 * s.width + s.shared_hidden) : 0)) +
+           (s.expert_rows * (2 * s.width + kept_units(s) * s.expert_hidden) +
+            (s.shared_hidden > 0 ? s.own_tokens * (2 * s.width + kept_units(s) * s.shared_hidden)
+                                 : 0)) +
        2 * s.expert_rows * s.width);
   memory.activations = s.number * (s.tokens * (of_blocks + 2 * s.width) + of_experts);
   const double widest = std::max(s.tokens * (2 * s.hidden / shards + 3 * s.width),
                                  s.expert_rows * (2 * s.expert_hidden + 3 * s.width));
   const double messages = s.workers > 1 ? 2 * s.expert_rows * s.width : 0;
-  const double block = (4 * s.width + 2 * s.hidden) * s.width / shards;  // sums of gradients
+  const double block =
+      (2 * (s.queries + s.keys) + s.matrices * s.hidden) * s.width / shards;  // sums of gradients
   memory.buffers =
       s.number *
       (std::max(s.rows_of_logits() * as_double(s.config.model.vocabulary) / shards, widest) +

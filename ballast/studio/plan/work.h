@@ -31,6 +31,8 @@ struct LayoutShape {
   config::Config config;
   int64_t workers, shards, replicas;
   double width, hidden, blocks, feed_forwards;  // feed_forwards: of the blocks that have one
+  double queries, keys;                         // widths of all heads of queries, and of keys
+  double matrices;                              // of a feed-forward: 2, or 3 with a gate
   double tokens;                                // of a replica's micro-step
   double own_tokens;         // the part of them that a worker brings to a layer of experts
   double number;             // bytes of one, as the model computes

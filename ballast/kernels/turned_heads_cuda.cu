@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/Dispatch.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+
+#include "ballast/kernels/held_rows_cuda.cuh"
+#include "ballast/kernels/turned_heads_paths.h"
+
+namespace ballast::kernels {
+namespace {
+
+using at::Tensor;
+
+constexpr int kThreads = 256;
+constexpr int kBlocksPerProcessor = 8;
+
+enum Kind { kQueries, kKeys, kValues, kKinds };
+
+// A thread has a pack of a head's first half and the one W/2 further: `group` threads have a head.
+// A grid's y is the kind of head; threads go over all heads of that kind and all tokens.
+struct Shape {
+  int64_t tokens;
+  int width, group;
+  int heads[kKinds];
+  int period;  // rows of the tables
+
+  __device__ int columns() const { return (heads[kQueries] + 2 * heads[kKeys]) * width; }
+  __device__ int first_column(int kind) const {
+    return kind == kQueries ? 0 : (heads[kQueries] + (kind == kValues ? heads[kKeys] : 0)) * width;
+  }
+  __device__ int64_t count(int kind) const { return tokens * heads[kind] * group; }
+};
+
+// Where a thread's numbers are, of all that it goes over.
+struct Place {
+  int64_t token;
+  int head, column;  // column: of its first pack, within the head
+};
+template <int kSize>
+__device__ Place place_of(const Shape& shape, int kind, int64_t i) {
+  const int64_t head = i / shape.group;
+  return {head / shape.heads[kind], static_cast<int>(head % shape.heads[kind]),
+          static_cast<int>(i % shape.group) * kSize};
+}
+
+// Over the threads of a head, which lie side by side in a warp.
+template <typename Sum>
+__device__ Sum sum_over_group(Sum mine, int group) {
+  for (int distance = group / 2; distance > 0; distance /= 2)
+    mine += __shfl_xor_sync(0xffffffffu, mine, distance);
+  return mine;
+}
+
+template <typename Scalar>
+struct Forward {
+  const Scalar* qkv;
+  const RowSum<Scalar>*cosines, *sines;  // null: nothing is turned
+  const Scalar* norm[2];                 // null: no norm
+  Scalar* turned;
+  RowSum<Scalar>* inverse;
+  RowSum<Scalar> epsilon;
+};
+
+template <typename Scalar>
+__global__ void __launch_bounds__(kThreads) turn_kernel(Shape shape, Forward<Scalar> at) {
+  using Sum = RowSum<Scalar>;
+  constexpr int kSize = kSizeOf<Scalar>;
+  const int kind = static_cast<int>(blockIdx.y), half = shape.width / 2;
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const bool there = i < shape.count(kind);
+  const Place place = place_of<kSize>(shape, kind, there ? i : 0);
+  const int64_t begin = place.token * shape.columns() + shape.first_column(kind) +
+                        int64_t{place.head} * shape.width + place.column;
+  const Words first = load(at.qkv + begin), second = load(at.qkv + begin + half);
+  if (kind == kValues) {
+    if (there) {
+      store(at.turned + begin, first);
+      store(at.turned + begin + half, second);
+    }
+    return;
+  }
+  Sum a[kSize], b[kSize];
+#pragma unroll
+  for (int l = 0; l < kSize; ++l) {
+    a[l] = number<Scalar>(first, l);
+    b[l] = number<Scalar>(second, l);
+  }
+  if (at.norm[0] != nullptr) {
+    Sum squares = 0;
+#pragma unroll
+    for (int l = 0; l < kSize; ++l) squares += a[l] * a[l] + b[l] * b[l];
+    const Sum inverse = rsqrt(sum_over_group(squares, shape.group) / shape.width + at.epsilon);
+    const Words u = load(at.norm[kind] + place.column),
+                v = load(at.norm[kind] + place.column + half);
+#pragma unroll
+    for (int l = 0; l < kSize; ++l) {
+      a[l] *= inverse * number<Scalar>(u, l);
+      b[l] *= inverse * number<Scalar>(v, l);
+    }
+    if (there && place.column == 0) {
+      const int met = shape.heads[kQueries] + shape.heads[kKeys];
+      at.inverse[place.token * met + (kind == kKeys ? shape.heads[kQueries] : 0) + place.head] =
+          inverse;
+    }
+  }
+  if (at.cosines != nullptr) {
+    const int64_t row = place.token % shape.period * half + place.column;
+#pragma unroll
+    for (int l = 0; l < kSize; ++l) {
+      const Sum c = at.cosines[row + l], s = at.sines[row + l], x = a[l];
+      a[l] = x * c - b[l] * s;
+      b[l] = b[l] * c + x * s;
+    }
+  }
+  if (!there) return;
+  store(at.turned + begin, rounded<Scalar>(a));
+  store(at.turned + begin + half, rounded<Scalar>(b));
+}
+
+// A gradient [B, heads, S, W] by its strides.
+template <typename Scalar>
+struct Strided {
+  const Scalar* data;
+  int64_t sequence, head, token;
+};
+
+template <typename Scalar>
+struct Backward {
+  Strided<Scalar> d[kKinds];
+  int sequence;  // S
+  const Scalar* qkv;
+  const RowSum<Scalar>*cosines, *sines, *inverse;
+  const Scalar* norm[2];
+  Scalar* dqkv;
+  RowSum<Scalar>* partials;  // [blocks, 2, W]; no norm: null
+};
+
+// The block's sums of a norm's gradients, in a fixed order.
+template <typename Sum, int kSize>
+__device__ void store_partials(const Shape& shape, const Sum* mine, Sum* to) {
+  __shared__ Sum parts[kThreads];
+  const int g = static_cast<int>(threadIdx.x) % shape.group;
+#pragma unroll
+  for (int k = 0; k < 2 * kSize; ++k) {
+    __syncthreads();
+    parts[threadIdx.x] = mine[k];
+    __syncthreads();
+    if (static_cast<int>(threadIdx.x) >= shape.group) continue;
+    Sum sum = 0;
+    for (int t = g; t < kThreads; t += shape.group) sum += parts[t];
+    to[k / kSize * (shape.width / 2) + g * kSize + k % kSize] = sum;
+  }
+}
+
+template <typename Scalar>
+__global__ void __launch_bounds__(kThreads) turn_back_kernel(Shape shape, Backward<Scalar> at) {
+  using Sum = RowSum<Scalar>;
+  constexpr int kSize = kSizeOf<Scalar>;
+  const int kind = static_cast<int>(blockIdx.y), half = shape.width / 2;
+  const Strided<Scalar> from = at.d[kind];
+  const int64_t count = shape.count(kind), stride = int64_t{gridDim.x} * kThreads;
+  Sum by_norm[2 * kSize] = {};
+  // All threads take part in a round: heads are summed over.
+  for (int64_t first = int64_t{blockIdx.x} * kThreads; first < count; first += stride) {
+    const int64_t i = first + threadIdx.x;
+    const bool there = i < count;
+    const Place place = place_of<kSize>(shape, kind, there ? i : 0);
+    const int64_t begin = place.token * shape.columns() + shape.first_column(kind) +
+                          int64_t{place.head} * shape.width + place.column;
+    const Scalar* const d = from.data + place.token / at.sequence * from.sequence +
+                            place.head * from.head + place.token % at.sequence * from.token +
+                            place.column;
+    const Words low = load(d), high = load(d + half);
+    if (kind == kValues) {
+      if (there) {
+        store(at.dqkv + begin, low);
+        store(at.dqkv + begin + half, high);
+      }
+      continue;
+    }
+    Sum a[kSize], b[kSize];
+#pragma unroll
+    for (int l = 0; l < kSize; ++l) {
+      a[l] = number<Scalar>(low, l);
+      b[l] = number<Scalar>(high, l);
+    }
+    if (at.cosines != nullptr) {
+      const int64_t row = place.token % shape.period * half + place.column;
+#pragma unroll
+      for (int l = 0; l < kSize; ++l) {
+        const Sum c = at.cosines[row + l], s = at.sines[row + l], x = a[l];
+        a[l] = x * c + b[l] * s;
+        b[l] = b[l] * c - x * s;
+      }
+    }
+    if (at.norm[0] != nullptr) {
+      const int met = shape.heads[kQueries] + shape.heads[kKeys];
+      const Sum inverse =
+          at.inverse[place.token * met + (kind == kKeys ? shape.heads[kQueries] : 0) + place.head];
+      const Words x = load(at.qkv + begin), y = load(at.qkv + begin + half);
+      const Words u = load(at.norm[kind] + place.column),
+                  v = load(at.norm[kind] + place.column + half);
+      Sum along = 0;
+#pragma unroll
+      for (int l = 0; l < kSize; ++l) {
+        const Sum p = number<Scalar>(x, l) * inverse, q = number<Scalar>(y, l) * inverse;
+        by_norm[l] += there ? a[l] * p : Sum{0};
+        by_norm[kSize + l] += there ? b[l] * q : Sum{0};
+        a[l] *= number<Scalar>(u, l);
+        b[l] *= number<Scalar>(v, l);
+        along += a[l] * p + b[l] * q;
+      }
+      along = sum_over_group(along, shape.group) / shape.width;
+#pragma unroll
+      for (int l = 0; l < kSize; ++l) {
+        a[l] = inverse * (a[l] - number<Scalar>(x, l) * inverse * along);
+        b[l] = inverse * (b[l] - number<Scalar>(y, l) * inverse * along);
+      }
+    }
+    if (!there) continue;
+    store(at.dqkv + begin, rounded<Scalar>(a));
+    store(at.dqkv + begin + half, rounded<Scalar>(b));
+  }
+  if (at.partials == nullptr || kind == kValues) return;
+  store_partials<Sum, kSize>(shape, by_norm,
+                             at.partials + (int64_t{blockIdx.x} * 2 + kind) * shape.width);
+}
+
+// Threads of a head; 0: the kernels do not take its width.
+int group_of(int64_t width, int64_t bytes) {
+  const int64_t size = 16 / bytes, half = width / 2;
+  if (width % 2 != 0 || half % size != 0) return 0;
+  const int64_t group = half / size;
+  return group <= kLanes && (group & (group - 1)) == 0 ? static_cast<int>(group) : 0;
+}
+
+bool known_type(const Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kFloat ||
+         x.scalar_type() == at::kDouble;
+}
+bool is_on_boundary(const Tensor& x) {
+  return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+}
+
+Shape shape_of(const Tensor& qkv, int64_t queries, int64_t keys,
+               const std::optional<Tensor>& cosines) {
+  const int64_t width = qkv.size(1) / (queries + 2 * keys);
+  return {qkv.size(0),
+          static_cast<int>(width),
+          group_of(width, qkv.element_size()),
+          {static_cast<int>(queries), static_cast<int>(keys), static_cast<int>(keys)},
+          cosines ? static_cast<int>(cosines->size(0)) : 1};
+}
+
+template <typename Scalar>
+const Scalar* data_or_null(const std::optional<Tensor>& x) {
+  return x ? x->const_data_ptr<Scalar>() : nullptr;
+}
+
+int64_t most_threads(const Shape& shape) {
+  return shape.tokens * std::max(shape.heads[kQueries], shape.heads[kKeys]) * shape.group;
+}
+
+bool norms_fit(const Tensor& qkv, const std::optional<Tensor>& query_norm,
+               const std::optional<Tensor>& key_norm) {
+  return !query_norm || (is_on_boundary(*query_norm) && is_on_boundary(*key_norm) &&
+                         query_norm->scalar_type() == qkv.scalar_type());
+}
+
+std::tuple<Tensor, Tensor> turn_heads_cuda(const Tensor& given,
+                                           const std::optional<Tensor>& cosines,
+                                           const std::optional<Tensor>& sines,
+                                           const std::optional<Tensor>& query_norm,
+                                           const std::optional<Tensor>& key_norm, int64_t queries,
+                                           int64_t keys, double epsilon) {
+  const c10::cuda::CUDAGuard guard(given.device());
+  const Tensor qkv = given.contiguous();
+  const Shape shape = shape_of(qkv, queries, keys, cosines);
+  if (shape.group == 0 || !known_type(qkv) || !is_on_boundary(qkv) ||
+      !norms_fit(qkv, query_norm, key_norm))
+    return plain_turn_heads(qkv, cosines, sines, query_norm, key_norm, queries, keys, epsilon);
+  Tensor turned = at::empty_like(qkv);
+  const auto sum_type = qkv.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  Tensor inverse =
+      at::empty({query_norm ? shape.tokens : 0, queries + keys}, qkv.options().dtype(sum_type));
+  if (shape.tokens == 0) return {turned, inverse};
+  const dim3 grid(static_cast<unsigned>((most_threads(shape) + kThreads - 1) / kThreads), kKinds);
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, qkv.scalar_type(), "turn_heads", [&] {
+    using Sum = RowSum<scalar_t>;
+    const Forward<scalar_t> at{
+        qkv.const_data_ptr<scalar_t>(),
+        data_or_null<Sum>(cosines),
+        data_or_null<Sum>(sines),
+        {data_or_null<scalar_t>(query_norm), data_or_null<scalar_t>(key_norm)},
+        turned.data_ptr<scalar_t>(),
+        inverse.data_ptr<Sum>(),
+        static_cast<Sum>(epsilon)};
+    turn_kernel<scalar_t><<<grid, kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(shape, at);
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return {turned, inverse};
+}
+
+// Whether rows of W can be loaded 16 bytes at a time.
+bool has_whole_rows(const Tensor& d) {
+  const int64_t size = 16 / d.element_size();
+  return d.stride(3) == 1 && d.stride(0) % size == 0 && d.stride(1) % size == 0 &&
+         d.stride(2) % size == 0 && is_on_boundary(d);
+}
+
+Tensor turn_heads_back_cuda(const Tensor& dqueries, const Tensor& dkeys, const Tensor& dvalues,
+                            const Tensor& given, const std::optional<Tensor>& inverse,
+                            const std::optional<Tensor>& cosines,
+                            const std::optional<Tensor>& sines,
+                            const std::optional<Tensor>& query_norm,
+                            const std::optional<Tensor>& key_norm,
+                            const std::optional<Tensor>& query_sum,
+                            const std::optional<Tensor>& key_sum) {
+  const c10::cuda::CUDAGuard guard(given.device());
+  const Tensor qkv = given.contiguous();
+  const Shape shape = shape_of(qkv, dqueries.size(1), dkeys.size(1), cosines);
+  if (shape.group == 0 || !known_type(qkv) || !is_on_boundary(qkv) ||
+      !norms_fit(qkv, query_norm, key_norm) || !has_whole_rows(dqueries) ||
+      !has_whole_rows(dkeys) || !has_whole_rows(dvalues)) {
+    return plain_turn_heads_back(dqueries, dkeys, dvalues, qkv, inverse, cosines, sines, query_norm,
+                                 key_norm, query_sum, key_sum);
+  }
+  Tensor dqkv = at::empty_like(qkv);
+  if (shape.tokens == 0) return dqkv;
+  const int64_t most =
+      int64_t{at::cuda::getCurrentDeviceProperties()->multiProcessorCount} * kBlocksPerProcessor;
+  const int64_t blocks = std::min((most_threads(shape) + kThreads - 1) / kThreads, most);
+  const Tensor partials =
+      query_norm ? at::zeros({blocks, 2, shape.width}, inverse->options()) : Tensor();
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, qkv.scalar_type(), "turn_heads_back", [&] {
+    using Sum = RowSum<scalar_t>;
+    const auto strided = [](const Tensor& d) {
+      return Strided<scalar_t>{d.const_data_ptr<scalar_t>(), d.stride(0), d.stride(1), d.stride(2)};
+    };
+    const Backward<scalar_t> at{
+        {strided(dqueries), strided(dkeys), strided(dvalues)},
+        static_cast<int>(dqueries.size(2)),
+        qkv.const_data_ptr<scalar_t>(),
+        data_or_null<Sum>(cosines),
+        data_or_null<Sum>(sines),
+        query_norm ? inverse->const_data_ptr<Sum>() : nullptr,
+        {data_or_null<scalar_t>(query_norm), data_or_null<scalar_t>(key_norm)},
+        dqkv.data_ptr<scalar_t>(),
+        query_norm ? partials.data_ptr<Sum>() : nullptr};
+    turn_back_kernel<scalar_t><<<dim3(static_cast<unsigned>(blocks), kKinds), kThreads, 0,
+                                 at::cuda::getCurrentCUDAStream()>>>(shape, at);
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  if (query_norm) {
+    const Tensor sums = partials.sum(0);  // [2, W]
+    if (query_sum) query_sum->add_(sums[kQueries]);
+    if (key_sum) key_sum->add_(sums[kKeys]);
+  }
+  return dqkv;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
+  library.impl("turn_heads", turn_heads_cuda);
+  library.impl("turn_heads_back", turn_heads_back_cuda);
+}
+
+}  // namespace ballast::kernels
