@@ -265,11 +265,7 @@ class ExpertLayer(nn.Module):
     def forward(self, h, earlier=None):
         """h [T, D]; earlier: the same tokens before the last block, which a router with look-ahead reads."""
         normed = self.norm(h) if hasattr(self, "norm") else h
-        if self.frame["look_ahead"] and earlier is not None:
-            read = earlier
-        else:
-            read = normed if self.frame["features"] == "normed" else h
-        chosen, weights = self.routed(read)
+        chosen, weights = self.routed(earlier if self.frame["look_ahead"] and earlier is not None else normed)
         weights = weights.to(h.dtype)
         out = h.clone()
         for number, expert in enumerate(self.expert):
