@@ -72,13 +72,20 @@ struct Pair {
       second[l] = number<Scalar>(b, l);
     }
   }
-  // By the angles of a row of the tables, or back.
+  // By the angles of a row of the tables, or back. REQUIRES: both lie on 16-byte boundaries.
   __device__ void turn(const Sum* cosines, const Sum* sines, Sum sign) {
+    constexpr int kAtOnce = 16 / sizeof(Sum);
+    using Numbers = Pack<Sum, kAtOnce>;
 #pragma unroll
-    for (int l = 0; l < kSize; ++l) {
-      const Sum c = cosines[l], s = sign * sines[l], x = first[l];
-      first[l] = x * c - second[l] * s;
-      second[l] = second[l] * c + x * s;
+    for (int p = 0; p < kSize / kAtOnce; ++p) {
+      const Numbers c = reinterpret_cast<const Numbers*>(cosines)[p];
+      const Numbers s = reinterpret_cast<const Numbers*>(sines)[p];
+#pragma unroll
+      for (int l = 0; l < kAtOnce; ++l) {
+        const Sum x = first[p * kAtOnce + l], y = second[p * kAtOnce + l];
+        first[p * kAtOnce + l] = x * c.values[l] - sign * y * s.values[l];
+        second[p * kAtOnce + l] = y * c.values[l] + sign * x * s.values[l];
+      }
     }
   }
 
@@ -291,6 +298,11 @@ int64_t most_threads(const Shape& shape) {
   return shape.tokens * std::max(shape.heads[kQueries], shape.heads[kKeys]) * shape.group;
 }
 
+bool tables_fit(const std::optional<Tensor>& cosines, const std::optional<Tensor>& sines) {
+  return !cosines || (cosines->is_contiguous() && sines->is_contiguous() &&
+                      is_on_boundary(*cosines) && is_on_boundary(*sines));
+}
+
 bool norms_fit(const Tensor& qkv, const std::optional<Tensor>& query_norm,
                const std::optional<Tensor>& key_norm) {
   return !query_norm || (is_on_boundary(*query_norm) && is_on_boundary(*key_norm) &&
@@ -306,7 +318,7 @@ std::tuple<Tensor, Tensor> turn_heads_cuda(const Tensor& given,
   const c10::cuda::CUDAGuard guard(given.device());
   const Tensor qkv = given.contiguous();
   const Shape shape = shape_of(qkv, queries, keys, cosines);
-  if (shape.group == 0 || !known_type(qkv) || !is_on_boundary(qkv) ||
+  if (shape.group == 0 || !known_type(qkv) || !is_on_boundary(qkv) || !tables_fit(cosines, sines) ||
       !norms_fit(qkv, query_norm, key_norm))
     return plain_turn_heads(qkv, cosines, sines, query_norm, key_norm, queries, keys, epsilon);
   Tensor turned = at::empty_like(qkv);
@@ -349,7 +361,7 @@ Tensor turn_heads_back_cuda(const Tensor& dqueries, const Tensor& dkeys, const T
   const c10::cuda::CUDAGuard guard(given.device());
   const Tensor qkv = given.contiguous();
   const Shape shape = shape_of(qkv, dqueries.size(1), dkeys.size(1), cosines);
-  if (shape.group == 0 || !known_type(qkv) || !is_on_boundary(qkv) ||
+  if (shape.group == 0 || !known_type(qkv) || !is_on_boundary(qkv) || !tables_fit(cosines, sines) ||
       !norms_fit(qkv, query_norm, key_norm) || !has_whole_rows(dqueries) ||
       !has_whole_rows(dkeys) || !has_whole_rows(dvalues)) {
     return plain_turn_heads_back(dqueries, dkeys, dvalues, qkv, inverse, cosines, sines, query_norm,
