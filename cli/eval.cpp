@@ -276,7 +276,7 @@ void add_eval(CLI::App& app, Action& chosen) {
                    "run's validation data")
       ->type_name("PATH");
   command->add_option("--split", options->split, "which split of prepared data")
-      ->check(CLI::IsMember({"train", "valid"}))
+      ->check(CLI::IsMember({"train", "valid", "test"}))
       ->capture_default_str();
   command
       ->add_option(

@@ -23,6 +23,7 @@ void add_all(CLI::App& app, Action& chosen) {
   add_train(app, chosen);
   add_eval(app, chosen);
   add_generate(app, chosen);
+  add_import(app, chosen);
   add_export(app, chosen);
   add_params(app, chosen);
   add_report(app, chosen);

@@ -14,6 +14,7 @@
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/texts.h"
 #include "ballast/loading/loaded_model.h"
+#include "ballast/record/run_directory.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
@@ -43,8 +44,13 @@ Examples
     ballast train --experts.layers 1 --experts.count 8 --workers 4 --max-restarts 3
   By workers that mpirun or srun starts, on one machine or many:
     mpirun -n 2 ballast train --config configs/first_run.toml --run runs/mine
-  A dense model goes on as a sparse one:
-    ballast train --init-from runs/dense --config dense.toml --experts.layers 1 --run runs/sparse
+  A dense model goes on as a sparse one: with a BASE layer that starts as the identity, or with
+  experts that start as copies of its feed-forwards:
+    ballast train --init-from runs/dense --experts.layers 1 --run runs/sparse
+    ballast train --init-from runs/dense --experts.layers 2 --experts.placement replace \
+      --experts.router sparsely_gated --upcycle copy --run runs/upcycled
+  Fine-tune a model from Hugging Face:
+    ballast train --init-from models/Llama-3.2-1B --data data/mine --model.context 1024
   See what a run would use, as TOML:
     ballast train --config configs/first_run.toml --print-config
 
@@ -58,7 +64,8 @@ The run directory: config.toml, run.json, metrics.jsonl, samples.txt, validation
 
 struct Options {
   ConfigOptions config;
-  std::string run, resume = "never", max_time, initial_weights;
+  std::string run, resume = "never", max_time, initial_weights, upcycle = "none";
+  double upcycle_noise = training::Upcycling().noise;
   WorkerOptions workers;
   std::vector<std::string> data;
   int64_t profile = 0;
@@ -98,6 +105,10 @@ training::TrainRequest to_request(const Options& options) {
     fail("--resume auto: name the run to go on with, --run DIR");
   request.resume = options.resume == "auto" ? training::Resume::kAuto : training::Resume::kNever;
   request.initial_weights = options.initial_weights;
+  if (options.upcycle == "copy") {
+    if (options.initial_weights.empty()) fail("--upcycle copy: name the dense model, --init-from");
+    request.upcycling = training::Upcycling{.noise = options.upcycle_noise};
+  }
   request.run = options.run;
   request.command_line = command_line();
   request.allow_other_data = options.allow_other_data;
@@ -215,7 +226,8 @@ int run(const Options& options) {
   if (options.profile > 0) ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   if (request.run.empty()) request.run = unused_run_directory(options.config);
   if (must_launch(options.workers)) {
-    training::resolve_config(request);  // what is wrong with it is said once, before workers start
+    // What is wrong with it is said once, before workers start. A run that goes on has its own.
+    if (!record::RunDirectory::is_run(request.run)) training::resolve_config(request);
     return launch_workers(options.workers, {"--run", request.run.string()}, {"--resume", "auto"});
   }
   return run_as_worker(options.workers, [&](comm::World& world) {
@@ -255,9 +267,21 @@ void add_train(CLI::App& app, Action& chosen) {
   command
       ->add_option(
           "--init-from", options->initial_weights,
-          "start a new run from the weights of this run, checkpoint or export; experts, routers "
-          "and feed-forwards that it lacks start anew, layers between blocks as the identity")
+          "start a new run from this run, checkpoint, export or Hugging Face folder: its shape, "
+          "but for what is said differently, and its weights; experts, routers and feed-forwards "
+          "that it lacks start anew, layers between blocks as the identity")
       ->type_name("MODEL");
+  command
+      ->add_option("--upcycle", options->upcycle,
+                   "with --init-from and experts.placement replace: copy makes the experts of "
+                   "copies of the feed-forwards that they stand for")
+      ->check(CLI::IsMember({"none", "copy"}))
+      ->capture_default_str();
+  command
+      ->add_option("--upcycle-noise", options->upcycle_noise,
+                   "deviation of the noise on each copy, as a part of the matrix's own")
+      ->check(CLI::Range(0.0, 10.0))
+      ->capture_default_str();
   add_worker_options(*command, options->workers);
   command->add_option("--max-time", options->max_time, "short for --training.max_time")
       ->type_name("TIME");

@@ -9,6 +9,8 @@ namespace ballast::assignment::on_chip {
 
 // What a thread has seen of its columns, as differences from `pivot`, so that sums stay small.
 struct Seen {
+  // Squares are of what is left without the row's own mean: a constant that all scores of a token
+  // have in common says nothing about how far they spread.
   float sum[kValues] = {}, square[kValues] = {};
   float largest = 0;
   bool finite = true;
@@ -21,14 +23,23 @@ __device__ void look_at_rows(const Chip<kExperts>& c, const float* pivot, Seen& 
     const int row = base + threadIdx.x / kLanes;
     float value[kValues];
     read_row(c, row, value);
+    float total = 0;
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
       const int e = expert_at<kExperts>(threadIdx.x % kLanes, i);
       if (e >= c.experts || row >= c.count) continue;
       seen.finite = seen.finite && isfinite(value[i]);
       seen.largest = fmaxf(seen.largest, fabsf(value[i]));
-      const float x = value[i] - pivot[e];
-      seen.sum[i] += x;
+      value[i] -= pivot[e];
+      seen.sum[i] += value[i];
+      total += value[i];
+    }
+    const float mean = lanes_sum(total, kLanes) / static_cast<float>(c.experts);
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      const int e = expert_at<kExperts>(threadIdx.x % kLanes, i);
+      if (e >= c.experts || row >= c.count) continue;
+      const float x = value[i] - mean;
       seen.square[i] = fmaf(x, x, seen.square[i]);
     }
   }
@@ -91,11 +102,21 @@ __device__ void start_prices(Chip<kExperts>& c, const float* pivot, float quanti
       square += squares_of_blocks(c)[block * kExperts + e];
     }
     const float mean = sum * inverse;
-    const float variance = e < c.experts ? fmaxf(square * inverse - mean * mean, 0) : 0;
-    c.product[e] = variance;
-    c.load[e] = e < c.experts ? mean + pivot[e] : 0;
-    c.cold_price[e] = c.load[e] + quantile * sqrtf(variance);
+    c.product[e] = square * inverse;
+    c.load[e] = e < c.experts ? mean : 0;
   }
+  __syncthreads();
+  if (threadIdx.x < kExperts) {
+    const int e = threadIdx.x;
+    float all = 0;  // the mean of the rows' means
+    for (int other = 0; other < c.experts; ++other) all += c.load[other];
+    const float mean = c.load[e], off = mean - all / static_cast<float>(c.experts);
+    const float variance = e < c.experts ? fmaxf(c.product[e] - off * off, 0) : 0;
+    c.product[e] = variance;
+    c.cold_price[e] = (e < c.experts ? mean + pivot[e] : 0) + quantile * sqrtf(variance);
+  }
+  __syncthreads();
+  if (threadIdx.x < c.experts) c.load[threadIdx.x] += pivot[threadIdx.x];
   __syncthreads();
 }
 

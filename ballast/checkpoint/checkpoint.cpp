@@ -80,8 +80,10 @@ void Checkpoint::open_export() {
   const SafetensorsFile& file = files_.try_emplace("", path_).first->second;
   const auto text = file.metadata().find(std::string(kExportKey));
   if (text == file.metadata().end()) {
-    fail("{} was not written by `ballast export`: it has no '{}' in its metadata", path_.string(),
-         kExportKey);
+    fail(
+        "{} was not written by `ballast export`: it has no '{}' in its metadata (`ballast import` "
+        "takes over a folder of Hugging Face's)",
+        path_.string(), kExportKey);
   }
   manifest_ = parse_manifest(text->second, path_.string());
   for (const TensorEntry& entry : manifest_.tensors) add_view(entry, file);

@@ -88,10 +88,10 @@ __global__ __launch_bounds__(kThreads) void move_kernel(Matrices matrices, Worki
 
 // With the types of the working copy and of the master.
 template <typename Work>
-void dispatch(const Tensor& working, const Tensor& master, const char* name, const Work& work) {
-  AT_DISPATCH_FLOATING_TYPES(master.scalar_type(), name, [&] {
+void dispatch(const Tensor& working, const Tensor& master, const Work& work) {
+  AT_DISPATCH_FLOATING_TYPES(master.scalar_type(), "muon", [&] {
     using master_t = scalar_t;
-    AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, working.scalar_type(), name,
+    AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, working.scalar_type(), "muon",
                                    [&] { work(scalar_t{}, master_t{}); });
   });
 }
@@ -106,7 +106,7 @@ void muon_momentum_cuda_(const Tensor& gradient, const Tensor& momentum, const T
         directions.data_ptr<Working>(), gradient_scale.const_data_ptr<Master>(), decay);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   };
-  dispatch(gradient, momentum, "muon_momentum_", launch);
+  dispatch(gradient, momentum, launch);
 }
 
 void muon_move_cuda_(const Tensor& working, const Tensor& master, const Tensor& offsets,
@@ -123,7 +123,7 @@ void muon_move_cuda_(const Tensor& working, const Tensor& master, const Tensor& 
         Step{weight_decay, rate, size});
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   };
-  dispatch(working, master, "muon_move_", launch);
+  dispatch(working, master, launch);
 }
 
 }  // namespace

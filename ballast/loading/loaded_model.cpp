@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ballast/checkpoint/checkpoint.h"
+#include "ballast/checkpoint/step_folders.h"
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/texts.h"
 #include "ballast/loading/model_of_checkpoint.h"
@@ -25,7 +26,8 @@ std::filesystem::path tokenizer_folder_of(const std::filesystem::path& path) {
   if (fs::is_regular_file(place)) place = place.parent_path();
   if (place.filename().string().starts_with("step_")) place = place.parent_path();
   if (place.filename() == "checkpoints") place = place.parent_path();
-  return fs::exists(place / "tokenizer" / "tokenizer.json") ? place / "tokenizer" : fs::path();
+  if (fs::exists(place / "tokenizer" / "tokenizer.json")) return place / "tokenizer";
+  return is_export(place) && fs::exists(place / "tokenizer.json") ? place : fs::path();
 }
 
 bool is_export(const fs::path& folder) {
@@ -126,6 +128,35 @@ void check_average(const checkpoint::Checkpoint& checkpoint) {
       "--average out",
       checkpoint.path().string());
 }
+
+// The newest one that can be opened. Its bytes are not verified.
+checkpoint::Checkpoint open_newest(const fs::path& path) {
+  const fs::path folder = fs::exists(path / "checkpoints") ? path / "checkpoints" : path;
+  auto steps = checkpoint::list_step_folders(folder);
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    try {
+      return checkpoint::Checkpoint(step->path);
+    } catch (const UserError&) {  // an older one will do
+    }
+  }
+  return checkpoint::open_checkpoint(path);  // says why there is none
+}
+
+}  // namespace
+
+config::Config recorded_config(const fs::path& path) {
+  const bool is_one = fs::is_regular_file(path) || fs::exists(path / checkpoint::kManifestName);
+  const checkpoint::Checkpoint checkpoint = is_export(path)
+                                                ? checkpoint::Checkpoint(path / kExportedWeights)
+                                            : is_one ? checkpoint::Checkpoint(path)
+                                                     : open_newest(path);
+  config::Config config;
+  config::read_recorded_config(config, checkpoint.manifest().config,
+                               checkpoint.path().string() + ", its config");
+  return config;
+}
+
+namespace {
 
 void check_experts(const config::ExpertsConfig& experts, const fs::path& path, int workers) {
   if (experts.layers > 0 && experts.count % workers != 0) {

@@ -34,6 +34,10 @@ struct LoadedModel {
 checkpoint::Checkpoint open_together(const std::filesystem::path& path,
                                      comm::Communicator& workers);
 
+// The configuration that a run (of its newest checkpoint that can be opened), a checkpoint or an
+// export was saved with. Weights are not read. UserError: there is none.
+config::Config recorded_config(const std::filesystem::path& path);
+
 enum class Weights {
   kLast,
   kAverage,  // of the run's steps; see optimizer.average

@@ -29,8 +29,10 @@ Dtype dtype_of(const at::Tensor& tensor) {
       return Dtype::kF64;
     case at::kBFloat16:
       return Dtype::kBF16;
+    case at::kHalf:
+      return Dtype::kF16;
     default:
-      throw std::logic_error("parameters are fp32, fp64 or bf16");
+      throw std::logic_error("parameters are fp32, fp64, bf16 or fp16");
   }
 }
 

@@ -20,6 +20,7 @@
 #include "ballast/system/progress.h"
 #include "ballast/system/version.h"
 #include "ballast/training/data_identity.h"
+#include "ballast/training/initial_model.h"
 #include "ballast/training/run_memory.h"
 #include "ballast/training/training_data.h"
 #include "ballast/training/training_run.h"
@@ -28,6 +29,20 @@ namespace ballast::training {
 namespace {
 
 using config::Config;
+
+// The request's file and knobs, on top of the shape of the model that it starts from, if any.
+Config with_request(const std::optional<Config>& source, const TrainRequest& request) {
+  Config config;
+  if (source) take_shape(*source, config);
+  if (!request.config_file.empty())
+    config::read_config_file(config, request.config_file, request.scale);
+  for (const auto& [key, value] : request.overrides) config::set_knob(config, key, value);
+  // Whoever leaves the experts out need not say so of their router too.
+  if (source && config.experts.layers == 0 && config.experts.router == source->experts.router)
+    config.experts.router = config::ExpertsConfig().router;
+  config::check_config(config);
+  return config;
+}
 
 record::RunStart run_start(const TrainRequest& request, int64_t step) {
   return {static_cast<uint64_t>(step), version(), request.command_line,
@@ -167,11 +182,19 @@ void warn_of_other_tokenizer(const checkpoint::Manifest& manifest, const Trainin
 
 void initialize_from(TrainingRun& training, const TrainRequest& request, const TrainingData& data,
                      comm::Communicator& workers) {
-  const checkpoint::Checkpoint checkpoint =
-      loading::open_together(request.initial_weights, workers);
+  const Config& config = training.trainer().config();
+  std::optional<InitialWeights> initial;  // worker 0's
+  const auto make_them = [&] {
+    if (workers.rank() == 0) initial.emplace(request.initial_weights, config, request.run);
+  };
+  comm::all_or_none(workers, make_them, {"initial weights"});
+  const std::string path =
+      comm::gather_texts(workers, initial ? initial->path().string() : "", {"initial weights"})
+          .front();
+  const checkpoint::Checkpoint checkpoint = loading::open_together(path, workers);
   InitializedFrom result;
-  comm::all_or_none(workers, [&] { result = training.initialize_from(checkpoint); },
-                    {"initial weights"});
+  const auto take_them = [&] { result = training.initialize_from(checkpoint, request.upcycling); };
+  comm::all_or_none(workers, take_them, {"initial weights"});
   training.save_start();
   if (workers.rank() != 0) return;
   log_info("weights from {}", request.initial_weights.string());
@@ -223,7 +246,9 @@ enum class SameData { kByPath, kByContent };
 Config resumed_config(const TrainRequest& request, Config stored, SameData same_data) {
   Config wanted = stored;
   if (!request.config_file.empty()) {
-    wanted = resolve_config(request);
+    // The model that it started from may be gone; the run has its shape.
+    wanted = with_request(request.initial_weights.empty() ? std::nullopt : std::optional(stored),
+                          request);
   } else {
     for (const auto& [key, value] : request.overrides) config::set_knob(wanted, key, value);
     config::check_config(wanted);
@@ -323,12 +348,17 @@ TrainSummary resume_run(const TrainRequest& request, comm::World& world) {
 }  // namespace
 
 Config resolve_config(const TrainRequest& request) {
-  Config config;
-  if (!request.config_file.empty())
-    config::read_config_file(config, request.config_file, request.scale);
-  for (const auto& [key, value] : request.overrides) config::set_knob(config, key, value);
-  config::check_config(config);
-  return config;
+  std::optional<Config> source;
+  if (!request.initial_weights.empty()) {
+    int64_t context = 0;  // that is asked for: a folder of Hugging Face's may fit that one only
+    for (const auto& [key, value] : request.overrides) {
+      Config asked;
+      if (key == "model.context") config::set_knob(asked, key, value);
+      if (key == "model.context") context = asked.model.context;
+    }
+    source = config_of_source(request.initial_weights, context);
+  }
+  return with_request(source, request);
 }
 
 TrainSummary train(const TrainRequest& request, comm::World& world) {

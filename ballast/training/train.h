@@ -9,6 +9,7 @@
 
 #include "ballast/comm/world.h"
 #include "ballast/config/config.h"
+#include "ballast/training/upcycle.h"
 #include "ballast/training/validation.h"
 
 namespace ballast::training {
@@ -25,7 +26,11 @@ struct TrainRequest {
   std::vector<std::pair<std::string, std::string>> overrides;
   std::filesystem::path run;  // the run directory
   Resume resume = Resume::kNever;
-  std::filesystem::path initial_weights;  // a checkpoint or run a new run starts from; empty: none
+  // A run, checkpoint, export or folder of Hugging Face's that a new run starts from; empty: none.
+  // The config is then on top of the shape of that model.
+  std::filesystem::path initial_weights;
+  std::optional<Upcycling> upcycling =
+      {};  // its feed-forwards become experts; its seed is the run's
   std::vector<std::string> command_line;
   bool allow_other_data = false;  // go on, though data or tokenizer are not those of the checkpoint
   int64_t profiled_steps = 0;     // that worker 0 writes a trace of (docs/profiling.md)

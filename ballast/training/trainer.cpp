@@ -80,8 +80,13 @@ void Trainer::resume(const checkpoint::Checkpoint& checkpoint) {
   prefetcher_.reset();
 }
 
-InitializedFrom Trainer::initialize_from(const checkpoint::Checkpoint& checkpoint) {
-  return training::initialize_from(checkpoint, config_.experts, table_);
+InitializedFrom Trainer::initialize_from(const checkpoint::Checkpoint& checkpoint,
+                                         std::optional<Upcycling> upcycling) {
+  const InitializedFrom result = training::initialize_from(checkpoint, config_.experts, table_);
+  if (!upcycling) return result;
+  upcycling->seed = static_cast<uint64_t>(config_.training.seed);
+  copy_feed_forwards(checkpoint, config_, *upcycling, table_);
+  return result;
 }
 
 void Trainer::start_reading() {

@@ -22,6 +22,7 @@
 #include "ballast/training/step_graphs.h"
 #include "ballast/training/step_totals.h"
 #include "ballast/training/training_state.h"
+#include "ballast/training/upcycle.h"
 
 namespace ballast::training {
 
@@ -57,8 +58,10 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   void resume(const checkpoint::Checkpoint& checkpoint);
-  // Takes the weights a checkpoint has, and leaves fresh what it lacks. See initialize_from.
-  InitializedFrom initialize_from(const checkpoint::Checkpoint& checkpoint);
+  // Takes the weights a checkpoint has, and leaves fresh what it lacks. See initialize_from and
+  // copy_feed_forwards; the seed of upcycling is the run's.
+  InitializedFrom initialize_from(const checkpoint::Checkpoint& checkpoint,
+                                  std::optional<Upcycling> upcycling = {});
   // One step: the next batch in micro-steps, then the optimizer. The numbers are those of all
   // workers. Throws UserError when too many steps in a row had to be skipped. After a step that
   // threw there must be no other: gradients may be half done. `watch` is told of its parts in place

@@ -28,8 +28,9 @@ class TrainingRun {
               record::RunDirectory* directory, TrainingData& data, comm::World& world);
 
   void resume(const checkpoint::Checkpoint& checkpoint);
-  InitializedFrom initialize_from(const checkpoint::Checkpoint& checkpoint) {
-    return trainer_.initialize_from(checkpoint);
+  InitializedFrom initialize_from(const checkpoint::Checkpoint& checkpoint,
+                                  const std::optional<Upcycling>& upcycling) {
+    return trainer_.initialize_from(checkpoint, upcycling);
   }
   // Saves what it starts from as the checkpoint of step 0, so that the next start needs no other
   // weights.

@@ -196,6 +196,7 @@ std::string part_of_model(const std::string& tensor) {
   if (tensor.starts_with(owner + ".feed_forward.")) return owner + " feed-forward";
   if (!tensor.starts_with("layer.")) return "";
   if (tensor.starts_with(owner + ".gate.")) return owner + " gate";
+  if (tensor.starts_with(owner + ".norm.")) return owner + " norm";
   const std::string_view mark = ".sublayer.";
   const size_t sublayer = tensor.find(mark);
   if (sublayer == std::string::npos) return owner + " expert embeddings";

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times training steps of the PyTorch twin, on command: `ballast bench step` starts this and talks to it.
 
-Arguments: one JSON object with vocabulary, width, layers, heads, context, batch, experts (0: a dense model), sublayers,
-threads, device, mode (eager or compile). It says its parameters when it is ready; then for each line "N" on stdin it runs
+Arguments: one JSON object with vocabulary, width, layers, heads, context, batch, hidden, decoder (paper, or the activation
+of a modern one), experts (0: a dense model), sublayers, threads, device, mode (eager or compile). It says its parameters when it is ready; then for each line "N" on stdin it runs
 N steps and prints {"seconds": of each, "assign_seconds": of each's assignment, none of a dense model}.
 
 On a GPU it is what a careful user of PyTorch would choose: weights in fp32 under autocast to bf16, other products in
@@ -19,6 +19,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from language_model import LanguageModel
+from modern_model import ModernModel
 
 
 class Clock:
@@ -57,7 +58,10 @@ def main():
     if on_gpu:
         torch.set_float32_matmul_precision("high")
     with device:
-        model = LanguageModel(*(c[key] for key in ("vocabulary", "width", "layers", "heads", "context", "experts", "sublayers")))
+        if c["decoder"] == "paper":
+            model = LanguageModel(*(c[key] for key in ("vocabulary", "width", "layers", "heads", "context", "experts", "sublayers")))
+        else:
+            model = ModernModel(*(c[key] for key in ("vocabulary", "width", "layers", "heads", "context", "hidden", "decoder")))
     assigning = Clock(on_gpu)
     if model.base is not None:
         model.base.assign = assigning.around(model.base.assign)

@@ -19,6 +19,7 @@
 #include "cli/bench/median.h"
 #include "cli/bench/number_list.h"
 #include "cli/bench/options.h"
+#include "cli/bench/step_line.h"
 #include "cli/bench/step_twin.h"
 #include "cli/bench/systems.h"
 #include "cli/bench/trainer.h"
@@ -53,6 +54,7 @@ With --systems the systems that the paper compares run in turns, by any number o
 Examples
   ballast bench step                              both standard sizes, beside PyTorch if it is found
   ballast bench step --size 512,256,6,8,256,8     vocabulary, width, layers, heads, context, batch
+  ballast bench step --decoder relu2              the same with the parts of today's decoders
   ballast bench step --experts 8,2                experts, sublayers of each[, routing groups]
   ballast bench step --systems all --workers 2
   ballast bench step --systems dense,base,switch --experts 16,6 --json
@@ -84,6 +86,7 @@ struct Options {
   std::vector<std::string> sizes = {"256,128,4,4,128,16", "4096,256,6,4,256,8"};
   std::vector<std::string> experts = {};  // none: dense models
   std::string systems;
+  std::string decoder = "paper";
   int64_t steps = 5;
   bool plain = false;
   BenchOptions bench = {.rounds = 7};
@@ -106,6 +109,14 @@ Config config_of(const Options& options, const Size& size) {
                                    {"model.context", size.context},
                                    {"training.batch", size.batch}}) {
     set_knob(config, key, std::to_string(value));
+  }
+  if (options.decoder != "paper") {
+    for (const auto& [key, value] : {std::pair("positions", "rope"),
+                                     {"norm", "rms"},
+                                     {"query_key_norm", "head"},
+                                     {"biases", "none"},
+                                     {"activation", options.decoder.c_str()}})
+      set_knob(config, std::string("model.") + key, value);
   }
   config.optimizer.weight_decay = 0.01;
   config.training.graph = !options.plain;
@@ -234,37 +245,6 @@ Json measure_experts(const Options& options, const Config& config, const Compute
   return row;
 }
 
-std::string line_of(const Options& options, const Json& row, const std::string& twin_version) {
-  const auto number = [](const Json& value) { return value.get<double>(); };
-  const auto whole = [&](const char* key) { return row[key].get<int64_t>(); };
-  std::string beside;
-  if (row.contains("experts")) {
-    const Json& dense = row["dense"];
-    beside = fmt::format(
-        " | E={} sublayers={} groups={}, {} FLOP a token | dense of hidden {}, {} FLOP a token: "
-        "{:.2f} ms | {:.3f}x, a FLOP {:.3f}x | optimizer {:.2f} and {:.2f} ms; {:.3f} of dense's "
-        "tok/s "
-        "without what it takes more | assignment {:.1f} %, messages {:.1f} %",
-        whole("experts"), whole("sublayers"), whole("groups"),
-        format_count(number(row["flops_per_token"])), dense["hidden"].get<int64_t>(),
-        format_count(number(dense["flops_per_token"])), number(dense["step_ms"]),
-        number(row["ratio"]), number(row["ratio_per_flop"]), number(row["optimizer_ms"]),
-        number(dense["optimizer_ms"]), number(row["of_dense_but_optimizer"]),
-        100 * number(row["assign_share"]), 100 * number(row["exchange_share"]));
-  }
-  if (!row["speedup"].is_null()) {
-    beside += fmt::format(" | PyTorch {} {} {:.2f} ms | {:.2f}x", options.twin.mode(), twin_version,
-                          number(row["twin_step_ms"]), number(row["speedup"]));
-    if (row.contains("twin_assign_ms"))
-      beside += fmt::format(", its assignment {:.2f} ms", number(row["twin_assign_ms"]));
-  }
-  return fmt::format(
-      "V={} D={} L={} H={} S={} B={} | {:.2f} ms a step | {:.0f} tok/s | {:.0f} GFLOP/s{}",
-      whole("vocabulary"), whole("width"), whole("layers"), whole("heads"), whole("context"),
-      whole("batch"), number(row["step_ms"]), number(row["tokens_per_second"]),
-      number(row["gflops_per_second"]), beside);
-}
-
 experiments::SystemExperts experts_of_systems(const Options& options) {
   if (options.experts.empty()) return {};
   if (options.experts.size() > 1) fail("--experts: want it once with --systems");
@@ -340,7 +320,7 @@ int run(const Options& options) {
   Json rows = Json::array();
   for (const auto& measurement : measurements) {
     rows.push_back(measurement(place));
-    print_row(options.bench, line_of(options, rows.back(), twin_version));
+    print_row(options.bench, step_line(rows.back(), options.twin.mode(), twin_version));
   }
   if (options.bench.json) {
     const Json out = {{"device", place.device.str()},
@@ -356,6 +336,8 @@ int run(const Options& options) {
 int run_or_launch(const Options& options) {
   if (options.systems.empty()) {
     if (options.workers.workers > 0) fail("--workers: want --systems with it");
+    if (options.decoder != "paper" && !options.experts.empty())
+      fail("--decoder: there is no twin with experts of other decoders than the paper's");
     return run(options);
   }
   if (options.twin.is_asked_for()) fail("--python, --mode: there is no twin of --systems");
@@ -379,6 +361,12 @@ void add_bench_step(CLI::App& app, Action& chosen) {
                    "experts,sublayers[,groups]: a BASE model, beside a dense one that computes as "
                    "much")
       ->type_name("E,N[,G]");
+  command
+      ->add_option("--decoder", options->decoder,
+                   "paper, or a modern one, by its activation: rope, RMSNorm, normed queries and "
+                   "keys, no biases")
+      ->check(CLI::IsMember({"paper", "relu2", "swiglu"}))
+      ->capture_default_str();
   add_device_option(*command, options->bench.device);
   add_bench_options(*command, options->bench);
   command->add_option("--steps", options->steps, "steps a turn")

@@ -42,6 +42,10 @@ StepTwin::StepTwin(const config::Config& config, const model::ComputePlace& plac
                           {"heads", config.model.heads},
                           {"context", config.model.context},
                           {"batch", config.training.batch},
+                          {"hidden", config.model.feed_forward_width()},
+                          {"decoder", config.model.positions == config::Positions::kLearned
+                                          ? "paper"
+                                          : config::name_of(config.model.activation)},
                           {"experts", is_dense ? 0 : config.experts.count},
                           {"sublayers", is_dense ? 0 : config.experts.sublayers_of_layer()},
                           {"threads", options.num_threads()},

@@ -58,6 +58,8 @@ class LostOutput(InFolder):
         yield ["doctor", "--json"]
         yield ["report", "run"]
         yield ["export", "run", "--out", "export"]
+        yield ["export", "run", "--format", "hf", "--out", "theirs"]
+        yield ["import", "theirs", "--out", "imported"]
 
     def test_a_result_that_cannot_be_written_is_no_success(self):
         for command in self.commands():

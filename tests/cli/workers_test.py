@@ -182,7 +182,7 @@ class FromDenseToSparse(InFolder):
         self.assertAlmostEqual(self.validation("sparse")["valid_loss"], last, places=5)
         self.refused("train", *TINY, *BASE, "--model.width=32", "--run", "other", "--init-from", "dense", says=["token_embedding", "another configuration"])
         self.assertFalse((self.folder / "other").exists())
-        more = self.run_well("train", *TINY, "--training.steps=1", "--run", "less", "--init-from", "sparse")
+        more = self.run_well("train", *TINY, "--experts.layers=0", "--training.steps=1", "--run", "less", "--init-from", "sparse")
         self.assertIn("left out: layer.1", more.stderr)
         # More sublayers: the new ones are the identity, too. From an export as from a run.
         self.run_well("export", "sparse", "--out", "exported")
@@ -208,7 +208,7 @@ class FromDenseToSparse(InFolder):
                             "--run", "top", "--init-from", "sparse")  # its layer 2 is no feed-forward
         self.assertIn("fresh: block.1 feed-forward, layer.2\n", top.stderr)
         self.assertIn("left out: their layer.2 gate, their layer.2 sublayer 0\n", top.stderr)
-        again = self.run_well("train", *TINY, "--training.steps=5", "--run", "dense again", "--init-from", "sparse")
+        again = self.run_well("train", *TINY, "--experts.layers=0", "--training.steps=5", "--run", "dense again", "--init-from", "sparse")
         self.assertIn("not in them, fresh: block.1 feed-forward\n", again.stderr)
 
     def test_a_start_that_was_lost_before_its_first_checkpoint_keeps_the_weights(self):

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/exchange/import.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "ballast/exchange/tokenizer_files.h"
+#include "ballast/loading/loaded_model.h"
+#include "ballast/model/model_size.h"
+#include "ballast/system/error.h"
+#include "ballast/system/log.h"
+#include "ballast/system/progress.h"
+#include "ballast/tokens/token_source.h"
+#include "cli/at_least.h"
+#include "cli/commands.h"
+
+namespace ballast::cli {
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples
+  ballast import models/Llama-3.2-1B --out models/llama
+  ballast generate models/llama --prompt "Once"
+  ballast train --init-from models/llama --data data/mine --run runs/tuned
+  ballast import models/Mistral-MoE --out models/moe --context 4096
+A folder as transformers saves one: config.json, model.safetensors (or its shards and their index)
+and tokenizer.json. Weights keep their precision. Architectures: GPT2LMHeadModel,
+LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, MixtralForCausalLM, OlmoeForCausalLM,
+Qwen3MoeForCausalLM. What cannot be represented is refused by name; pickles (.bin, .pt) are never
+opened. docs/hugging_face.md says what becomes what.
+
+JSON keys (--json): file, architecture, parameters, bytes, tokenizer (null where there is none).
+)";
+
+struct Options {
+  std::string folder, out;
+  int64_t context = 0;
+  bool overwrite = false, json = false;
+};
+
+// The tokenizer's files beside the weights; null: there is none that we can use.
+std::unique_ptr<tokenizer::Tokenizer> take_tokenizer(const fs::path& from, const fs::path& to) {
+  if (!fs::exists(from / "tokenizer.json")) {
+    log_warning("{} has no tokenizer.json: the model has no tokenizer", from.string());
+    return nullptr;
+  }
+  try {
+    auto loaded = tokenizer::load_tokenizer((from / "tokenizer.json").string());
+    make_folder(to);
+    exchange::copy_tokenizer_files(from, to);
+    return loaded;
+  } catch (const UserError& error) {
+    log_warning("the model has no tokenizer: {}", error.what());
+    return nullptr;
+  }
+}
+
+int run(const Options& options) {
+  const exchange::ImportedModel model(options.folder, options.context);
+  const fs::path folder = options.out, file = folder / loading::kExportedWeights;
+  if (fs::exists(folder) && fs::equivalent(folder, options.folder))
+    fail("--out: {} is the folder to import; choose another", options.out);
+  if (fs::exists(file) && !options.overwrite)
+    fail("{} is there already: choose another --out, or add --overwrite", file.string());
+  make_folder(folder);
+  const auto tokenizer = take_tokenizer(options.folder, folder / "tokenizer");
+  checkpoint::Manifest manifest;
+  if (tokenizer != nullptr)
+    manifest.data.push_back({"tokenizer", options.folder, tokens::fingerprint_text(*tokenizer)});
+  exchange::write_imported(file, model, std::move(manifest));
+  const std::string architecture(exchange::traits_of(model.family()).architecture);
+  const int64_t parameters = model::model_size(model.config()).total;
+  const auto bytes = fs::file_size(file);
+  if (options.json) {
+    using Json = nlohmann::ordered_json;
+    const Json out = {{"file", file.string()},
+                      {"architecture", architecture},
+                      {"parameters", parameters},
+                      {"bytes", bytes},
+                      {"tokenizer", tokenizer ? Json((folder / "tokenizer").string()) : Json()}};
+    fmt::print("{}\n", out.dump(2));
+    return 0;
+  }
+  fmt::print("{}: {} with {} parameters, {}\n", file.string(), architecture,
+             format_count(double(parameters)), format_bytes(double(bytes)));
+  return 0;
+}
+
+}  // namespace
+
+void add_import(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("import", "Take over a model from a Hugging Face folder");
+  command->footer(kExamples);
+  command->add_option("FOLDER", options->folder, "the model, as transformers saves one")
+      ->required();
+  command->add_option("--out", options->out, "folder to write to")->required()->type_name("DIR");
+  command
+      ->add_option("--context", options->context,
+                   "tokens the model is to have room for, where its positions are not learned; "
+                   "default: as many as it says")
+      ->check(at_least(1));
+  command->add_flag("--overwrite", options->overwrite, "replace a model that is there");
+  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace ballast::cli

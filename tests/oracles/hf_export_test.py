@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that `ballast train` made, as transformers computes them after `ballast export --format hf`."""
+
+import json
+
+from hf_case import HfCase, torch, transformers
+
+TINY = (
+    "--model.width=32 --model.layers=4 --model.heads=4 --model.context=256 --training.threads=1 --training.batch=4 "
+    "--training.validate_every=0 --training.validate_batches=1 --training.sample_tokens=0 --data.builtin_bytes=60000 "
+    "--training.steps=12 --optimizer.learning_rate=1e-2 --optimizer.warmup_steps=2"
+).split()
+EXPERTS = "--experts.layers=2 --experts.count=4 --experts.sublayers=1".split()
+PAPER = "--experts.features=raw --experts.gate=sigmoid --experts.scores=dot --experts.look_ahead=false".split()
+MODERN = (
+    "--model.positions=rope --model.norm=rms --model.norm_epsilon=1e-6 --model.activation=swiglu --model.biases=none "
+    "--model.heads_kv=2 --model.tied=false"
+).split()
+GATES = "--experts.placement=replace --experts.norm=layer --experts.scores=dot --experts.look_ahead=false".split()
+
+
+class ExportCase(HfCase):
+    def exported(self, *knobs, as_class):
+        self.run_well("train", *TINY, *knobs, "--run", "run")
+        facts = json.loads(self.run_well("export", "run", "--format", "hf", "--out", "theirs", "--json"))
+        self.assertEqual(facts["architecture"], as_class)
+        model = self.loaded("theirs")
+        self.assertEqual(type(model).__name__, as_class)
+        self.assert_same_model("run", model, 257)
+        return model
+
+    def of_our_own(self, *knobs):
+        model = self.exported(*knobs, as_class="BallastForCausalLM")
+        # The folder is a model of ours as well.
+        self.assert_same_model("theirs", model, 257, more=20)
+        self.assert_padding_changes_nothing(model)
+
+    def assert_padding_changes_nothing(self, model):
+        tokens = torch.arange(40, 60)[None]
+        padded = torch.cat((torch.zeros(1, 5, dtype=torch.long), tokens), dim=1)
+        mask = torch.cat((torch.zeros(1, 5), torch.ones(1, 20)), dim=1)
+        with torch.no_grad():
+            plain = model.generate(tokens, attention_mask=torch.ones(1, 20), max_new_tokens=30, do_sample=False, eos_token_id=None,
+                                   pad_token_id=0)
+            shifted = model.generate(padded, attention_mask=mask, max_new_tokens=30, do_sample=False, eos_token_id=None, pad_token_id=0)
+        self.assertEqual(plain[0, 20:].tolist(), shifted[0, 25:].tolist())
+
+
+class ModelsOfThePaper(ExportCase):
+    def test_the_papers_dense_decoder_is_a_gpt2(self):
+        model = self.exported(as_class="GPT2LMHeadModel")
+        self.assertEqual(model.config.activation_function, "relu")
+
+    def test_base(self):
+        self.of_our_own(*EXPERTS)
+
+    def test_base_in_the_papers_frame_with_greedy_routing(self):
+        self.of_our_own(*EXPERTS, *PAPER, "--experts.sublayers=2", "--experts.test_routing=greedy")
+
+    def test_base_with_several_experts_of_a_token_and_one_for_all(self):
+        self.of_our_own(*EXPERTS, "--experts.per_token=2", "--experts.shared=0.5", "--experts.placement=replace")
+
+    def test_base_before_all_blocks(self):
+        self.of_our_own("--experts.layers=4", "--experts.count=4", "--experts.sublayers=2")
+
+    def test_switch(self):
+        self.of_our_own(*EXPERTS, "--experts.router=switch")
+
+    def test_sparsely_gated(self):
+        self.of_our_own(*EXPERTS, "--experts.router=sparsely_gated", "--experts.placement=replace", "--experts.hidden=48")
+
+    def test_its_tokenizer_is_ours(self):
+        self.run_well("train", *TINY, "--data.builtin_vocabulary=300", "--training.steps=1", "--run", "run")
+        self.run_well("export", "run", "--format", "hf", "--out", "theirs")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(self.folder / "theirs")
+        text = "Der Regen fällt  auf 17 Dächer.\n\tif (x) { return 😀; }"
+        self.assertEqual(tokenizer.decode(tokenizer(text)["input_ids"]), text)
+        self.assertEqual(len(tokenizer), 300)
+        self.assertEqual(tokenizer.eos_token_id, json.loads((self.folder / "theirs" / "config.json").read_text())["eos_token_id"])
+        self.assertEqual(tokenizer(tokenizer.eos_token)["input_ids"], [tokenizer.eos_token_id])
+
+    def test_a_model_of_bytes_has_a_tokenizer_too(self):
+        self.run_well("train", *TINY, "--training.steps=1", "--run", "run")
+        self.run_well("export", "run", "--format", "hf", "--out", "theirs")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(self.folder / "theirs")
+        text = "Dächer 😀"
+        self.assertEqual(tokenizer(text)["input_ids"], list(text.encode()))
+        self.assertEqual(tokenizer.decode(tokenizer(text)["input_ids"]), text)
+
+
+class ModernModels(ExportCase):
+    def test_a_llama(self):
+        self.exported(*MODERN, as_class="LlamaForCausalLM")
+
+    def test_a_qwen2(self):
+        self.exported(*MODERN, "--model.biases=qkv", as_class="Qwen2ForCausalLM")
+
+    def test_a_qwen3(self):
+        self.exported(*MODERN, "--model.query_key_norm=head", "--model.head_width=16", as_class="Qwen3ForCausalLM")
+
+    def test_sparsely_gated_is_a_mixtral(self):
+        sparse = ["--experts.router=sparsely_gated", "--experts.layers=4", "--experts.count=4", *GATES]
+        self.exported(*MODERN, *sparse, as_class="MixtralForCausalLM")
+
+    def test_switch_is_a_qwen3_moe(self):
+        sparse = ["--experts.router=switch", "--experts.layers=2", "--experts.count=4", "--experts.hidden=24", *GATES]
+        self.exported(*MODERN, "--model.query_key_norm=head", *sparse, as_class="Qwen3MoeForCausalLM")
+
+    def test_base_with_todays_parts(self):
+        parts = "--model.query_key_norm=width --model.activation=relu2 --model.logit_cap=15 --model.head_width=12".split()
+        self.of_our_own(*MODERN, *parts, *EXPERTS, "--experts.placement=replace", "--experts.norm=layer")
+
+    def test_base_with_swiglu_between_the_blocks_and_a_stretched_rope(self):
+        rope = "--model.rope_scaling=yarn --model.rope_factor=4 --model.rope_low=1 --model.rope_high=32".split()
+        self.of_our_own(*MODERN, *rope, *EXPERTS, "--model.query_key_norm=head", "--model.tied=true")
+
+    def test_gates_that_look_ahead_and_are_not_renormalised(self):
+        sparse = ["--experts.router=sparsely_gated", "--experts.per_token=3", "--experts.renormalise=false"]
+        rope = "--model.rope_scaling=llama3 --model.rope_factor=8 --model.rope_context=32".split()
+        self.of_our_own(*MODERN, *rope, *EXPERTS, *sparse, "--model.biases=qkv", "--model.norm=layer")
+
