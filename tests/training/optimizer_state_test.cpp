@@ -97,8 +97,9 @@ TEST(MuonTrainer, KnowsTheMatricesOfGatedExperts) {
   const int64_t f = config.model.feed_forward_width();
   int64_t seen = 0;
   for (const parameters::Segment& segment : table.segments()) {
-    if (segment.name.ends_with("down.weight"))
-      EXPECT_LE(segment.matrices.size(), 1) << segment.name;
+    if (segment.name.ends_with("down.weight")) {
+      EXPECT_LE(segment.matrices.size(), 1U) << segment.name;
+    }
     if (!segment.name.ends_with("up.weight")) continue;
     const int64_t each = segment.name.starts_with("block.") ? f : 16;
     EXPECT_EQ(segment.matrices, (std::vector{each, each})) << segment.name;
