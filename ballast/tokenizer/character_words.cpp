@@ -40,14 +40,13 @@ CharacterWords::Cuts CharacterWords::cuts_of(const BpeVocabulary& vocabulary,
   }
   if (mark.empty() || pipeline.ignore_merges) return Cuts::kNone;
   // A mark that is no token would be unknown, and join what is unknown before it.
-  const auto own_end = vocabulary.tokens.begin() + static_cast<ptrdiff_t>(std::min<size_t>(
-                                                       vocabulary.tokens.size(),
-                                                       pipeline.first_added));
+  const auto own_end =
+      vocabulary.tokens.begin() +
+      static_cast<ptrdiff_t>(std::min<size_t>(vocabulary.tokens.size(), pipeline.first_added));
   if (std::find(vocabulary.tokens.begin(), own_end, mark) == own_end) return Cuts::kNone;
-  const bool is_joined =
-      std::any_of(vocabulary.merges.begin(), vocabulary.merges.end(), [&](const Merge& merge) {
-        return has_mark_within(vocabulary.tokens[merge.result], mark);
-      });
+  const bool is_joined = std::any_of(
+      vocabulary.merges.begin(), vocabulary.merges.end(),
+      [&](const Merge& merge) { return has_mark_within(vocabulary.tokens[merge.result], mark); });
   return is_joined ? Cuts::kNone : Cuts::kBeforeMarkRuns;
 }
 

@@ -37,13 +37,13 @@ class JsonField {
   bool is_null() const { return json_->is_null(); }
   // Whether the object has it, and it is not null.
   bool has(const char* name) const;
-  JsonField at(const char* name) const;              // of an object
-  std::vector<JsonField> list() const;               // the list that this is
+  JsonField at(const char* name) const;  // of an object
+  std::vector<JsonField> list() const;   // the list that this is
   std::vector<JsonField> list(const char* name) const { return at(name).list(); }
-  const std::string& text() const;                   // the text that this is
+  const std::string& text() const;  // the text that this is
   const std::string& text(const char* name) const { return at(name).text(); }
   const std::string& type() const { return text("type"); }
-  uint64_t number(const char* name) const;           // whole, from 0
+  uint64_t number(const char* name) const;  // whole, from 0
   // `otherwise` where it is missing or null.
   bool flag(const char* name, bool otherwise) const;
 

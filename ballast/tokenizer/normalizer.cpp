@@ -15,8 +15,8 @@
 namespace ballast::tokenizer {
 namespace {
 
-constexpr uint32_t kKnownEnd = 0x30000;    // no character above changes in any form
-constexpr uint32_t kFirstUnquiet = 0xA0;   // nor one below
+constexpr uint32_t kKnownEnd = 0x30000;   // no character above changes in any form
+constexpr uint32_t kFirstUnquiet = 0xA0;  // nor one below
 
 bool composes(UnicodeForm form) { return form == UnicodeForm::kNfc || form == UnicodeForm::kNfkc; }
 
@@ -30,9 +30,9 @@ utf8proc_option_t options_of(UnicodeForm form) {
 std::vector<utf8proc_int32_t> decomposition_of(uint32_t code_point) {
   std::vector<utf8proc_int32_t> parts(8);
   int ignored = 0;
-  const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code_point),
-                                             parts.data(), static_cast<long>(parts.size()),
-                                             UTF8PROC_DECOMPOSE, &ignored);
+  const auto count =
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code_point), parts.data(),
+                              static_cast<long>(parts.size()), UTF8PROC_DECOMPOSE, &ignored);
   parts.resize(static_cast<size_t>(std::max<utf8proc_ssize_t>(count, 0)));
   return parts;
 }
@@ -70,9 +70,8 @@ bool UnicodeNormalizer::is_quiet_alone(uint32_t code_point) const {
   if (composes(form_) && is_vowel_or_trailing_jamo(code_point)) return false;
   int ignored = 0;
   utf8proc_int32_t first = 0;
-  const auto count =
-      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code_point), &first, 1,
-                              options_of(form_), &ignored);
+  const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code_point), &first, 1,
+                                             options_of(form_), &ignored);
   if (count == 1 && static_cast<uint32_t>(first) == code_point) return true;
   std::string character, normalized;
   append_utf8(code_point, character);

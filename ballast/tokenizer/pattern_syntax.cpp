@@ -108,8 +108,8 @@ class Checker {
     bool ignores_case = ignores_case_.back();
     size_t size = 1;
     if (follows("(?")) {
-      constexpr std::array<std::string_view, 7> kKinds = {"(?:", "(?i:", "(?=", "(?!",
-                                                         "(?<=", "(?<!", "(?>"};
+      constexpr std::array<std::string_view, 7> kKinds = {"(?:",  "(?i:", "(?=", "(?!",
+                                                          "(?<=", "(?<!", "(?>"};
       const auto kind = std::find_if(kKinds.begin(), kKinds.end(),
                                      [&](std::string_view start) { return follows(start); });
       if (kind == kKinds.end()) refuse(4, "is not supported");

@@ -63,8 +63,8 @@ SplitStep read_split(const JsonField& field) {
   const JsonField pattern = field.at("pattern");
   if (!pattern.has("Regex")) pattern.refuse("is no {{\"Regex\": ...}}: others are not supported");
   if (field.text("behavior") != "Isolated") {
-    field.at("behavior").refuse("is \"{}\": only \"Isolated\" is supported",
-                                field.text("behavior"));
+    field.at("behavior")
+        .refuse("is \"{}\": only \"Isolated\" is supported", field.text("behavior"));
   }
   const JsonField regex = pattern.at("Regex");
   if (std::ranges::count(kGpt2Patterns, regex.text()) > 0) return {};
@@ -146,8 +146,8 @@ void read_character_decoder(const JsonField& file, CharacterModel& model) {
     }
     model.stripped_spaces = static_cast<uint32_t>(std::min<uint64_t>(part.number("start"), 1000));
   }
-  const bool fuses = std::ranges::any_of(
-      parts, [](const JsonField& part) { return part.type() == "Fuse"; });
+  const bool fuses =
+      std::ranges::any_of(parts, [](const JsonField& part) { return part.type() == "Fuse"; });
   if (!fuses) {
     file.refuse("decoder has no Fuse: tokens that stand apart in decoded text are not supported");
   }

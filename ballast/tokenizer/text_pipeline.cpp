@@ -27,9 +27,8 @@ std::string description_of(const CharacterModel& model) {
   std::string text = fmt::format("characters {} {} {}\n", model.byte_fallback, model.fuse_unknown,
                                  model.unknown ? int64_t{*model.unknown} : -1);
   if (model.metaspace) {
-    text +=
-        fmt::format("metaspace {} {} {}\n", quoted(model.metaspace->replacement),
-                    static_cast<int>(model.metaspace->scheme), model.metaspace->split);
+    text += fmt::format("metaspace {} {} {}\n", quoted(model.metaspace->replacement),
+                        static_cast<int>(model.metaspace->scheme), model.metaspace->split);
   }
   for (const Replace& replace : model.decoder) text += "decoder " + description_of(replace);
   return text + fmt::format("decoder {} {}\n", model.decodes_bytes, model.stripped_spaces);
@@ -40,7 +39,8 @@ std::string description_of(const CharacterModel& model) {
 std::string description_of(const TextPipeline& pipeline) {
   std::string text = fmt::format("{} {}\n", pipeline.ignore_merges, pipeline.first_added);
   for (const NormalizerStep& step : pipeline.normalizer) text += description_of(step);
-  for (const SplitStep& step : pipeline.splits) text += fmt::format("split {}\n", quoted(step.pattern));
+  for (const SplitStep& step : pipeline.splits)
+    text += fmt::format("split {}\n", quoted(step.pattern));
   if (pipeline.characters) text += description_of(*pipeline.characters);
   return text;
 }

@@ -15,7 +15,8 @@ using testing::ElementsAre;
 // "_" for a space; merges make "_a", "ab" and "__".
 BpeVocabulary small(const Metaspace& metaspace) {
   BpeVocabulary vocabulary;
-  vocabulary.tokens = {"<unk>", "</s>", "_", "a", "b", "_a", "ab", "__", "<0xC3>", "<0xA9>", "<0x0A>"};
+  vocabulary.tokens = {"<unk>", "</s>", "_",      "a",      "b",     "_a",
+                       "ab",    "__",   "<0xC3>", "<0xA9>", "<0x0A>"};
   vocabulary.merges = {{2, 3, 5}, {3, 4, 6}, {2, 2, 7}};
   vocabulary.added = {{.id = 1}};
   vocabulary.end_of_text = 1;

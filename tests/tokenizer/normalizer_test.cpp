@@ -19,14 +19,14 @@ TEST(Normalizer, ComposesAndDecomposes) {
   EXPECT_EQ(normalize({UnicodeForm::kNfd}, "\u00e9 \u1e69"), "e\u0301 s\u0323\u0307");
   EXPECT_EQ(normalize({UnicodeForm::kNfkc}, "\ufb01 \u00bd"), "fi 1\u20442");
   EXPECT_EQ(normalize({UnicodeForm::kNfkd}, "\ufb01\u00e9"), "fie\u0301");
-  EXPECT_EQ(normalize({UnicodeForm::kNfc}, "s\u0307\u0323x"), "\u1e69x");              // reordered
+  EXPECT_EQ(normalize({UnicodeForm::kNfc}, "s\u0307\u0323x"), "\u1e69x");  // reordered
   EXPECT_EQ(normalize({UnicodeForm::kNfc}, "\u1112\u1161\u11ab\u1100\u1161"), "\ud55c\uac00");
 }
 
 TEST(Normalizer, LeavesAloneWhatIsNotUtf8AndWhatIsTooYoung) {
   EXPECT_EQ(normalize({UnicodeForm::kNfc}, "e\xff\u0301\xe4\xb8"), "e\xff\u0301\xe4\xb8");
   EXPECT_EQ(normalize({UnicodeForm::kNfc}, "a\u1df9\u0334"), "a\u1df9\u0334");  // of Unicode 10
-  EXPECT_EQ(normalize({UnicodeForm::kNfd}, "\U00011938"), "\U00011938");         // of Unicode 13
+  EXPECT_EQ(normalize({UnicodeForm::kNfd}, "\U00011938"), "\U00011938");        // of Unicode 13
 }
 
 TEST(Normalizer, GivesTheTextItselfWhereNothingChanges) {

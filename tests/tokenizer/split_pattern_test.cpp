@@ -27,8 +27,9 @@ constexpr const char* kGpt2 =
 std::vector<std::string> pieces(const SplitPattern& pattern, const std::string& text) {
   PatternScratch scratch;
   std::vector<std::string> result;
-  pattern.split(scratch.subject_of(text), scratch,
-                [&](size_t begin, size_t end) { result.push_back(text.substr(begin, end - begin)); });
+  pattern.split(scratch.subject_of(text), scratch, [&](size_t begin, size_t end) {
+    result.push_back(text.substr(begin, end - begin));
+  });
   return result;
 }
 
@@ -46,9 +47,10 @@ TEST(SplitPattern, WhatIsBetweenMatchesIsAPieceToo) {
 TEST(SplitPattern, GivesThePreTokensThatAreWrittenByHand) {
   const SplitPattern pattern(kGpt2);
   RandomStream random(1, "text");
-  const std::vector<std::string> parts = {"a",  "1", " ", "\n", "'ll",   "!",          "\u00e9", "\u6f22",
-                                          "\xff", "\xe4\xb8", "\u3000", "\u180e", "\U00010d40",
-                                          "\U0001F600", "\u0301", "\U00031350", "\U00010d69"};
+  const std::vector<std::string> parts = {
+      "a",          "1",          " ",      "\n",         "'ll",       "!",
+      "\u00e9",     "\u6f22",     "\xff",   "\xe4\xb8",   "\u3000",    "\u180e",
+      "\U00010d40", "\U0001F600", "\u0301", "\U00031350", "\U00010d69"};
   for (int round = 0; round < 2000; ++round) {
     std::string text;
     for (int i = 0; i < 10; ++i) text += parts[random.below(parts.size())];
@@ -67,11 +69,12 @@ TEST(SplitPattern, RefusesWhatOtherProgramsReadDifferently) {
     EXPECT_THAT([&] { SplitPattern{pattern}; }, ThrowsMessage<BadPattern>(HasSubstr(message)))
         << pattern;
   };
-  for (const char* construct : {"^", "$", ".", "\\w", "\\b", "\\h", "\\A", "\\1", "\\K", "\\R", "\\X",
-                                "\\v", "\\C", "\\Q", "(*ACCEPT)", "(?m:a)", "(?<name>a)", "(?#a)",
-                                "(?i)", "[[:alpha:]]", "[a[b]]", "[a&&b]", "[]a]", "[^]a]", "[a",
-                                "a{,3}", "a{2}?", "a{2}+", "a{2,3}+", "a{x}", "\\p{Han}", "\\pL",
-                                "\\p{^L}", "\\p{L", "a\\"}) {
+  for (const char* construct :
+       {"^",         "$",      ".",          "\\w",   "\\b",     "\\h",         "\\A",
+        "\\1",       "\\K",    "\\R",        "\\X",   "\\v",     "\\C",         "\\Q",
+        "(*ACCEPT)", "(?m:a)", "(?<name>a)", "(?#a)", "(?i)",    "[[:alpha:]]", "[a[b]]",
+        "[a&&b]",    "[]a]",   "[^]a]",      "[a",    "a{,3}",   "a{2}?",       "a{2}+",
+        "a{2,3}+",   "a{x}",   "\\p{Han}",   "\\pL",  "\\p{^L}", "\\p{L",       "a\\"}) {
     refused(std::string("x|") + construct, "at ");
   }
   refused("", "empty");

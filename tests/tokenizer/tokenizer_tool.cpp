@@ -37,13 +37,11 @@ std::string to_hex(const std::string& bytes) {
 int run(const std::string& path) {
   const auto tokenizer = load_tokenizer(path);
   const std::string input{std::istreambuf_iterator<char>(std::cin), {}};
-  nlohmann::json output = {{"ids", nlohmann::json::array()},
-                           {"continued", nlohmann::json::array()},
-                           {"decoded", nlohmann::json::array()},
-                           {"begin", tokenizer->frame().begin},
-                           {"end", tokenizer->frame().end},
-                           {"end_of_text", tokenizer->end_of_text()},
-                           {"fingerprint", tokenizer->fingerprint()}};
+  nlohmann::json output = {
+      {"ids", nlohmann::json::array()},         {"continued", nlohmann::json::array()},
+      {"decoded", nlohmann::json::array()},     {"begin", tokenizer->frame().begin},
+      {"end", tokenizer->frame().end},          {"end_of_text", tokenizer->end_of_text()},
+      {"fingerprint", tokenizer->fingerprint()}};
   for (const auto& hex : parse_json(input)) {
     const std::string text = from_hex(hex.get<std::string>());
     std::vector<TokenId> ids, continued;
