@@ -41,6 +41,8 @@ Examples
     ballast eval runs/mine --data book.txt --stride 128
   On prepared data, for another program:
     ballast eval runs/mine --data data/other --split valid --json
+  With the average of weights that the run kept (optimizer.average):
+    ballast eval runs/mine --average
   A BASE model's ways of routing side by side, and what each expert got:
     ballast eval runs/mine --routing all --experts
   Whether the model looks ahead, which it must not:
@@ -106,6 +108,7 @@ void check_alike(const Options& options, comm::Communicator& workers) {
       {"--experts", options.experts ? "given" : "not given"},
       {"--audit", options.audit ? "given" : "not given"},
       {"--out", options.out},
+      {"--average", options.model.average ? "given" : "not given"},
       {"--model-parallel", fmt::format("{}", options.model.model_parallel)}};
   comm::check_agreement(workers, facts, {"eval"});
 }
@@ -273,7 +276,7 @@ void add_eval(CLI::App& app, Action& chosen) {
                    "run's validation data")
       ->type_name("PATH");
   command->add_option("--split", options->split, "which split of prepared data")
-      ->check(CLI::IsMember({"train", "valid"}))
+      ->check(CLI::IsMember({"train", "valid", "test"}))
       ->capture_default_str();
   command
       ->add_option(

@@ -76,6 +76,7 @@ std::shared_ptr<tokens::TokenSource> open_text(const DataChoice& choice,
     request.inputs = choice.data;
     request.out = scratch / "data";
     request.valid_fraction = 0;
+    request.reading.split_names = text::SplitNames::kIgnored;  // all of it is evaluated on
     request.tokenizer = (scratch / "tokenizer").string();
     tokens::prepare(request);
   }

@@ -25,6 +25,7 @@ constexpr const char* kExamples = R"(
 Examples
   ballast export runs/mine --out models/mine            model.safetensors and the tokenizer
   ballast export runs/mine --out models/mine --dtype bf16
+  ballast export runs/mine --out models/mine --average  the average of weights that the run kept
   ballast generate models/mine
   ballast export runs/mine --format hf --out models/hf  a folder that transformers loads
 The weights' names and the file's metadata are described in docs/file_formats.md; any safetensors
@@ -39,7 +40,7 @@ architecture (of --format hf, else null).
 
 struct Options {
   std::string model, out, format = "ballast", dtype = "fp32";
-  bool overwrite = false, json = false;
+  bool average = false, overwrite = false, json = false;
 };
 
 checkpoint::Manifest manifest_of(const loading::LoadedModel& loaded) {
@@ -84,10 +85,12 @@ std::string write_model(const loading::LoadedModel& loaded, const Options& optio
 
 int run(const Options& options) {
   const auto world = comm::open_world({.kind = comm::WorldKind::kSingle});
-  const auto loaded = loading::load_model({.path = options.model,
-                                           .device = config::DeviceChoice::kCpu,
-                                           .precision = config::Precision::kFp32},
-                                          *world);
+  const auto loaded = loading::load_model(
+      {.path = options.model,
+       .device = config::DeviceChoice::kCpu,
+       .precision = config::Precision::kFp32,
+       .weights = options.average ? loading::Weights::kAverage : loading::Weights::kLast},
+      *world);
   const fs::path folder = options.out, file = folder / loading::kExportedWeights;
   if (fs::exists(folder / "run.json") || fs::exists(folder / checkpoint::kManifestName)) {
     fail("{} is a run or a checkpoint: export to a folder of its own", folder.string());
@@ -135,6 +138,7 @@ void add_export(CLI::App& app, Action& chosen) {
   command->add_option("--dtype", options->dtype, "of the weights")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
+  add_average_option(*command, options->average);
   command->add_flag("--overwrite", options->overwrite, "replace an export that is there");
   command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

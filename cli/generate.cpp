@@ -111,6 +111,7 @@ void print_all(const Options& options, const loading::LoadedModel& loaded, TextO
 int work(const Options& options, comm::World& world) {
   comm::Communicator& workers = world.everyone();
   const comm::Fact given[] = {
+      {"--average", options.model.average ? "given" : "not given"},
       {"--model-parallel", fmt::format("{}", options.model.model_parallel)}};
   comm::check_agreement(workers, given, {"generate"});
   const auto loaded = load(options.model, world);

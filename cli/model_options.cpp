@@ -9,6 +9,11 @@
 
 namespace ballast::cli {
 
+void add_average_option(CLI::App& command, bool& average) {
+  command.add_flag("--average", average,
+                   "take the average of weights that the run kept (optimizer.average)");
+}
+
 void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("MODEL", options.path, "run directory, checkpoint, or exported model")
       ->required();
@@ -17,6 +22,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command
       .add_option("--tokenizer", options.tokenizer, "use this tokenizer instead of the run's own")
       ->type_name("PATH");
+  add_average_option(command, options.average);
   command
       .add_option("--model-parallel", options.model_parallel,
                   "workers that hold one model together: its heads, feed-forwards and vocabulary "
@@ -29,7 +35,12 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
 
 std::unique_ptr<loading::LoadedModel> load(const ModelOptions& options, comm::World& world) {
   return loading::load_model(
-      {options.path, options.device, options.precision, options.tokenizer, options.model_parallel},
+      {.path = options.path,
+       .device = options.device,
+       .precision = options.precision,
+       .tokenizer = options.tokenizer,
+       .model_parallel = options.model_parallel,
+       .weights = options.average ? loading::Weights::kAverage : loading::Weights::kLast},
       world);
 }
 

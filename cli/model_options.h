@@ -19,7 +19,10 @@ struct ModelOptions {
   config::DeviceChoice device = config::DeviceChoice::kAuto;
   config::Precision precision = config::Precision::kAuto;
   int64_t model_parallel = 1;
+  bool average = false;
 };
+// --average, also of commands that have a model in another way.
+void add_average_option(CLI::App& command, bool& average);
 void add_model_options(CLI::App& command, ModelOptions& options);
 std::unique_ptr<loading::LoadedModel> load(const ModelOptions& options, comm::World& world);
 // How the model's BASE layers route: as wished ("greedy"), or, if that is empty, by

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 
 #include "ballast/config/system_words.h"
 #include "ballast/model/model_size.h"
+#include "ballast/model/update_counts.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
@@ -36,16 +38,17 @@ Examples
   ballast params --model.vocabulary 50304 --model.width 1024 --model.layers 24 --json
 
 JSON keys (--json): system (in words), shared (parameters of all but the experts), per_expert (of
-  one expert, in all layers of experts), total, active (those a token meets), flops_per_token (of a
-  training step in which no token is dropped), vocabulary, layers (blocks), experts (of each layer
-  of experts; 0: a dense model), experts_of_token, router and placement (null: a dense model),
+  one expert, in all layers of experts), total, active (those a token meets), trained (all but
+  training.freeze), flops_per_token (of a training step in which no token is dropped), vocabulary,
+  layers (blocks), experts (of each layer of experts; 0: a dense model), experts_of_token, router
+  and placement (null: a dense model),
   base_layers (for each layer of experts, whatever its router: the block before it, or with
   placement replace the block whose feed-forward it stands for), sublayers (of each expert of a
   layer), workers, model_parallel (workers that share a replica of the model), replicas,
   experts_per_worker, parameters_per_worker (the most one holds), memory_per_worker {PRECISION:
-  {weights, gradients, adam, total}}, in bytes, without activations; one precision, or the two that
-  training.precision auto may choose from. Of a folder: presets, a list of {name, system, total,
-  shared, per_expert, active, flops_per_token}.
+  {weights, gradients, adam (Muon's momentum and the average, too), total}}, in bytes, without
+  activations; one precision, or the two that training.precision auto may choose from. Of a folder:
+  presets, a list of {name, system, total, shared, per_expert, active, flops_per_token}.
 )";
 
 struct Options {
@@ -84,16 +87,37 @@ struct Counted {
   int64_t shards() const { return config.training.model_parallel; }
   int64_t parameters_here() const { return model::parameters_of_worker(config, workers); }
   int64_t sublayers() const { return is_sparse() ? config.experts.sublayers_of_layer() : 0; }
+  bool is_frozen_in_part() const { return !config.training.freeze.empty(); }
+  int64_t trained() const {
+    return is_frozen_in_part() ? model::count_updates(config).trained() : size.total;
+  }
 };
+
+// Bytes of one worker, beside what its activations need.
+struct WorkerBytes {
+  double weights = 0, gradients = 0, moments = 0;
+
+  double total() const { return weights + gradients + moments; }
+};
+
+WorkerBytes bytes_here(const Counted& model, const model::ParameterBytes& each) {
+  const auto held = static_cast<double>(model.parameters_here()),
+             of_experts = static_cast<double>(model.experts_here() * model.size.per_expert);
+  const model::KeptNumbers kept = model::kept_numbers(model.config, held - of_experts, of_experts);
+  return {.weights = held * static_cast<double>(each.weights),
+          .gradients = kept.gradients * static_cast<double>(each.gradients),
+          .moments = kept.moments * static_cast<double>(each.moments) / 2};
+}
 
 void print_json(const Counted& model) {
   const int64_t held = model.parameters_here();
   Json memory = Json::object();
-  for (const auto& [name, bytes] : possible_precisions(model.config.training)) {
-    memory[name] = {{"weights", held * bytes.weights},
-                    {"gradients", held * bytes.gradients},
-                    {"adam", held * bytes.moments},
-                    {"total", held * bytes.total()}};
+  for (const auto& [name, each] : possible_precisions(model.config.training)) {
+    const WorkerBytes bytes = bytes_here(model, each);
+    memory[name] = {{"weights", std::llround(bytes.weights)},
+                    {"gradients", std::llround(bytes.gradients)},
+                    {"adam", std::llround(bytes.moments)},
+                    {"total", std::llround(bytes.total())}};
   }
   const config::ExpertsConfig& experts = model.config.experts;
   const auto of_experts = [&](const std::string& text) {
@@ -104,6 +128,7 @@ void print_json(const Counted& model) {
                     {"per_expert", model.size.per_expert},
                     {"total", model.size.total},
                     {"active", model.size.active},
+                    {"trained", model.trained()},
                     {"flops_per_token", model.size.flops_per_token},
                     {"vocabulary", model.config.model.vocabulary},
                     {"layers", model.config.model.layers},
@@ -156,9 +181,17 @@ void print_model(const Counted& model) {
                           ? "two experts"
                           : of_count(model.experts_of_token(), "expert")));
   }
+  if (model.is_frozen_in_part()) {
+    count("trained", model.trained(),
+          fmt::format("frozen: {}", fmt::join(model.config.training.freeze, ", ")));
+  }
   row("FLOPs a token", model.size.flops_per_token,
       experts.traits().balanced || !model.is_sparse() ? "forward and backward"
                                                       : "forward and backward, if none is dropped");
+}
+
+bool has_adam_alone(const config::OptimizerConfig& optimizer) {
+  return optimizer.algorithm == config::Algorithm::kAdam && optimizer.average == 0;
 }
 
 void print_worker(const Counted& model) {
@@ -171,13 +204,12 @@ void print_worker(const Counted& model) {
     fmt::print(", {} of each {} among them", of_count(model.experts_here(), "expert"),
                config::layer_in_words(model.config.experts));
   fmt::print(". To train them:\n  {:<6}{:>10}{:>11}{:>10}{:>10}\n", "", "weights", "gradients",
-             "Adam", "total");
-  for (const auto& [name, bytes] : possible_precisions(model.config.training)) {
-    const auto size = [&](int64_t each) {
-      return format_bytes(static_cast<double>(model.parameters_here() * each));
-    };
-    fmt::print("  {:<6}{:>10}{:>11}{:>10}{:>10}\n", name, size(bytes.weights),
-               size(bytes.gradients), size(bytes.moments), size(bytes.total()));
+             has_adam_alone(model.config.optimizer) ? "Adam" : "optimizer", "total");
+  for (const auto& [name, each] : possible_precisions(model.config.training)) {
+    const WorkerBytes bytes = bytes_here(model, each);
+    fmt::print("  {:<6}{:>10}{:>11}{:>10}{:>10}\n", name, format_bytes(bytes.weights),
+               format_bytes(bytes.gradients), format_bytes(bytes.moments),
+               format_bytes(bytes.total()));
   }
   fmt::print("Activations come on top.\n");
 }

@@ -6,16 +6,17 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numbers>
 #include <optional>
+#include <string>
 
-#include "ballast/system/checksum.h"
 #include "ballast/system/error.h"
 #include "ballast/system/progress.h"
 #include "ballast/system/stop_signal.h"
 #include "cli/commands.h"
+#include "cli/prepare_report.h"
 
 namespace ballast::cli {
 namespace {
@@ -24,15 +25,25 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFooter = R"(
 Input
-  A text file, a folder of text files, a .zst of one, - for standard input, or NAME=INPUT to give it
-  a domain's name in reports. Documents in a file are separated by a line <|endoftext|>; a file
-  without such lines is one document. The word `builtin` is the built-in corpus: endless synthetic
-  text of several domains, whose entropy is known.
+  A file, a folder of files, - for standard input, or NAME=INPUT to give it a domain's name in
+  reports. The word `builtin` is the built-in corpus: endless synthetic text of several domains,
+  whose entropy is known.
+    text             documents are separated by a line <|endoftext|>; a file without such lines is
+                     one document
+    .jsonl           each line is a document: the string --field of a JSON object
+    .parquet         each row is a document: the string in the column --field
+    .gz, .zst        of any of these but .parquet, as in wiki.jsonl.gz
+  What is not text (binary, images, PDF, archives, pickles, not UTF-8) is refused by name. Within a
+  folder it is skipped, as are empty and hidden files; the summary says what and why.
 
-Validation
-  --valid names validation text. Without it, each document goes to validation with the chance
-  --valid-fraction, decided by its content, so that the same document always goes to the same side.
-  If none goes there (say the input is one long file), the last part of the text is used instead.
+Splits
+  A file with the word train, valid (val, validation) or test in its name, or in that of a folder
+  below the input, goes to that split: wiki.valid.txt, test/a.jsonl. --ignore-split-names takes
+  them as they come. Where all files are named valid or test, names tell nothing.
+  --valid names validation text. Without it, and without files named so, each document goes to
+  validation with the chance --valid-fraction, decided by its content, so that the same document
+  always goes to the same side. If none goes there (say the input is one long file), the last part
+  of the text is used instead.
 
 Examples
   ballast prepare book.txt --out data/book
@@ -41,114 +52,39 @@ Examples
       a GPT-2 style vocabulary is trained on the text first
   ballast prepare new.txt --out data/new --tokenizer data/corpus
       with the vocabulary of another data set, or of a Hugging Face tokenizer.json
-  ballast prepare wiki=wiki.zst code=src/ --out data/mixed --valid held_out/
-  zcat big.gz | ballast prepare - --out data/big
+  ballast prepare wiki=wiki.zst code=src/ --out data/mixed --valid held_out/ more.txt
+  ballast prepare c4/*.jsonl.gz --field text --out data/c4
+  ballast prepare pile/ --domains folder --out data/pile
+      pile/code/..., pile/law/...: reports tell how each domain does
+  xzcat big.jsonl.xz | ballast prepare - --format jsonl --out data/big
   ballast prepare builtin --builtin-bytes 50MB --out data/builtin
   ballast prepare --verify data/book
       whether every file is as it was written
 
 Then train on it:  ballast train --data data/book
-The folder's layout is described in docs/file_formats.md.)";
+More on input: docs/data.md. The folder's layout, and the keys of --json: docs/file_formats.md.)";
+
+const std::map<std::string, text::TextFormat> kFormats = {
+    {"auto", text::TextFormat::kByName},
+    {"text", text::TextFormat::kPlain},
+    {"jsonl", text::TextFormat::kJsonLines},
+    {"parquet", text::TextFormat::kParquet},
+};
+const std::map<std::string, text::DomainsBy> kDomains = {
+    {"input", text::DomainsBy::kInput},
+    {"file", text::DomainsBy::kFile},
+    {"folder", text::DomainsBy::kFolder},
+};
 
 struct Options {
   tokens::PrepareRequest request;
   std::string out;
   std::string verify;
+  std::string format = "auto", domains = "input";
+  bool ignore_split_names = false;
   bool overwrite = false;
   bool json = false;
 };
-
-const char* name_of(tokens::ValidationOrigin origin) {
-  switch (origin) {
-    case tokens::ValidationOrigin::kNone:
-      return "none";
-    case tokens::ValidationOrigin::kGiven:
-      return "given";
-    case tokens::ValidationOrigin::kDocuments:
-      return "documents";
-    case tokens::ValidationOrigin::kTail:
-      return "tail";
-  }
-  throw std::invalid_argument("name_of: not a ValidationOrigin");
-}
-
-double bytes_per_token(const tokens::TextTotals& totals) {
-  return static_cast<double>(totals.source_bytes) / static_cast<double>(totals.tokens);
-}
-
-Json to_json(const tokens::SplitIndex& split) {
-  const tokens::TextTotals& totals = split.totals;
-  Json object{{"documents", totals.documents},
-              {"tokens", totals.tokens},
-              {"source_bytes", totals.source_bytes},
-              {"bytes_per_token", bytes_per_token(totals)},
-              {"shards", split.shards.size()}};
-  if (totals.nats) {
-    object["floor_nats_per_token"] = *totals.nats / static_cast<double>(totals.tokens);
-    object["floor_bits_per_byte"] =
-        *totals.nats / std::numbers::ln2 / static_cast<double>(totals.source_bytes);
-  }
-  return object;
-}
-
-void print_json(const Options& options, const tokens::PrepareResult& result, double seconds) {
-  const tokens::TokenizerIdentity& tokenizer = result.index.tokenizer;
-  Json object{{"out", options.out},
-              {"tokenizer",
-               {{"kind", tokenizer.kind},
-                {"vocabulary_size", tokenizer.vocabulary_size},
-                {"end_of_text", tokenizer.end_of_text},
-                {"fingerprint", checksum_hex(tokenizer.fingerprint)}}},
-              {"domains", result.index.domains},
-              {"validation", name_of(result.validation)},
-              {"seconds", seconds}};
-  for (const auto& [name, split] : result.index.splits) object["splits"][name] = to_json(split);
-  fmt::print("{}\n", object.dump(-1, ' ', false, Json::error_handler_t::replace));
-}
-
-std::string describe(const tokens::PrepareResult& result, const tokens::PrepareRequest& request) {
-  const double fraction = request.valid_fraction;
-  switch (result.validation) {
-    case tokens::ValidationOrigin::kNone:
-      return "none";
-    case tokens::ValidationOrigin::kGiven:
-      return request.valid_inputs.empty() ? "more of the same corpus" : "the text given for it";
-    case tokens::ValidationOrigin::kDocuments:
-      return fmt::format("{:g} % of the documents, chosen by a hash of their content",
-                         100 * fraction);
-    case tokens::ValidationOrigin::kTail:
-      return fmt::format("the last {:g} % of the text (too few documents to choose among)",
-                         100 * fraction);
-  }
-  throw std::invalid_argument("describe: not a ValidationOrigin");
-}
-
-void print_summary(const Options& options, const tokens::PrepareResult& result, double seconds) {
-  const tokens::TokenizerIdentity& tokenizer = result.index.tokenizer;
-  fmt::print("{} is ready ({}; tokenizer {}, vocabulary {})\n\n", options.out,
-             format_duration(seconds), tokenizer.kind, tokenizer.vocabulary_size);
-  fmt::print("{:8}{:>12}{:>12}{:>12}{:>13}{:>8}\n", "", "documents", "tokens", "text",
-             "bytes/token", "files");
-  for (const auto& [name, split] : result.index.splits) {
-    const tokens::TextTotals& totals = split.totals;
-    fmt::print("{:8}{:>12}{:>12}{:>12}{:>13.3f}{:>8}\n", name,
-               format_count(static_cast<double>(totals.documents)),
-               format_count(static_cast<double>(totals.tokens)),
-               format_bytes(static_cast<double>(totals.source_bytes)), bytes_per_token(totals),
-               split.shards.size());
-  }
-  fmt::print("\nvalidation     {}\n", describe(result, options.request));
-  for (const auto& [name, split] : result.index.splits) {
-    if (!split.totals.nats) continue;
-    const Json floors = to_json(split);
-    fmt::print(
-        "entropy floor  {}: {:.4f} nats a token, {:.4f} bits a byte: the least a model can lose, "
-        "on average\n",
-        name, floors["floor_nats_per_token"].get<double>(),
-        floors["floor_bits_per_byte"].get<double>());
-  }
-  fmt::print("next           ballast train --data {}\n", options.out);
-}
 
 std::optional<double> unit_named(const std::string& name) {
   if (name.empty() || name == "b") return 1;
@@ -191,6 +127,27 @@ CLI::Validator count_of_at_least(uint64_t least) {
       "");
 }
 
+void add_reading_options(CLI::App& command, Options& o) {
+  command.add_option("--field", o.request.field, "the text's name in .jsonl and .parquet")
+      ->capture_default_str()
+      ->type_name("NAME");
+  command
+      .add_option("--format", o.format,
+                  "how all input is read: auto (by its names), text, jsonl or parquet")
+      ->check(CLI::IsMember(kFormats))
+      ->capture_default_str()
+      ->type_name("NAME");
+  command
+      .add_option("--domains", o.domains,
+                  "what is a domain in reports: each input, each file below a folder, or each "
+                  "folder right below one")
+      ->check(CLI::IsMember(kDomains))
+      ->capture_default_str()
+      ->type_name("input|file|folder");
+  command.add_flag("--ignore-split-names", o.ignore_split_names,
+                   "train, valid and test in names of files tell nothing");
+}
+
 void add_options(CLI::App& command, Options& o) {
   tokens::PrepareRequest& r = o.request;
   command.add_option("INPUT", r.inputs, "files, folders, -, NAME=INPUT, or builtin")->type_name("");
@@ -211,14 +168,16 @@ void add_options(CLI::App& command, Options& o) {
       ->transform(count_of_at_least(1))
       ->type_name("BYTES")
       ->default_str("100MB");
-  command.add_option("--valid", r.valid_inputs, "validation text; give it again for more")
-      ->type_name("INPUT")
-      ->allow_extra_args(false);  // what follows is INPUT again
+  // All that follows is validation text, as a shell's *.txt gives it.
+  command
+      .add_option("--valid", r.valid_inputs, "validation text: all inputs up to the next option")
+      ->type_name("INPUT ...");
   command
       .add_option("--valid-fraction", r.valid_fraction,
                   "share of the input to validate on without --valid; 0: none")
       ->capture_default_str()
       ->type_name("X");
+  add_reading_options(command, o);
   command.add_option("--shard-tokens", r.shard_tokens, "most tokens in one file")
       ->transform(count_of_at_least(1024))
       ->type_name("N")
@@ -245,6 +204,11 @@ void add_options(CLI::App& command, Options& o) {
 // Options that the others make meaningless are mistakes.
 void check_options(const CLI::App& command, const Options& options) {
   const auto given = [&](const char* name) { return command.count(name) > 0; };
+  if (!given("INPUT") && given("--valid")) {
+    fail(
+        "INPUT is required: name files, folders or - before --valid, which takes all that follows "
+        "it up to the next option");
+  }
   if (!given("INPUT")) fail("INPUT is required: name files, folders, - or builtin");
   if (!given("--out")) fail("--out is required: name the folder to make");
   const bool is_builtin = options.request.inputs == std::vector<std::string>{"builtin"};
@@ -252,6 +216,9 @@ void check_options(const CLI::App& command, const Options& options) {
     if (given(name) && options.request.tokenizer != "bpe") {
       fail("{} is for --tokenizer bpe; the tokenizer here is {}", name, options.request.tokenizer);
     }
+  }
+  for (const char* name : {"--field", "--format", "--domains", "--ignore-split-names"}) {
+    if (given(name) && is_builtin) fail("{} is for text of your own, not for `builtin`", name);
   }
   for (const char* name : {"--builtin-bytes", "--seed"}) {
     if (given(name) && !is_builtin) fail("{} is for the input `builtin`", name);
@@ -293,12 +260,17 @@ void make(const Options& options) {
   request.out = options.out;
   request.existing =
       options.overwrite ? tokens::ExistingOutput::kReplace : tokens::ExistingOutput::kRefuse;
+  request.reading = {.format = kFormats.at(options.format),
+                     .domains = kDomains.at(options.domains),
+                     .split_names = options.ignore_split_names ? text::SplitNames::kIgnored
+                                                               : text::SplitNames::kObeyed};
   const StopSignal stop;
   request.stop_requested = [&] { return stop.requested(); };
   const auto start = Clock::now();
   const tokens::PrepareResult result = tokens::prepare(request);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  options.json ? print_json(options, result, seconds) : print_summary(options, result, seconds);
+  const PrepareReport report{request, result, seconds};
+  options.json ? print_prepare_json(report) : print_prepare_summary(report);
 }
 
 }  // namespace

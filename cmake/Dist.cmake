@@ -2,7 +2,7 @@
 # Component `dist`: what `make dist` packs; tools/dist adds the launcher and the system's libraries.
 # Run paths there are relative to each file, and libtorch is found by the launcher.
 add_custom_target(program)
-foreach(target ballast ballast-bench ballast_cuda ballast_mpi)
+foreach(target ballast ballast-bench ballast_cuda ballast_mpi ballast_parquet)
   if(TARGET ${target})
     add_dependencies(program ${target})
   endif()
@@ -20,7 +20,8 @@ endfunction()
 get_property(rooms GLOBAL PROPERTY BALLAST_ROOMS)
 list(TRANSFORM rooms APPEND _tests OUTPUT_VARIABLE test_programs)
 ballast_install("$ORIGIN/../lib" bin ballast ballast-bench)
-ballast_install("" lib ballast_kernels ballast_comm ballast_experts ballast_cuda ballast_mpi ballast_loopback)
+ballast_install("" lib ballast_kernels ballast_comm ballast_experts ballast_cuda ballast_mpi ballast_loopback
+  ballast_parquet)
 ballast_install("$ORIGIN/../../lib" bin/tests ${test_programs} workers_tests training_workers_tests)
 # Of run paths only what is relative stays: the rest is where this machine has things.
 install(CODE [[

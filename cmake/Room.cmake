@@ -11,7 +11,7 @@ function(ballast_room NAME)
   cmake_parse_arguments(ARG "TORCH;SHARED" "STOREY" "DEPENDS;LINK" ${ARGN})
   cmake_path(APPEND CMAKE_CURRENT_SOURCE_DIR ${ARG_STOREY} ${NAME} OUTPUT_VARIABLE folder)
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "_(cuda|mpi|preload)\\.cpp$")  # those belong to the plugins
+  list(FILTER sources EXCLUDE REGEX "_(cuda|mpi|parquet|preload)\\.cpp$")  # those belong to the plugins
   set(kind STATIC)
   if(ARG_SHARED)
     set(kind SHARED)

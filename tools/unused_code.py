@@ -42,7 +42,7 @@ def functions_of(text):
 
 def group_of(path):
     """Files that are one thing together: name.h, name.cpp, name_cuda.cu."""
-    return path.parent, re.sub(r"_(cpu|cuda|mpi)$", "", path.stem)
+    return path.parent, re.sub(r"_(cpu|cuda|mpi|parquet)$", "", path.stem)
 
 
 def is_used_at_home(name, texts):

@@ -225,8 +225,8 @@ void add_optimizer(std::vector<Knob>& list, OptimizerConfig& o) {
               "the size of Adam's");
   section.add("momentum", &o.momentum, 0, 0.9999999, "muon: decay of the momentum");
   section.add("average", &o.average, 0, 0.9999999,
-              "decay of an average of the weights, a step, with which validation, eval and export "
-              "can work; 0: none");
+              "decay of an average of the weights, a step, for --average of eval, generate and "
+              "export; 0: none is kept");
   section.add("clip_norm", &o.clip_norm, 0, kMany,
               "largest gradient norm; longer gradients are scaled down to it; 0: no clipping");
   section.add("clip_over", &o.clip_over,

@@ -8,22 +8,14 @@
 #include "ballast/parameters/weight_deviation.h"
 
 namespace ballast::experts {
-namespace {
-
-// A gated activation's matrix of 2 F rows is two.
-std::vector<int64_t> matrices_of(const std::vector<int64_t>& extents, int64_t hidden) {
-  if (extents.size() < 2 || extents[0] != 2 * hidden) return {};
-  return {hidden, hidden};
-}
-
-}  // namespace
 
 ExpertStack::ExpertStack(const ExpertShape& shape, const std::string& name,
                          parameters::ParameterTable& table) {
   const int64_t d = shape.width, f = shape.hidden;
   for (int64_t sublayer = 0; sublayer < shape.sublayers; ++sublayer) {
     const auto stack = [&](const char* part, std::vector<int64_t> extents,
-                           parameters::Initialization initialization) -> const kernels::Parameter& {
+                           parameters::Initialization initialization,
+                           const std::vector<int64_t>& matrices = {}) -> const kernels::Parameter& {
       std::vector<parameters::SegmentSpec> specs;
       for (int64_t expert = shape.first; expert < shape.first + shape.count; ++expert) {
         specs.push_back({.name = name + ".expert." + std::to_string(expert) + ".sublayer." +
@@ -32,7 +24,7 @@ ExpertStack::ExpertStack(const ExpertShape& shape, const std::string& name,
                          .initialization = initialization,
                          .owner = parameters::Owner::kExpert,
                          .decay = extents.size() > 1,
-                         .matrices = matrices_of(extents, f)});
+                         .matrices = matrices});
       }
       return table.declare_stack(std::move(specs));
     };
@@ -50,7 +42,8 @@ ExpertStack::ExpertStack(const ExpertShape& shape, const std::string& name,
         .norm = stack_if(form.norms, "norm.weight", {d}, parameters::Initialization::one()),
         .norm_bias = stack_if(form.norms && form.norm.takes_mean(), "norm.bias", {d}, zero),
         .up = stack("up.weight", {inner, d},
-                    parameters::Initialization::normal(parameters::kWeightDeviation)),
+                    parameters::Initialization::normal(parameters::kWeightDeviation),
+                    std::vector<int64_t>(static_cast<size_t>(inner / f), f)),
         .up_bias = stack_if(shape.biases, "up.bias", {inner}, zero),
         .down = stack("down.weight", {d, f}, down),
         .down_bias = stack_if(shape.biases, "down.bias", {d}, zero),

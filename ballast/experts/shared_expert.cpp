@@ -23,12 +23,14 @@ SharedExpert::SharedExpert(const SharedExpertShape& shape, const std::string& na
     // Each worker has the gradient of the tokens that it brings to the layer, as a router has.
     const auto declare =
         [&](const char* part, std::vector<int64_t> extents,
-            parameters::Initialization initialization) -> const kernels::Parameter& {
+            parameters::Initialization initialization,
+            const std::vector<int64_t>& matrices = {}) -> const kernels::Parameter& {
       return table.declare({.name = name + ".shared.sublayer." + std::to_string(i) + "." + part,
                             .shape = extents,
                             .initialization = initialization,
                             .owner = parameters::Owner::kRouter,
-                            .decay = extents.size() > 1});
+                            .decay = extents.size() > 1,
+                            .matrices = matrices});
     };
     const auto declare_if =
         [&](bool wanted, const char* part, int64_t size,
@@ -36,11 +38,13 @@ SharedExpert::SharedExpert(const SharedExpertShape& shape, const std::string& na
       return wanted ? declare(part, {size}, initialization) : kernels::no_parameter();
     };
     const int64_t inner = f * kernels::columns_taken(form_.activation);
-    sublayers_.push_back(
-        {declare_if(form_.norms, "norm.weight", d, one),
-         declare_if(form_.norms && form_.norm.takes_mean(), "norm.bias", d, zero),
-         declare("up.weight", {inner, d}, up), declare_if(shape.biases, "up.bias", inner, zero),
-         declare("down.weight", {d, f}, down), declare_if(shape.biases, "down.bias", d, zero)});
+    sublayers_.push_back({declare_if(form_.norms, "norm.weight", d, one),
+                          declare_if(form_.norms && form_.norm.takes_mean(), "norm.bias", d, zero),
+                          declare("up.weight", {inner, d}, up,
+                                  std::vector<int64_t>(static_cast<size_t>(inner / f), f)),
+                          declare_if(shape.biases, "up.bias", inner, zero),
+                          declare("down.weight", {d, f}, down),
+                          declare_if(shape.biases, "down.bias", d, zero)});
   }
 }
 

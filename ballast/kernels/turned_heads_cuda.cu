@@ -4,7 +4,6 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
@@ -60,6 +59,32 @@ __device__ Sum sum_over_group(Sum mine, int group) {
   return mine;
 }
 
+// A thread's numbers of a head: those of its first half, and those W/2 further.
+template <typename Scalar>
+struct Pair {
+  using Sum = RowSum<Scalar>;
+  static constexpr int kSize = kSizeOf<Scalar>;
+
+  __device__ Pair(const Words& a, const Words& b) {
+#pragma unroll
+    for (int l = 0; l < kSize; ++l) {
+      first[l] = number<Scalar>(a, l);
+      second[l] = number<Scalar>(b, l);
+    }
+  }
+  // By the angles of a row of the tables, or back.
+  __device__ void turn(const Sum* cosines, const Sum* sines, Sum sign) {
+#pragma unroll
+    for (int l = 0; l < kSize; ++l) {
+      const Sum c = cosines[l], s = sign * sines[l], x = first[l];
+      first[l] = x * c - second[l] * s;
+      second[l] = second[l] * c + x * s;
+    }
+  }
+
+  Sum first[kSize], second[kSize];
+};
+
 template <typename Scalar>
 struct Forward {
   const Scalar* qkv;
@@ -88,23 +113,19 @@ __global__ void __launch_bounds__(kThreads) turn_kernel(Shape shape, Forward<Sca
     }
     return;
   }
-  Sum a[kSize], b[kSize];
-#pragma unroll
-  for (int l = 0; l < kSize; ++l) {
-    a[l] = number<Scalar>(first, l);
-    b[l] = number<Scalar>(second, l);
-  }
+  Pair<Scalar> pair(first, second);
   if (at.norm[0] != nullptr) {
     Sum squares = 0;
 #pragma unroll
-    for (int l = 0; l < kSize; ++l) squares += a[l] * a[l] + b[l] * b[l];
+    for (int l = 0; l < kSize; ++l)
+      squares += pair.first[l] * pair.first[l] + pair.second[l] * pair.second[l];
     const Sum inverse = rsqrt(sum_over_group(squares, shape.group) / shape.width + at.epsilon);
     const Words u = load(at.norm[kind] + place.column),
                 v = load(at.norm[kind] + place.column + half);
 #pragma unroll
     for (int l = 0; l < kSize; ++l) {
-      a[l] *= inverse * number<Scalar>(u, l);
-      b[l] *= inverse * number<Scalar>(v, l);
+      pair.first[l] *= inverse * number<Scalar>(u, l);
+      pair.second[l] *= inverse * number<Scalar>(v, l);
     }
     if (there && place.column == 0) {
       const int met = shape.heads[kQueries] + shape.heads[kKeys];
@@ -114,16 +135,11 @@ __global__ void __launch_bounds__(kThreads) turn_kernel(Shape shape, Forward<Sca
   }
   if (at.cosines != nullptr) {
     const int64_t row = place.token % shape.period * half + place.column;
-#pragma unroll
-    for (int l = 0; l < kSize; ++l) {
-      const Sum c = at.cosines[row + l], s = at.sines[row + l], x = a[l];
-      a[l] = x * c - b[l] * s;
-      b[l] = b[l] * c + x * s;
-    }
+    pair.turn(at.cosines + row, at.sines + row, Sum{1});
   }
   if (!there) return;
-  store(at.turned + begin, rounded<Scalar>(a));
-  store(at.turned + begin + half, rounded<Scalar>(b));
+  store(at.turned + begin, rounded<Scalar>(pair.first));
+  store(at.turned + begin + half, rounded<Scalar>(pair.second));
 }
 
 // A gradient [B, heads, S, W] by its strides.
@@ -144,20 +160,58 @@ struct Backward {
   RowSum<Scalar>* partials;  // [blocks, 2, W]; no norm: null
 };
 
-// The block's sums of a norm's gradients, in a fixed order.
+// The block's sums of a norm's gradients, in a fixed order: over the threads of a warp that have
+// the same columns, then over the warps.
 template <typename Sum, int kSize>
 __device__ void store_partials(const Shape& shape, const Sum* mine, Sum* to) {
-  __shared__ Sum parts[kThreads];
-  const int g = static_cast<int>(threadIdx.x) % shape.group;
+  constexpr int kWarps = kThreads / kLanes;
+  __shared__ Sum parts[kWarps][2 * kSize][kLanes];
+  const int lane = threadIdx.x % kLanes, warp = threadIdx.x / kLanes;
 #pragma unroll
   for (int k = 0; k < 2 * kSize; ++k) {
-    __syncthreads();
-    parts[threadIdx.x] = mine[k];
-    __syncthreads();
-    if (static_cast<int>(threadIdx.x) >= shape.group) continue;
+    Sum sum = mine[k];
+    for (int distance = shape.group; distance < kLanes; distance *= 2)
+      sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    if (lane < shape.group) parts[warp][k][lane] = sum;
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < 2 * kSize * shape.group; i += kThreads) {
+    const int k = i / shape.group, g = i % shape.group;
     Sum sum = 0;
-    for (int t = g; t < kThreads; t += shape.group) sum += parts[t];
+    for (int w = 0; w < kWarps; ++w) sum += parts[w][k][g];
     to[k / kSize * (shape.width / 2) + g * kSize + k % kSize] = sum;
+  }
+}
+
+// Turns a head's gradient by the norm's result into that by its argument, at `begin` of qkv, and
+// adds to the gradient by the norm's weight. All threads of a warp call it.
+template <typename Scalar>
+__device__ void back_through_norm(const Shape& shape, const Backward<Scalar>& at,
+                                  const Place& place, bool there, int64_t begin, Pair<Scalar>& pair,
+                                  RowSum<Scalar>* by_norm) {
+  using Sum = RowSum<Scalar>;
+  constexpr int kSize = kSizeOf<Scalar>;
+  const int kind = static_cast<int>(blockIdx.y), half = shape.width / 2;
+  const int met = shape.heads[kQueries] + shape.heads[kKeys];
+  const Sum inverse =
+      at.inverse[place.token * met + (kind == kKeys ? shape.heads[kQueries] : 0) + place.head];
+  const Words x = load(at.qkv + begin), y = load(at.qkv + begin + half);
+  const Words u = load(at.norm[kind] + place.column), v = load(at.norm[kind] + place.column + half);
+  Sum along = 0;
+#pragma unroll
+  for (int l = 0; l < kSize; ++l) {
+    const Sum p = number<Scalar>(x, l) * inverse, q = number<Scalar>(y, l) * inverse;
+    by_norm[l] += there ? pair.first[l] * p : Sum{0};
+    by_norm[kSize + l] += there ? pair.second[l] * q : Sum{0};
+    pair.first[l] *= number<Scalar>(u, l);
+    pair.second[l] *= number<Scalar>(v, l);
+    along += pair.first[l] * p + pair.second[l] * q;
+  }
+  along = sum_over_group(along, shape.group) / shape.width;
+#pragma unroll
+  for (int l = 0; l < kSize; ++l) {
+    pair.first[l] = inverse * (pair.first[l] - number<Scalar>(x, l) * inverse * along);
+    pair.second[l] = inverse * (pair.second[l] - number<Scalar>(y, l) * inverse * along);
   }
 }
 
@@ -187,48 +241,15 @@ __global__ void __launch_bounds__(kThreads) turn_back_kernel(Shape shape, Backwa
       }
       continue;
     }
-    Sum a[kSize], b[kSize];
-#pragma unroll
-    for (int l = 0; l < kSize; ++l) {
-      a[l] = number<Scalar>(low, l);
-      b[l] = number<Scalar>(high, l);
-    }
+    Pair<Scalar> pair(low, high);
     if (at.cosines != nullptr) {
       const int64_t row = place.token % shape.period * half + place.column;
-#pragma unroll
-      for (int l = 0; l < kSize; ++l) {
-        const Sum c = at.cosines[row + l], s = at.sines[row + l], x = a[l];
-        a[l] = x * c + b[l] * s;
-        b[l] = b[l] * c - x * s;
-      }
+      pair.turn(at.cosines + row, at.sines + row, Sum{-1});
     }
-    if (at.norm[0] != nullptr) {
-      const int met = shape.heads[kQueries] + shape.heads[kKeys];
-      const Sum inverse =
-          at.inverse[place.token * met + (kind == kKeys ? shape.heads[kQueries] : 0) + place.head];
-      const Words x = load(at.qkv + begin), y = load(at.qkv + begin + half);
-      const Words u = load(at.norm[kind] + place.column),
-                  v = load(at.norm[kind] + place.column + half);
-      Sum along = 0;
-#pragma unroll
-      for (int l = 0; l < kSize; ++l) {
-        const Sum p = number<Scalar>(x, l) * inverse, q = number<Scalar>(y, l) * inverse;
-        by_norm[l] += there ? a[l] * p : Sum{0};
-        by_norm[kSize + l] += there ? b[l] * q : Sum{0};
-        a[l] *= number<Scalar>(u, l);
-        b[l] *= number<Scalar>(v, l);
-        along += a[l] * p + b[l] * q;
-      }
-      along = sum_over_group(along, shape.group) / shape.width;
-#pragma unroll
-      for (int l = 0; l < kSize; ++l) {
-        a[l] = inverse * (a[l] - number<Scalar>(x, l) * inverse * along);
-        b[l] = inverse * (b[l] - number<Scalar>(y, l) * inverse * along);
-      }
-    }
+    if (at.norm[0] != nullptr) back_through_norm(shape, at, place, there, begin, pair, by_norm);
     if (!there) continue;
-    store(at.dqkv + begin, rounded<Scalar>(a));
-    store(at.dqkv + begin + half, rounded<Scalar>(b));
+    store(at.dqkv + begin, rounded<Scalar>(pair.first));
+    store(at.dqkv + begin + half, rounded<Scalar>(pair.second));
   }
   if (at.partials == nullptr || kind == kValues) return;
   store_partials<Sum, kSize>(shape, by_norm,
@@ -340,7 +361,7 @@ Tensor turn_heads_back_cuda(const Tensor& dqueries, const Tensor& dkeys, const T
       int64_t{at::cuda::getCurrentDeviceProperties()->multiProcessorCount} * kBlocksPerProcessor;
   const int64_t blocks = std::min((most_threads(shape) + kThreads - 1) / kThreads, most);
   const Tensor partials =
-      query_norm ? at::zeros({blocks, 2, shape.width}, inverse->options()) : Tensor();
+      query_norm ? at::empty({blocks, 2, shape.width}, inverse->options()) : Tensor();
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, qkv.scalar_type(), "turn_heads_back", [&] {
     using Sum = RowSum<scalar_t>;
     const auto strided = [](const Tensor& d) {

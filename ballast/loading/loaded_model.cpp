@@ -146,6 +146,18 @@ config::Config recorded_config(const fs::path& path) {
 
 namespace {
 
+void check_average(const checkpoint::Checkpoint& checkpoint) {
+  const std::string prefix = tensor_name(average().prefix, "");
+  const auto is_part = [&](const checkpoint::TensorEntry& entry) {
+    return entry.name.starts_with(prefix);
+  };
+  if (std::ranges::any_of(checkpoint.manifest().tensors, is_part)) return;
+  fail(
+      "{} holds no average of the weights: a run keeps one with optimizer.average, as 0.999; leave "
+      "--average out",
+      checkpoint.path().string());
+}
+
 void check_experts(const config::ExpertsConfig& experts, const fs::path& path, int workers) {
   if (experts.layers > 0 && experts.count % workers != 0) {
     fail(
@@ -169,6 +181,7 @@ std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, comm::World&
     config::read_recorded_config(config, checkpoint.manifest().config,
                                  checkpoint.path().string() + ", its config");
     check_model_of(checkpoint, config);
+    if (request.weights == Weights::kAverage) check_average(checkpoint);
     check_experts(config.experts, checkpoint.path(), workers.size());
     config.training.model_parallel = request.model_parallel;
     config::check_model_parallel(config, workers.size());
@@ -186,11 +199,17 @@ std::unique_ptr<LoadedModel> load_model(const LoadRequest& request, comm::World&
   const comm::WorkerGrid grid(workers, request.model_parallel);  // with the engine chosen just now
   const auto load = [&] {
     loaded->model = std::make_unique<model::LanguageModel>(loaded->config, loaded->table, grid);
+    loaded->table.freeze(loaded->config.training.freeze);  // what is frozen has no average
     loaded->table.allocate({.device = loaded->place.device,
                             .working = loaded->place.working,
                             .master = loaded->place.working,
                             .trainable = false});
-    load_segments(checkpoint, loaded->table, loaded->table.working(), "");
+    if (request.weights == Weights::kAverage) {
+      load_segments(checkpoint, loaded->table, loaded->table.working(), average());
+      load_segments(checkpoint, loaded->table, loaded->table.working(), frozen_weights());
+    } else {
+      load_segments(checkpoint, loaded->table, loaded->table.working(), all_weights());
+    }
     load_prices(checkpoint, *loaded->model);
   };
   comm::all_or_none(workers, load, {"load weights"});

@@ -38,12 +38,17 @@ checkpoint::Checkpoint open_together(const std::filesystem::path& path,
 // export was saved with. Weights are not read. UserError: there is none.
 config::Config recorded_config(const std::filesystem::path& path);
 
+enum class Weights {
+  kLast,
+  kAverage,  // of the run's steps; see optimizer.average
+};
 struct LoadRequest {
   std::filesystem::path path;
   config::DeviceChoice device = config::DeviceChoice::kAuto;
   config::Precision precision = config::Precision::kAuto;
   std::string tokenizer = {};  // empty: the run's
   int64_t model_parallel = 1;  // how many workers hold a model together; must divide all workers
+  Weights weights = Weights::kLast;
 };
 // From a run directory (its newest valid checkpoint), a checkpoint, or an exported model. Each
 // worker of the world, which must outlive the model, holds its part of it. Collective; calls

@@ -36,7 +36,7 @@ void check_model_of(const checkpoint::Checkpoint& checkpoint, const config::Conf
   const auto alone = comm::open_single_group("model", 0);
   parameters::ParameterTable table;
   const model::LanguageModel model(whole, table, *alone);
-  check_segments(checkpoint, table, "");
+  check_segments(checkpoint, table, all_weights());
 }
 
 }  // namespace ballast::loading

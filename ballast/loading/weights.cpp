@@ -54,13 +54,13 @@ at::ScalarType scalar_type_of(Dtype dtype, const std::string& name) {
 
 // Says which experts of which layer a checkpoint lacks, rather than one of their many tensors.
 void check_experts(const checkpoint::Checkpoint& checkpoint,
-                   const parameters::ParameterTable& table, const std::string& prefix) {
+                   const parameters::ParameterTable& table, const SegmentChoice& choice) {
   constexpr std::string_view kMark = ".expert.";  // layer.6.expert.17.sublayer.0.up.weight
   std::string layer;
   std::set<int64_t> missing;
   for (const parameters::Segment& segment : table.segments()) {
-    if (segment.owner != parameters::Owner::kExpert ||
-        checkpoint.has(tensor_name(prefix, segment.name)))
+    if (segment.owner != parameters::Owner::kExpert || !choice.has(segment) ||
+        checkpoint.has(tensor_name(choice.prefix, segment.name)))
       continue;
     const size_t mark = segment.name.find(kMark);
     if (layer.empty()) layer = segment.name.substr(0, mark);
@@ -99,6 +99,26 @@ void check_finite(const checkpoint::Checkpoint& checkpoint, const std::string& n
 
 }  // namespace
 
+using parameters::Owner;
+using parameters::Update;
+
+SegmentChoice all_weights() { return {}; }
+SegmentChoice frozen_weights() {
+  return {"", Owner::kShard, Owner::kExpert, Update::kNone, Update::kNone};
+}
+SegmentChoice average() {
+  return {"average", Owner::kShard, Owner::kExpert, Update::kAdam, Update::kMuon};
+}
+SegmentChoice first_moments() {
+  return {"adam.first", Owner::kShard, Owner::kExpert, Update::kAdam, Update::kAdam};
+}
+SegmentChoice second_moments() {
+  return {"adam.second", Owner::kShard, Owner::kExpert, Update::kAdam, Update::kAdam};
+}
+SegmentChoice momenta() {
+  return {"muon.momentum", Owner::kShard, Owner::kExpert, Update::kMuon, Update::kMuon};
+}
+
 std::string tensor_name(const std::string& prefix, const std::string& parameter) {
   return prefix.empty() ? parameter : prefix + "/" + parameter;
 }
@@ -110,15 +130,37 @@ checkpoint::TensorView view_of(const std::string& name, const at::Tensor& tensor
           {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()}};
 }
 
+namespace {
+
+// Copies of a GPU's ranges, one after another; tells where each begins there.
+at::Tensor copied_to_host(const parameters::ParameterTable& table, const at::Tensor& flat,
+                          const SegmentChoice& choice, std::map<int64_t, int64_t>& places) {
+  std::vector<parameters::ParameterTable::Range> ranges;
+  int64_t size = 0;
+  for (const Update update : {Update::kAdam, Update::kMuon, Update::kNone}) {
+    if (update < choice.first_update || update > choice.last_update) continue;
+    ranges.push_back(table.range(choice.first, choice.last, update));
+    places[ranges.back().begin] = size;
+    size += ranges.back().size();
+  }
+  at::Tensor host = at::empty({size}, flat.options().device(at::kCPU));
+  for (const parameters::ParameterTable::Range& range : ranges)
+    host.narrow(0, places[range.begin], range.size()).copy_(range.of(flat));
+  return host;
+}
+
+}  // namespace
+
 std::vector<checkpoint::TensorView> segment_views(const parameters::ParameterTable& table,
                                                   const at::Tensor& flat,
                                                   const SegmentChoice& choice, at::Tensor& host) {
-  const parameters::ParameterTable::Range range = table.range(choice.first, choice.last);
-  host = range.of(flat.detach()).cpu();  // a view where it is there already
+  std::map<int64_t, int64_t> places = {{0, 0}};  // in `host`, by where a range begins in `flat`
+  host = flat.is_cpu() ? flat.detach() : copied_to_host(table, flat.detach(), choice, places);
   std::vector<checkpoint::TensorView> views;
   for (const parameters::Segment& segment : table.segments()) {
-    if (segment.owner < choice.first || segment.owner > choice.last) continue;
-    const at::Tensor values = host.narrow(0, segment.offset - range.begin, segment.size);
+    if (!choice.has(segment)) continue;
+    const auto [begin, place] = *std::prev(places.upper_bound(segment.offset));
+    const at::Tensor values = host.narrow(0, place + segment.offset - begin, segment.size);
     views.push_back(view_of(tensor_name(choice.prefix, segment.name), values.view(segment.shape)));
   }
   return views;
@@ -141,13 +183,14 @@ void load_segment(const checkpoint::Checkpoint& checkpoint, const std::string& n
 }
 
 void check_segments(const checkpoint::Checkpoint& checkpoint,
-                    const parameters::ParameterTable& table, const std::string& prefix) {
-  check_experts(checkpoint, table, prefix);
+                    const parameters::ParameterTable& table, const SegmentChoice& choice) {
+  check_experts(checkpoint, table, choice);
   std::map<std::string_view, const checkpoint::TensorEntry*> entries;
   for (const checkpoint::TensorEntry& entry : checkpoint.manifest().tensors)
     entries[entry.name] = &entry;
   for (const parameters::Segment& segment : table.segments()) {
-    const std::string name = tensor_name(prefix, segment.name);
+    if (!choice.has(segment)) continue;
+    const std::string name = tensor_name(choice.prefix, segment.name);
     const auto found = entries.find(name);
     if (found == entries.end()) checkpoint.tensor(name);  // says that it is missing
     check_shape(checkpoint, name, found->second->dtype, found->second->shape,
@@ -157,11 +200,13 @@ void check_segments(const checkpoint::Checkpoint& checkpoint,
 
 void load_segments(const checkpoint::Checkpoint& checkpoint,
                    const parameters::ParameterTable& table, const at::Tensor& flat,
-                   const std::string& prefix) {
-  check_segments(checkpoint, table, prefix);
-  for (const parameters::Segment& segment : table.segments())
-    load_segment(checkpoint, tensor_name(prefix, segment.name), table.view(flat, segment),
-                 segment.slice);
+                   const SegmentChoice& choice) {
+  check_segments(checkpoint, table, choice);
+  for (const parameters::Segment& segment : table.segments()) {
+    if (choice.has(segment))
+      load_segment(checkpoint, tensor_name(choice.prefix, segment.name), table.view(flat, segment),
+                   segment.slice);
+  }
 }
 
 std::vector<checkpoint::TensorView> price_views(const model::LanguageModel& model) {

@@ -17,11 +17,26 @@ namespace ballast::loading {
 // buffers "<prefix>/<name>".
 std::string tensor_name(const std::string& prefix, const std::string& parameter);
 
-// Which segments, by their owners.
+// Which segments, by their owners and by what moves them.
 struct SegmentChoice {
   std::string prefix = {};
   parameters::Owner first = parameters::Owner::kShard, last = parameters::Owner::kExpert;
+  parameters::Update first_update = parameters::Update::kAdam,
+                     last_update = parameters::Update::kNone;
+
+  bool has(const parameters::Segment& segment) const {
+    return first <= segment.owner && segment.owner <= last && first_update <= segment.update &&
+           segment.update <= last_update;
+  }
 };
+
+// What a table's buffers are called in a checkpoint, and which segments are in each.
+SegmentChoice all_weights();     // by their names alone
+SegmentChoice frozen_weights();  // of these, what is not trained
+SegmentChoice average();         // "average", of what is trained
+SegmentChoice first_moments();   // "adam.first"
+SegmentChoice second_moments();  // "adam.second"
+SegmentChoice momenta();         // "muon.momentum", in the buffer of first moments
 
 // A flat buffer's segments as named host tensors, ready to be written. Tensors on a GPU are copied
 // to `host` first, which must outlive the views.
@@ -35,12 +50,12 @@ checkpoint::TensorView view_of(const std::string& name, const at::Tensor& tensor
 // Checks that a checkpoint has what a table declares. The table need not be allocated. Throws
 // UserError naming the experts that are missing, or a tensor that is missing or of another shape.
 void check_segments(const checkpoint::Checkpoint& checkpoint,
-                    const parameters::ParameterTable& table, const std::string& prefix);
+                    const parameters::ParameterTable& table, const SegmentChoice& choice);
 // Fills a flat buffer from a checkpoint, with its part of each tensor that is divided. Throws
 // UserError as check_segments(), and naming a tensor with numbers that are not finite.
 void load_segments(const checkpoint::Checkpoint& checkpoint,
                    const parameters::ParameterTable& table, const at::Tensor& flat,
-                   const std::string& prefix);
+                   const SegmentChoice& choice);
 // One segment of it: the tensor called `name`, or the part of it that `slice` tells.
 void load_segment(const checkpoint::Checkpoint& checkpoint, const std::string& name,
                   const at::Tensor& target, const std::optional<parameters::Slice>& slice = {});

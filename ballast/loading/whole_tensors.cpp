@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ballast/loading/weights.h"
-
 namespace ballast::loading {
 namespace {
 
@@ -60,17 +58,15 @@ WholeTensors::Way WholeTensors::way_to(int writer, const comm::Communicator& sha
 }
 
 WholeTensors::WholeTensors(const parameters::ParameterTable& table, const Tensor& flat,
-                           const std::string& prefix, comm::Communicator& shards) {
+                           const SegmentChoice& choice, comm::Communicator& shards) {
   const at::NoGradGuard no_grad;
   if (shards.size() == 1) {
-    views_ =
-        segment_views(table, flat, {prefix, parameters::Owner::kShard, parameters::Owner::kRouter},
-                      kept_.emplace_back());
+    views_ = segment_views(table, flat, choice, kept_.emplace_back());
     return;
   }
   std::vector<int64_t> written(static_cast<size_t>(shards.size()), 0);  // elements, of each shard
   for (const parameters::Segment& segment : table.segments()) {
-    if (segment.owner == parameters::Owner::kExpert) continue;
+    if (!choice.has(segment)) continue;
     const auto least = std::ranges::min_element(written);
     const auto writer = static_cast<int>(least - written.begin());
     *least += elements_of(segment.slice ? segment.slice->full_shape : segment.shape);
@@ -79,7 +75,7 @@ WholeTensors::WholeTensors(const parameters::ParameterTable& table, const Tensor
     if (segment.slice) values = put_together(values, *segment.slice, writer, shards);
     if (writer != shards.rank()) continue;
     kept_.push_back(values);
-    views_.push_back(view_of(tensor_name(prefix, segment.name), values));
+    views_.push_back(view_of(tensor_name(choice.prefix, segment.name), values));
   }
 }
 

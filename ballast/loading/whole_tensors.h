@@ -3,11 +3,11 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string>
 #include <vector>
 
 #include "ballast/checkpoint/safetensors.h"
 #include "ballast/comm/communicator.h"
+#include "ballast/loading/weights.h"
 #include "ballast/parameters/parameter_table.h"
 
 namespace ballast::loading {
@@ -25,9 +25,9 @@ class WholeTensors {
   };
   static Way way_to(int writer, const comm::Communicator& shards, const parameters::Slice& slice);
 
-  // Names as tensor_name() has them. Collective among the shards.
+  // Of a choice without experts. Collective among the shards.
   WholeTensors(const parameters::ParameterTable& table, const at::Tensor& flat,
-               const std::string& prefix, comm::Communicator& shards);
+               const SegmentChoice& choice, comm::Communicator& shards);
 
   // This shard's share; valid as long as this object.
   const std::vector<checkpoint::TensorView>& views() const { return views_; }

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "ballast/kernels/parallel_ranges.h"
+#include "ballast/parameters/name_pattern.h"
 #include "ballast/system/random.h"
 
 namespace ballast::parameters {
@@ -54,51 +55,83 @@ const kernels::Parameter& ParameterTable::declare_stack(std::vector<SegmentSpec>
   return declared_.emplace_back(kernels::Parameter{}, first, count, true).parameter;
 }
 
+std::string ParameterTable::freeze(const std::vector<std::string>& patterns) {
+  const auto is_named = [&](size_t i) { return fits_any(segments_[i].name, patterns); };
+  for (const Declared& declared : declared_) {
+    for (size_t i = declared.first; i < declared.first + declared.count; ++i)
+      if (is_named(i) != is_named(declared.first)) return segments_[i].name;
+  }
+  for (size_t i = 0; i < segments_.size(); ++i)
+    segments_[i].frozen = segments_[i].frozen || is_named(i);
+  return "";
+}
+
+Update update_of(const Segment& segment, bool muon) {
+  if (segment.frozen) return Update::kNone;
+  // Embeddings decay too and lie outside of the blocks; routers' matrices do not decay.
+  const bool is_within =
+      segment.block || segment.owner == Owner::kRouter || segment.owner == Owner::kExpert;
+  return muon && is_within && segment.decay && segment.shape.size() == 2 ? Update::kMuon
+                                                                         : Update::kAdam;
+}
+
 namespace {
 
 // How a segment learns: whether it decays, and its rate.
-std::pair<bool, double> rule_of(const Segment& segment) {
-  return {segment.decay && !segment.frozen, segment.rate};
-}
-
-// All that an owner's segments have; decay comes first.
-std::set<std::pair<bool, double>, std::greater<>> rules_of(const std::vector<Segment>& segments,
-                                                           Owner owner) {
-  std::set<std::pair<bool, double>, std::greater<>> rules;
-  for (const Segment& segment : segments)
-    if (segment.owner == owner) rules.insert(rule_of(segment));
-  return rules;
-}
+std::pair<bool, double> rule_of(const Segment& segment) { return {segment.decay, segment.rate}; }
 
 }  // namespace
 
-void ParameterTable::allocate(const TableOptions& options) {
+void ParameterTable::lay_out(Update update, Owner owner, int64_t& total) {
+  const auto is_here = [&](const Segment& segment) {
+    return segment.update == update && segment.owner == owner;
+  };
+  std::set<std::pair<bool, double>, std::greater<>> rules;  // decay comes first
+  for (const Segment& segment : segments_)
+    if (is_here(segment)) rules.insert(rule_of(segment));
+  for (const auto& [decay, rate] : rules) {
+    const int64_t begin = total;
+    for (Segment& segment : segments_) {
+      if (!is_here(segment) || rule_of(segment) != std::pair(decay, rate)) continue;
+      segment.offset = total;
+      total += (segment.size + kAlignment - 1) / kAlignment * kAlignment;
+    }
+    if (update != Update::kNone) groups_.push_back({begin, total, owner, decay, rate, update});
+  }
+}
+
+int64_t ParameterTable::lay_out() {
   int64_t total = 0;
   groups_.clear();
-  for (const Owner owner : {Owner::kShard, Owner::kShared, Owner::kRouter, Owner::kExpert}) {
-    Range& of_owner = ranges_.at(static_cast<size_t>(owner));
-    of_owner.begin = total;
-    for (const auto& [decay, rate] : rules_of(segments_, owner)) {
-      const int64_t begin = total;
-      for (Segment& segment : segments_) {
-        if (segment.owner != owner || rule_of(segment) != std::pair(decay, rate)) continue;
-        segment.offset = total;
-        total += (segment.size + kAlignment - 1) / kAlignment * kAlignment;
-      }
-      groups_.push_back({begin, total, owner, decay, rate});
+  for (const Update update : {Update::kAdam, Update::kMuon, Update::kNone}) {
+    for (const Owner owner : {Owner::kShard, Owner::kShared, Owner::kRouter, Owner::kExpert}) {
+      Range& range = ranges_.at(static_cast<size_t>(update)).at(static_cast<size_t>(owner));
+      range.begin = total;
+      lay_out(update, owner, total);
+      range.end = total;
     }
-    of_owner.end = total;
   }
-  const auto buffer = [&](at::ScalarType dtype) {
-    return at::zeros({total}, at::device(options.device).dtype(dtype));
+  return total;
+}
+
+void ParameterTable::allocate(const TableOptions& options) {
+  for (Segment& segment : segments_) segment.update = update_of(segment, options.muon);
+  const int64_t total = lay_out();
+  const auto end_of = [&](Update update) {
+    return range(Owner::kShard, Owner::kExpert, update).end;
   };
-  working_ = buffer(options.working);
+  const int64_t of_adam = end_of(Update::kAdam), trained = end_of(Update::kMuon);
+  const auto buffer = [&](int64_t size, at::ScalarType dtype) {
+    return at::zeros({size}, at::device(options.device).dtype(dtype));
+  };
+  working_ = buffer(total, options.working);
   master_ = working_;
   if (options.trainable) {
-    if (options.master != options.working) master_ = buffer(options.master);
-    gradient_ = buffer(options.working);
-    first_moment_ = buffer(options.master);
-    second_moment_ = buffer(options.master);
+    if (options.master != options.working) master_ = buffer(total, options.master);
+    gradient_ = buffer(trained, options.working);
+    first_moment_ = buffer(trained, options.master);
+    second_moment_ = buffer(of_adam, options.master);
+    if (options.average) average_ = buffer(trained, options.master);
   }
   for (Declared& declared : declared_) {
     declared.parameter.value = view(working_, declared);
@@ -179,8 +212,20 @@ Tensor ParameterTable::view(const Tensor& flat, const Segment& segment) const {
   return flat.narrow(0, segment.offset, segment.size).view(segment.shape);
 }
 
-ParameterTable::Range ParameterTable::range(Owner first, Owner last) const {
-  return {ranges_.at(static_cast<size_t>(first)).begin, ranges_.at(static_cast<size_t>(last)).end};
+ParameterTable::Range ParameterTable::range(Owner first, Owner last, Update update) const {
+  const std::array<Range, 4>& of_update = ranges_.at(static_cast<size_t>(update));
+  return {of_update.at(static_cast<size_t>(first)).begin,
+          of_update.at(static_cast<size_t>(last)).end};
+}
+
+std::vector<ParameterTable::Range> ParameterTable::ranges(Owner first, Owner last,
+                                                          Update last_update) const {
+  std::vector<Range> some;
+  for (const Update update : {Update::kAdam, Update::kMuon, Update::kNone}) {
+    const Range here = range(first, last, update);
+    if (update <= last_update && here.size() > 0) some.push_back(here);
+  }
+  return some;
 }
 
 int64_t ParameterTable::num_parameters() const {
@@ -189,9 +234,16 @@ int64_t ParameterTable::num_parameters() const {
   return count;
 }
 
+int64_t ParameterTable::num_trained() const {
+  int64_t count = 0;
+  for (const Segment& segment : segments_) count += segment.frozen ? 0 : segment.size;
+  return count;
+}
+
 void ParameterTable::copy_master_to_working() {
   const at::NoGradGuard no_grad;
   if (!master_.is_same(working_)) working_.copy_(master_);
+  if (average_.defined()) average_.copy_(master_.narrow(0, 0, average_.numel()));
 }
 
 }  // namespace ballast::parameters

@@ -24,6 +24,13 @@ enum class Owner {
   kExpert,  // the one worker that its expert lives on; it has the whole gradient
 };
 
+// What moves a parameter.
+enum class Update {
+  kAdam,
+  kMuon,  // matrices of blocks and experts, where TableOptions::muon says so
+  kNone,  // nothing: it is frozen
+};
+
 struct Initialization {
   enum class Kind { kZero, kOne, kNormal, kOrthogonal } kind = Kind::kZero;
   double deviation = 0;  // of kNormal
@@ -61,20 +68,28 @@ SegmentSpec divided(SegmentSpec full, const Division& division);
 // Where it lies in the flat buffers.
 struct Segment : SegmentSpec {
   std::optional<int64_t> block = {};  // of the model, counted from 0; none: it is outside of them
-  int64_t offset = 0;                 // elements; a multiple of kAlignment
-  int64_t size = 0;                   // elements
+  Update update = Update::kAdam;
+  int64_t offset = 0;  // elements; a multiple of kAlignment
+  int64_t size = 0;    // elements
 };
+
+// What moves it, where matrices of blocks and experts have Muon or not.
+Update update_of(const Segment& segment, bool muon);
 
 struct TableOptions {
   at::Device device = at::kCPU;
   at::ScalarType working = at::kFloat;  // the dtype the model computes in
   at::ScalarType master = at::kFloat;   // the dtype weights and moments are kept in
   bool trainable = true;                // false: no gradients, moments or separate master
+  bool muon = false;                    // for matrices of blocks and experts
+  bool average = false;                 // keeps an average of the weights that are trained
 };
 
 // All parameters of a model as segments of flat buffers: one for the working copy, one for the
-// master weights (the same buffer where the dtypes agree), one for gradients, two for the moments.
-// Modules declare segments and keep the returned Parameter, whose tensors exist after allocate().
+// master weights (the same buffer where the dtypes agree), one for gradients, two for the moments,
+// one for the average. Those with Adam lie first, then those with Muon, then those that are frozen:
+// buffers that not all of them need end earlier. Modules declare segments and keep the returned
+// Parameter, whose tensors exist after allocate().
 class ParameterTable {
  public:
   static constexpr int64_t kAlignment = 64;  // elements: every view starts on a cache line
@@ -87,9 +102,14 @@ class ParameterTable {
   // contiguous; between slices there may be padding.
   const kernels::Parameter& declare_stack(std::vector<SegmentSpec> specs);
 
-  // Lays out all segments (by owner, in the order of the enum, within an owner those with decay
-  // first, then by rate, then in the order of declaration) and makes the buffers, filled with
-  // zeros.
+  // Freezes the segments whose names fit a pattern (name_pattern.h). REQUIRES: they are declared,
+  // and allocate() comes later. Returns the name of one in a stack that would be frozen in part:
+  // then nothing is; empty: there is none.
+  std::string freeze(const std::vector<std::string>& patterns);
+
+  // Lays out all segments (by update and owner, in the order of the enums, within an owner those
+  // with decay first, then by rate, then in the order of declaration) and makes the buffers, filled
+  // with zeros.
   void allocate(const TableOptions& options);
   // Fills the weights: a segment is a function of (seed, name) alone, whoever else is in the table;
   // a shard's is that part of the whole tensor.
@@ -99,31 +119,39 @@ class ParameterTable {
   const Segment& segment(const std::string& name) const;  // throws std::out_of_range
   at::Tensor view(const at::Tensor& flat, const Segment& segment) const;
   int64_t num_parameters() const;  // without padding
+  int64_t num_trained() const;     // of these, those that are not frozen
 
-  // The elements [begin, end) of the flat buffers that belong to these owners, first to last.
+  // The elements [begin, end) of the flat buffers that belong to these owners, first to last, and
+  // are updated so.
   struct Range {
     int64_t begin = 0, end = 0;
     int64_t size() const { return end - begin; }
     at::Tensor of(const at::Tensor& flat) const { return flat.narrow(0, begin, size()); }
   };
-  Range range(Owner first, Owner last) const;
+  Range range(Owner first, Owner last, Update update = Update::kAdam) const;
   Range range(Owner owner) const { return range(owner, owner); }
+  // Those of all updates that have any: one, unless there are Muon or frozen segments.
+  std::vector<Range> ranges(Owner first, Owner last, Update last_update = Update::kNone) const;
 
-  // A range [begin, end) of the flat buffers that shares an owner, a decay rule and a rate.
+  // A range [begin, end) of the flat buffers that shares an update, an owner, a decay rule and a
+  // rate. What is frozen is in none.
   struct Group {
     int64_t begin = 0, end = 0;
     Owner owner = Owner::kShared;
     bool decay = false;
     double rate = 1;
+    Update update = Update::kAdam;
   };
   const std::vector<Group>& groups() const { return groups_; }
 
   const at::Tensor& working() const { return working_; }  // [N], padding between segments is zero
   const at::Tensor& master() const { return master_; }
-  const at::Tensor& gradient() const { return gradient_; }
-  const at::Tensor& first_moment() const { return first_moment_; }
-  const at::Tensor& second_moment() const { return second_moment_; }
-  // After the master weights were written (loading, initialising): refreshes the working copy.
+  const at::Tensor& gradient() const { return gradient_; }            // of what is trained
+  const at::Tensor& first_moment() const { return first_moment_; }    // likewise; Muon's momentum
+  const at::Tensor& second_moment() const { return second_moment_; }  // of what Adam moves
+  const at::Tensor& average() const { return average_; }  // of what is trained; undefined: none
+  // After the master weights were written (loading, initialising): refreshes the working copy, and
+  // the average begins there.
   void copy_master_to_working();
 
  private:
@@ -134,15 +162,17 @@ class ParameterTable {
     bool stacked = false;
   };
   size_t add(SegmentSpec spec);  // returns its index
+  int64_t lay_out();             // returns the length of the buffers
+  void lay_out(Update update, Owner owner, int64_t& total);
   at::Tensor view(const at::Tensor& flat, const Declared& declared) const;
 
   std::vector<Segment> segments_;  // in the order of declaration
   std::deque<Declared> declared_;  // a deque keeps references valid
   std::optional<int64_t> block_;   // that is declared
   std::unordered_set<std::string> names_;
-  std::array<Range, 4> ranges_ = {};  // by owner
+  std::array<std::array<Range, 4>, 3> ranges_ = {};  // by update and owner
   std::vector<Group> groups_;
-  at::Tensor working_, master_, gradient_, first_moment_, second_moment_;
+  at::Tensor working_, master_, gradient_, first_moment_, second_moment_, average_;
 };
 
 }  // namespace ballast::parameters

@@ -28,7 +28,10 @@ class BuiltinReader : public TextReader {
     if (bytes_written_ >= bytes_wanted_) return false;
     BuiltinCorpus::Document document = corpus_.document(split_, next_index_++);
     bytes_written_ += document.text.size();
-    piece = {std::move(document.text), true, document.domain, document.nats};
+    piece = {.text = std::move(document.text),
+             .ends_document = true,
+             .domain = document.domain,
+             .nats = document.nats};
     return true;
   }
 

@@ -5,27 +5,6 @@
 #include <string_view>
 
 namespace ballast::text {
-namespace {
-
-bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
-// Whether the last character is one that some pre-tokenizer takes for white space: ASCII controls,
-// and the Unicode spaces in UTF-8. Text that is not UTF-8 may be called space; that costs a cut
-// only.
-bool ends_in_space(std::string_view text) {
-  const auto last = static_cast<unsigned char>(text.back());
-  if (last < 0x80) return last <= ' ' || last == 0x7f;
-  if (text.ends_with("\xc2\x85") || text.ends_with("\xc2\xa0")) return true;
-  if (text.size() < 3) return false;
-  const std::string_view start = text.substr(text.size() - 3, 2);
-  if (start == "\xe2\x80") return last <= 0x8d || (last >= 0xa8 && last <= 0xaf);  // U+2000 ...
-  return (start == "\xe1\x9a" && last == 0x80) || (start == "\xe1\xa0" && last == 0x8e) ||
-         (start == "\xe2\x81" && (last == 0x9f || last == 0xa0)) ||
-         (start == "\xe3\x80" && last == 0x80) || (start == "\xef\xbb" && last == 0xbf);
-}
-
-}  // namespace
-
 DocumentSplitter::DocumentSplitter(ByteSource& source, size_t piece_bytes)
     : source_(source),
       piece_bytes_(piece_bytes),
@@ -88,7 +67,7 @@ size_t DocumentSplitter::find_cut() {
   const std::string_view text(buffer_);
   const size_t lowest = std::max(begin_ + 1, cut_searched_);
   for (size_t at = text.size() - 1; at >= lowest; --at) {
-    if (!is_ascii_space(text[at]) || ends_in_space(text.substr(begin_, at - begin_))) continue;
+    if (!may_cut(text, begin_, at)) continue;
     // A line break may yet turn out to belong to a separator: then nothing would be left to end
     // with.
     const std::string_view rest = text.substr(at);
@@ -100,13 +79,11 @@ size_t DocumentSplitter::find_cut() {
   return text.size() - begin_ > kLongestPiece ? forced_cut() : 0;
 }
 
-// In the middle, so that a separator which is still being read stays whole: at the start of a UTF-8
+// In the middle, so that a separator which is still being read stays whole: at the start of a
 // character, and not where a separator's text would come to stand at the start of a piece.
 size_t DocumentSplitter::forced_cut() const {
-  size_t at = begin_ + (buffer_.size() - begin_) / 2;
-  const auto is_inside = [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; };
-  for (size_t back = 0; back < 4 && (is_inside(buffer_[at]) || buffer_[at] == '<'); ++back) --at;
-  return at;
+  const size_t at = character_start(buffer_, begin_ + (buffer_.size() - begin_) / 2);
+  return buffer_[at] == '<' ? character_start(buffer_, at - 1) : at;
 }
 
 void DocumentSplitter::refill() {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ballast/text/byte_source.h"
+#include "ballast/text/piece_cut.h"
 #include "ballast/text/text_reader.h"
 
 namespace ballast::text {
@@ -19,11 +20,6 @@ inline constexpr std::string_view kDocumentSeparator = "<|endoftext|>";
 // come back unchanged. The end of the source ends a document too. Empty documents are skipped.
 class DocumentSplitter {
  public:
-  static constexpr size_t kPieceBytes = 1 << 20;
-  // A run of so many bytes without a place to cut is cut all the same, so that memory stays bounded
-  // whatever the input.
-  static constexpr size_t kLongestPiece = 16 << 20;
-
   // REQUIRES: source outlives this object. A document longer than `piece_bytes` is cut at the first
   // chance after that many bytes.
   explicit DocumentSplitter(ByteSource& source, size_t piece_bytes = kPieceBytes);

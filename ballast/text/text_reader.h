@@ -8,6 +8,9 @@
 
 namespace ballast::text {
 
+// What a document is for, where that is known.
+enum class Split { kUnsaid, kTrain, kValid, kTest };
+
 // A part of a document. Documents can be larger than memory, so they travel in pieces.
 struct TextPiece {
   std::string text;            // any bytes
@@ -16,6 +19,8 @@ struct TextPiece {
   // On a document's last piece: -log p(document) in nats under the law that wrote it, its end
   // included; NaN where no such law is known.
   double nats = std::numeric_limits<double>::quiet_NaN();
+  Split split = Split::kUnsaid;
+  uint32_t file = 0;  // of the reader's files, counted from 0; they are read one after another
 };
 
 // Documents one after another, in an order that depends on the input alone.
@@ -32,6 +37,8 @@ class TextReader {
   // Input bytes (compressed ones for compressed files) in all and read so far; total 0: unknown.
   virtual uint64_t total_bytes() const = 0;
   virtual uint64_t bytes_read() const = 0;
+  // Records (lines of a .jsonl, rows of a .parquet) passed over so far, since their text is empty.
+  virtual uint64_t empty_documents() const { return 0; }
 };
 
 }  // namespace ballast::text

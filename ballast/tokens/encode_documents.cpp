@@ -137,7 +137,9 @@ void hand_over(const Chunk& chunk, const std::function<void(const EncodedPiece&)
           .document_key = chunk.keys[i],
           .ends_document = piece.ends_document,
           .domain = piece.domain,
-          .nats = piece.nats});
+          .nats = piece.nats,
+          .split = piece.split,
+          .file = piece.file});
     begin = chunk.ends[i];
   }
 }

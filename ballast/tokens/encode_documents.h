@@ -16,7 +16,9 @@ struct EncodedPiece {
   uint64_t document_key = 0;  // see document_key()
   bool ends_document = false;
   uint32_t domain = 0;
-  double nats = 0;  // as in TextPiece
+  double nats = 0;  // this and the following as in TextPiece
+  text::Split split = text::Split::kUnsaid;
+  uint32_t file = 0;
 };
 
 // A hash of a document by which it is recognised wherever it stands: of its first 4096 bytes.

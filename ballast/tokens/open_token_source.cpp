@@ -4,6 +4,7 @@
 
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
+#include "ballast/text/split_names.h"
 #include "ballast/tokens/token_dataset.h"
 #include "ballast/tokens/token_file.h"
 #include "ballast/tokens/token_shard.h"
@@ -19,23 +20,6 @@ std::unique_ptr<TokenSource> open_bin_or_its_index(const fs::path& path) {
   return fs::exists(index) ? open_megatron_index(index) : open_bin_file(path);
 }
 
-// The words of a file's name, which anything but letters parts.
-std::set<std::string> words_of(const fs::path& path) {
-  constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  const std::string name = path.stem().string();
-  std::set<std::string> words;
-  for (size_t begin = 0, end = 0; (begin = name.find_first_of(kLetters, end)) != name.npos;) {
-    end = std::min(name.find_first_not_of(kLetters, begin), name.size());
-    words.insert(name.substr(begin, end - begin));
-  }
-  return words;
-}
-
-bool is_of_split(const std::set<std::string>& words, const std::string& split) {
-  return words.contains(split) ||
-         (split == "valid" && (words.contains("val") || words.contains("validation")));
-}
-
 // llm.c and nanoGPT name their files by split: train.bin, val.bin, fineweb_train_000001.bin.
 std::unique_ptr<TokenSource> open_folder_of_bins(const fs::path& folder, const std::string& split) {
   std::set<fs::path> chosen;
@@ -43,12 +27,12 @@ std::unique_ptr<TokenSource> open_folder_of_bins(const fs::path& folder, const s
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (entry.path().extension() != ".bin") continue;
     ++bins;
-    const std::set<std::string> words = words_of(entry.path());
-    if (is_of_split(words, "train") && is_of_split(words, "valid")) {
-      fail("{} may be training or validation data by its name: rename it, or name the files to use",
+    const std::set<text::Split> named = text::splits_named(entry.path().stem().string());
+    if (named.size() > 1) {
+      fail("{} may be of several splits by its name: rename it, or name the files to use",
            entry.path().string());
     }
-    if (is_of_split(words, split)) chosen.insert(entry.path());
+    if (!named.empty() && text::name_of(*named.begin()) == split) chosen.insert(entry.path());
   }
   if (bins == 0) {
     fail(

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "ballast/text/builtin_corpus.h"
+#include "ballast/text/split_names.h"
 #include "ballast/text/text_files.h"
 #include "ballast/tokens/encode_documents.h"
 #include "ballast/tokens/split_writer.h"
@@ -97,10 +99,36 @@ class StoppableReader : public text::TextReader {
   const std::vector<std::string>& domains() const override { return reader_->domains(); }
   uint64_t total_bytes() const override { return reader_->total_bytes(); }
   uint64_t bytes_read() const override { return reader_->bytes_read(); }
+  uint64_t empty_documents() const override { return reader_->empty_documents(); }
 
  private:
   std::unique_ptr<text::TextReader> reader_;
   const PrepareRequest& request_;
+};
+
+// A split that is being written, and from how many files.
+class OpenSplit {
+ public:
+  OpenSplit(const fs::path& folder, const char* name, const tokenizer::Tokenizer& tokenizer,
+            uint64_t shard_tokens)
+      : writer_(folder, name, tokenizer, shard_tokens) {}
+
+  void append(const EncodedPiece& piece, uint32_t domain) {
+    files_ += last_file_ != piece.file;
+    last_file_ = piece.file;
+    writer_.append(domain, piece.ids, piece.source_bytes);
+    if (piece.ends_document)
+      writer_.end_document(std::isnan(piece.nats) ? std::nullopt : std::optional(piece.nats));
+  }
+  void end_reader() { last_file_.reset(); }  // the next one counts its files anew
+
+  SplitWriter& writer() { return writer_; }
+  uint64_t files() const { return files_; }
+
+ private:
+  SplitWriter writer_;
+  uint64_t files_ = 0;
+  std::optional<uint32_t> last_file_;
 };
 
 // One run: opens the text as often as needed and fills the staged folder.
@@ -114,6 +142,7 @@ class Preparation {
       const fs::path spool = folder_ / "standard_input";
       request_.inputs = spool_standard_input(std::move(request_.inputs), spool,
                                              [&] { stop_if_requested(request_); });
+      list_files();
       train_ = open_train();
       tokenizer_ = train_tokenizer(*train_, {.vocabulary_size = request_.vocabulary_size,
                                              .bytes = request_.sample_bytes,
@@ -124,6 +153,7 @@ class Preparation {
       fs::remove(spool);
     } else {
       tokenizer_ = tokenizer::load_tokenizer(request_.tokenizer);
+      list_files();
       train_ = open_train();
       write_splits();
     }
@@ -135,10 +165,26 @@ class Preparation {
   }
 
  private:
+  // Both, before any of them is read: what can be seen at once is said at once.
+  void list_files() {
+    if (is_builtin(request_)) return;
+    files_ = text::list_text_files(as_paths(request_.inputs), request_.reading);
+    for (const text::TextFile& file : files_.files) {
+      if (file.split != text::Split::kUnsaid)
+        ++result_.named_files[std::string(text::name_of(file.split))];
+    }
+    result_.skipped = files_.skipped;
+    if (request_.valid_inputs.empty()) return;
+    text::ListOptions reading = request_.reading;
+    reading.split_names = text::SplitNames::kIgnored;
+    valid_files_ = text::list_text_files(as_paths(request_.valid_inputs), reading);
+    std::ranges::copy(valid_files_.skipped, std::back_inserter(result_.skipped));
+  }
+
   std::unique_ptr<text::TextReader> open_train() const {
     return stoppable(is_builtin(request_)
                          ? text::read_builtin_corpus(request_.seed, "train", request_.builtin_bytes)
-                         : text::read_text_files(as_paths(request_.inputs)));
+                         : text::read_text_files(files_, request_.field));
   }
 
   std::unique_ptr<text::TextReader> stoppable(std::unique_ptr<text::TextReader> reader) const {
@@ -147,7 +193,7 @@ class Preparation {
 
   std::unique_ptr<text::TextReader> open_valid() const {
     if (!request_.valid_inputs.empty()) {
-      return stoppable(text::read_text_files(as_paths(request_.valid_inputs)));
+      return stoppable(text::read_text_files(valid_files_, request_.field));
     }
     if (!is_builtin(request_) || request_.valid_fraction == 0) return nullptr;
     const double bytes = request_.valid_fraction * static_cast<double>(request_.builtin_bytes);
@@ -157,42 +203,63 @@ class Preparation {
 
   // The share of the training text's documents that is validation instead.
   double document_fraction() const {
-    return is_builtin(request_) || !request_.valid_inputs.empty() ? 0 : request_.valid_fraction;
+    const bool is_known =
+        is_builtin(request_) || !request_.valid_inputs.empty() || files_.has(text::Split::kValid);
+    return is_known ? 0 : request_.valid_fraction;
   }
 
   void write_splits() {
     const double fraction = document_fraction();
     const auto given = open_valid();
-    SplitWriter train(folder_, "train", *tokenizer_, request_.shard_tokens);
-    SplitWriter valid(folder_, "valid", *tokenizer_, request_.shard_tokens);
-    encode("encoding", *train_, [&](uint64_t key) -> SplitWriter& {
-      return is_validation_document(key, fraction) ? valid : train;
+    const uint64_t most = request_.shard_tokens;
+    OpenSplit train(folder_, "train", *tokenizer_, most);
+    OpenSplit valid(folder_, "valid", *tokenizer_, most), test(folder_, "test", *tokenizer_, most);
+    encode("encoding", *train_, [&](const EncodedPiece& piece) -> OpenSplit& {
+      if (piece.split == text::Split::kTest) return test;
+      const bool is_valid = piece.split == text::Split::kValid ||
+                            is_validation_document(piece.document_key, fraction);
+      return is_valid ? valid : train;
     });
-    if (given)
-      encode("encoding validation text", *given, [&](uint64_t) -> SplitWriter& { return valid; });
-    if (train.totals().documents == 0) {
+    if (given) {
+      valid.end_reader();
+      encode("encoding validation text", *given,
+             [&](const EncodedPiece&) -> OpenSplit& { return valid; });
+    }
+    if (train.writer().totals().documents == 0) {
       fail(
           "all {} documents fell into the validation split: lower --valid-fraction, or name "
           "validation text with --valid",
-          valid.totals().documents);
+          valid.writer().totals().documents);
     }
-    const size_t num_domains = result_.index.domains.size();
-    SplitIndex train_index = train.finish(num_domains), valid_index = valid.finish(num_domains);
+    SplitIndex train_index = close("train", train), valid_index = close("valid", valid);
+    SplitIndex test_index = close("test", test);
     if (!valid_index.shards.empty()) {
-      result_.validation = given ? ValidationOrigin::kGiven : ValidationOrigin::kDocuments;
+      result_.validation = given                             ? ValidationOrigin::kGiven
+                           : files_.has(text::Split::kValid) ? ValidationOrigin::kNamed
+                                                             : ValidationOrigin::kDocuments;
     } else if (fraction > 0) {
-      TailSplit tail = split_off_tail(folder_, std::move(train_index), *tokenizer_, fraction,
-                                      request_.shard_tokens);
-      train_index = std::move(tail.train);
-      valid_index = std::move(tail.valid);
-      result_.validation = ValidationOrigin::kTail;
-      if (valid_index.shards.empty()) {
-        result_.validation = ValidationOrigin::kNone;
-        log_warning("too little text for a validation split");
-      }
+      take_tail(train_index, valid_index, fraction);
     }
     result_.index.splits["train"] = std::move(train_index);
     if (!valid_index.shards.empty()) result_.index.splits["valid"] = std::move(valid_index);
+    if (!test_index.shards.empty()) result_.index.splits["test"] = std::move(test_index);
+  }
+
+  SplitIndex close(const char* name, OpenSplit& split) {
+    if (!is_builtin(request_) && split.files() > 0) result_.input_files[name] = split.files();
+    return split.writer().finish(result_.index.domains.size());
+  }
+
+  void take_tail(SplitIndex& train, SplitIndex& valid, double fraction) {
+    TailSplit tail =
+        split_off_tail(folder_, std::move(train), *tokenizer_, fraction, request_.shard_tokens);
+    train = std::move(tail.train);
+    valid = std::move(tail.valid);
+    result_.validation = ValidationOrigin::kTail;
+    if (valid.shards.empty()) {
+      result_.validation = ValidationOrigin::kNone;
+      log_warning("too little text for a validation split");
+    }
   }
 
   template <typename Choose>
@@ -202,14 +269,11 @@ class Preparation {
     Progress progress(title, reader.total_bytes(), "bytes");
     uint64_t read = 0;
     encode_documents(reader, *tokenizer_, request_.threads, [&](const EncodedPiece& piece) {
-      SplitWriter& split = choose(piece.document_key);
-      split.append(domains.at(piece.domain), piece.ids, piece.source_bytes);
-      if (piece.ends_document) {
-        split.end_document(std::isnan(piece.nats) ? std::nullopt : std::optional(piece.nats));
-      }
+      choose(piece).append(piece, domains.at(piece.domain));
       progress.advance(reader.bytes_read() - read);
       read = reader.bytes_read();
     });
+    result_.empty_documents += reader.empty_documents();
   }
 
   uint32_t domain_index(const std::string& name) {
@@ -222,6 +286,7 @@ class Preparation {
 
   PrepareRequest request_;
   fs::path folder_;
+  text::FileList files_, valid_files_;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   std::unique_ptr<text::TextReader> train_;
   PrepareResult result_;

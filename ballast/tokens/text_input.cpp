@@ -83,15 +83,16 @@ std::unique_ptr<tokenizer::Tokenizer> train_tokenizer(text::TextReader& reader,
       bytes = 0;
     };
     uint64_t read = 0;
-    bool at_beginning = true, is_validation = false;
+    bool at_beginning = true, is_held_out = false;
     for (text::TextPiece piece; reader.next(piece);) {
       if (at_beginning) {
-        is_validation = is_validation_document(document_key(piece.text), sample.valid_fraction);
+        is_held_out = piece.split == text::Split::kValid || piece.split == text::Split::kTest ||
+                      is_validation_document(document_key(piece.text), sample.valid_fraction);
       }
       at_beginning = piece.ends_document;
       progress.advance(reader.bytes_read() - read);
       read = reader.bytes_read();
-      if (is_validation || !even.wants(piece)) continue;
+      if (is_held_out || !even.wants(piece)) continue;
       bytes += piece.text.size();
       pieces.push_back(std::move(piece));
       if (bytes >= 16 << 20) flush();

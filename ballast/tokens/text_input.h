@@ -13,7 +13,7 @@
 
 namespace ballast::tokens {
 
-// The path in an input of the form PATH or NAME=PATH, as read_text_files takes them.
+// The path in an input of the form PATH or NAME=PATH, as list_text_files takes them.
 std::filesystem::path path_of_input(const std::string& input);
 
 // Copies standard input, where it is one of `inputs`, into a file `spool` and names that instead,
@@ -25,7 +25,7 @@ std::vector<std::string> spool_standard_input(std::vector<std::string> inputs,
 struct BpeSample {
   tokenizer::TokenId vocabulary_size = 0;
   uint64_t bytes = 0;         // at most this much text, spread evenly over the input
-  double valid_fraction = 0;  // documents that go to validation are left out
+  double valid_fraction = 0;  // documents that go to validation or test are left out
   size_t threads = 0;
 };
 std::unique_ptr<tokenizer::Tokenizer> train_tokenizer(text::TextReader& reader,

@@ -45,7 +45,7 @@ struct DatasetIndex {
   TokenizerIdentity tokenizer;
   std::vector<TokenizerFile> tokenizer_files;  // empty: an older program wrote it
   std::vector<std::string> domains;
-  std::map<std::string, SplitIndex> splits;  // "train", and "valid" where there is one
+  std::map<std::string, SplitIndex> splits;  // "train", and "valid", "test" where there are
 
   std::string to_text() const;
   // `path` is for messages. Throws UserError for anything that to_text() would not have written.

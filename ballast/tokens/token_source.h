@@ -86,9 +86,9 @@ std::unique_ptr<TokenSource> concatenate(std::vector<std::unique_ptr<TokenSource
 //   a folder written by `ballast prepare` (its split `split`), one shard file of it (which has
 //   domains where the index it was written with is beside it);
 //   an llm.c or nanoGPT `.bin`, a Megatron or fairseq `.idx`, `.bin` beside one, or their prefix;
-//   a folder of such `.bin` files, whose names say `train` or `val`.
-// `split` is "train" or "valid"; it chooses within folders, a single foreign file is taken whole.
-// Throws UserError that says what was found instead and what to do.
+//   a folder of such `.bin` files, whose names say `train`, `val` or `test`.
+// `split` is "train", "valid" or "test"; it chooses within folders, a single foreign file is taken
+// whole. Throws UserError that says what was found instead and what to do.
 std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& path,
                                                const std::string& split = "train");
 

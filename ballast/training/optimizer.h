@@ -3,34 +3,43 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ballast/comm/communicator.h"
 #include "ballast/config/config.h"
 #include "ballast/kernels/adam.h"
 #include "ballast/parameters/parameter_table.h"
+#include "ballast/training/muon.h"
 
 namespace ballast::training {
 
 // Adam with decoupled weight decay over the table's flat groups, after clipping by the gradient
-// norm.
+// norm; Muon for the matrices that the table has it for; then the average of weights, if the table
+// keeps one.
 class Optimizer {
  public:
-  Optimizer(parameters::ParameterTable& table, const config::OptimizerConfig& config)
-      : table_(table), config_(config) {}
+  // REQUIRES: the table is allocated and outlives this, as do `shards`, the workers that hold a
+  // model together; null: one does.
+  Optimizer(const parameters::ParameterTable& table, const config::OptimizerConfig& config,
+            comm::Communicator* shards = nullptr)
+      : table_(table), config_(config), muon_(table, config, shards) {}
 
   // Euclidean norm of the gradient of all parameters of these owners here, first to last: a scalar
   // on its device.
   at::Tensor gradient_norm(parameters::Owner first, parameters::Owner last) const;
   at::Tensor gradient_norm(parameters::Owner owner) const { return gradient_norm(owner, owner); }
-  // What update() needs for the `update`-th update, counted from 1; on the host.
+  // What update() needs for the `update`-th update, counted from 1; on the host. [kNumbers] fp64
+  static constexpr int64_t kNumbers = 4;
   at::Tensor numbers(int64_t update, double learning_rate) const;
   // Moves the weights and leaves gradients of zeros. `numbers` and `scale`, by which gradients are
-  // multiplied, are where the weights are; a scale that is not finite moves nothing.
+  // multiplied, are where the weights are; a scale that is not finite moves nothing. Collective
+  // among the shards.
   void update(const at::Tensor& numbers, const at::Tensor& scale);
 
  private:
   kernels::AdamConstants constants(bool decays, double rate) const;
 
-  parameters::ParameterTable& table_;
+  const parameters::ParameterTable& table_;
   config::OptimizerConfig config_;
+  Muon muon_;
 };
 
 }  // namespace ballast::training

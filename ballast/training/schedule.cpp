@@ -2,14 +2,21 @@
 #include "ballast/training/schedule.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 
 namespace ballast::training {
 
 double learning_rate_at(int64_t step, int64_t steps, const config::OptimizerConfig& config) {
-  const auto now = static_cast<double>(step), warmup = static_cast<double>(config.warmup_steps);
+  const auto now = static_cast<double>(step), all = static_cast<double>(steps),
+             warmup = static_cast<double>(config.warmup_steps);
   if (now < warmup) return config.learning_rate * (now + 1) / warmup;
-  const double span = std::max(1.0, static_cast<double>(steps) - warmup);
-  const double done = std::clamp((now - warmup) / span, 0.0, 1.0);
+  const bool is_stable = config.schedule == config::Schedule::kStable;
+  const double begin = is_stable ? std::max(warmup, all * (1 - config.decay_part)) : warmup;
+  const double span = is_stable ? all - begin : std::max(1.0, all - begin);
+  double done = span > 0 ? std::clamp((now - begin) / span, 0.0, 1.0) : (now < all ? 0.0 : 1.0);
+  if (config.schedule == config::Schedule::kCosine)
+    done = (1 - std::cos(std::numbers::pi * done)) / 2;
   return config.learning_rate * (1 - done * (1 - config.final_learning_rate));
 }
 

@@ -12,6 +12,7 @@
 #include "ballast/loading/loaded_model.h"
 #include "ballast/loading/model_of_checkpoint.h"
 #include "ballast/model/model_size.h"
+#include "ballast/model/update_counts.h"
 #include "ballast/record/hardware.h"
 #include "ballast/record/run_directory.h"
 #include "ballast/system/error.h"
@@ -71,6 +72,11 @@ void announce(const Config& config, const std::filesystem::path& run, const Trai
   log_info("model: {} parameters, {} layers of width {}, vocabulary {}, context {}",
            format_count(double(size.total)), config.model.layers, config.model.width,
            config.model.vocabulary, config.model.context);
+  if (!config.training.freeze.empty()) {
+    log_info("trained: {} of the parameters; frozen: {}",
+             format_count(double(model::count_updates(config).trained())),
+             fmt::join(config.training.freeze, ", "));
+  }
   announce_experts(config, size);
   const double tokens = static_cast<double>(config.training.steps) *
                         static_cast<double>(config.training.batch * config.model.context);
@@ -204,6 +210,7 @@ TrainSummary start_new(const TrainRequest& request, comm::World& world) {
   comm::all_or_none(workers, [&] { config = resolve_config(request); }, {"config"});
   check_alike(workers, config, request.run.string(), "");
   resolve_groups(config, workers);
+  if (!config.training.freeze.empty()) model::count_updates(config);  // refuses names of nothing
   const bool was_there = fs::exists(request.run);
   std::optional<record::RunDirectory> run;  // worker 0's
   comm::all_or_none(workers,

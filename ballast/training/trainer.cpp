@@ -44,7 +44,6 @@ Trainer::Trainer(const config::Config& config, const model::ComputePlace& place,
       place_(place),
       grid_(grid),
       model_(config, table_, grid),
-      optimizer_(table_, config.optimizer),
       batches_(std::move(sources), {.context = config.model.context,
                                     .global_batch = config.training.batch,
                                     .micro_steps = config.training.micro_steps,
@@ -53,19 +52,26 @@ Trainer::Trainer(const config::Config& config, const model::ComputePlace& place,
       inputs_(place.device),
       graphs_(why_not_recorded(config, place, grid), grid.everyone()),
       clock_(place.device) {
-  table_.allocate({.device = place.device, .working = place.working, .master = place.master});
+  table_.freeze(config.training.freeze);
+  table_.allocate({.device = place.device,
+                   .working = place.working,
+                   .master = place.master,
+                   .muon = config.optimizer.algorithm == config::Algorithm::kMuon,
+                   .average = config.optimizer.average > 0});
   table_.initialize(static_cast<uint64_t>(config.training.seed));
   share_initial_weights();
+  optimizer_.emplace(table_, config.optimizer, &grid_.shards());
   reducer_.emplace(table_, config.model.layers, grid_);
 }
 
 // Libraries may round differently on another kind of processor.
 void Trainer::share_initial_weights() {
-  const auto part = [&](Owner first, Owner last) {
-    return table_.range(first, last).of(table_.master());
+  const auto share = [&](comm::Communicator& group, Owner first, Owner last) {
+    for (const parameters::ParameterTable::Range& range : table_.ranges(first, last))
+      group.broadcast(range.of(table_.master()), 0, {"initial weights"});
   };
-  grid_.replicas().broadcast(part(Owner::kShard, Owner::kShard), 0, {"initial weights"});
-  workers().broadcast(part(Owner::kShared, Owner::kRouter), 0, {"initial weights"});
+  share(grid_.replicas(), Owner::kShard, Owner::kShard);
+  share(workers(), Owner::kShared, Owner::kRouter);
   table_.copy_master_to_working();
 }
 
@@ -168,16 +174,16 @@ StepSums Trainer::sum_up(const Tensor& loss_sum) {
   if (workers().size() > 1) enter(step::StepPart::kCommunication);
   reducer_->finish();
   enter(step::StepPart::kOptimizer);
-  return sum_over_workers({loss_sum, optimizer_.gradient_norm(Owner::kShard),
-                           optimizer_.gradient_norm(Owner::kShared, Owner::kRouter),
-                           optimizer_.gradient_norm(Owner::kExpert)},
+  return sum_over_workers({loss_sum, optimizer_->gradient_norm(Owner::kShard),
+                           optimizer_->gradient_norm(Owner::kShared, Owner::kRouter),
+                           optimizer_->gradient_norm(Owner::kExpert)},
                           model_, watch_);
 }
 
 // What the optimizer wants to know, and the largest norm that is no spike.
 Tensor Trainer::numbers_of_step() const {
   const double rate = learning_rate_at(state_.step, config_.training.steps, config_.optimizer);
-  return at::cat({optimizer_.numbers(state_.updates + 1, rate),
+  return at::cat({optimizer_->numbers(state_.updates + 1, rate),
                   at::full({1}, state_.guard.limit(), at::kDouble)});
 }
 
@@ -185,9 +191,9 @@ void Trainer::update_weights(StepSums& sums) {
   const Tensor numbers = inputs_.take([this](uint64_t) { return numbers_of_step(); });
   const kernels::ClipRule rule{.clip_norm = config_.optimizer.clip_norm,
                                .over_all = config_.optimizer.clip_over == config::ClipOver::kAll};
-  const auto [scale, norm] =
-      kernels::gradient_scale(sums.sums, numbers.narrow(0, 3, 1), rule, place_.master);
-  optimizer_.update(numbers.narrow(0, 0, 3), scale);
+  const auto [scale, norm] = kernels::gradient_scale(
+      sums.sums, numbers.narrow(0, Optimizer::kNumbers, 1), rule, place_.master);
+  optimizer_->update(numbers, scale);
   sums.norm = norm;
 }
 

@@ -101,7 +101,7 @@ class Trainer {
   const comm::WorkerGrid grid_;
   parameters::ParameterTable table_;
   model::LanguageModel model_;
-  Optimizer optimizer_;
+  std::optional<Optimizer> optimizer_;
   std::optional<GradientReducer> reducer_;
   batches::BatchStream batches_;
   TrainingState state_;

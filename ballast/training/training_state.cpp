@@ -21,9 +21,27 @@
 namespace ballast::training {
 namespace {
 
+using parameters::Owner;
+
 constexpr const char* kModelFile = "model";
-constexpr const char* kFirstMoment = "adam.first";
-constexpr const char* kSecondMoment = "adam.second";
+
+struct ChosenBuffer {
+  at::Tensor flat;
+  loading::SegmentChoice choice;
+};
+using Buffers = std::vector<ChosenBuffer>;
+
+loading::SegmentChoice of_owners(loading::SegmentChoice choice, Owner first, Owner last) {
+  choice.first = first;
+  choice.last = last;
+  return choice;
+}
+
+Buffers state_of_optimizer(const parameters::ParameterTable& table) {
+  return {{table.first_moment(), loading::first_moments()},
+          {table.second_moment(), loading::second_moments()},
+          {table.first_moment(), loading::momenta()}};
+}
 
 checkpoint::Manifest manifest_of(const TrainingParts& parts) {
   const TrainingState& state = parts.state;
@@ -52,11 +70,13 @@ class SaveTogether {
 
   // The buffers' tensors, by global names: the shards of replica 0 write a file each of all but the
   // experts', and each worker one of its experts'. Collective.
-  void write(const std::string& name, std::initializer_list<std::pair<at::Tensor, const char*>> of,
+  void write(const std::string& name, const Buffers& of,
              std::vector<checkpoint::TensorView> more = {}) {
     std::vector<loading::WholeTensors> whole;
-    for (const auto& [flat, prefix] : of) {
-      if (grid_.replica() == 0) whole.emplace_back(parts_.table, flat, prefix, grid_.shards());
+    for (const auto& [flat, choice] : of) {
+      if (grid_.replica() == 0)
+        whole.emplace_back(parts_.table, flat, of_owners(choice, Owner::kShard, Owner::kRouter),
+                           grid_.shards());
     }
     const auto write_here = [&] {
       if (grid_.replica() == 0) {
@@ -77,14 +97,12 @@ class SaveTogether {
   std::vector<checkpoint::TensorEntry> entries;
 
  private:
-  void write_experts(const std::string& name,
-                     std::initializer_list<std::pair<at::Tensor, const char*>> of) {
+  void write_experts(const std::string& name, const Buffers& of) {
     std::vector<at::Tensor> hosts(of.size());
     std::vector<checkpoint::TensorView> views;
-    size_t i = 0;
-    for (const auto& [flat, prefix] : of) {
-      std::ranges::move(loading::segment_views(parts_.table, flat,
-                                               {prefix, parameters::Owner::kExpert}, hosts[i++]),
+    for (size_t i = 0; i < of.size(); ++i) {
+      const auto choice = of_owners(of[i].choice, Owner::kExpert, Owner::kExpert);
+      std::ranges::move(loading::segment_views(parts_.table, of[i].flat, choice, hosts[i]),
                         std::back_inserter(views));
     }
     const std::string kind = name == kModelFile ? "experts" : "experts_" + name;
@@ -93,6 +111,7 @@ class SaveTogether {
   }
 
   void write_file(const std::string& name, const std::vector<checkpoint::TensorView>& views) {
+    if (views.empty()) return;  // where all are frozen
     const auto step = static_cast<uint64_t>(parts_.state.step);
     std::ranges::move(
         checkpoint::write_checkpoint_file({folder_, step}, name + ".safetensors", views),
@@ -121,9 +140,10 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints,
           .front();
   SaveTogether saving(parts, grid, writing);
   const parameters::ParameterTable& table = parts.table;
-  saving.write(kModelFile, {{table.master(), ""}}, loading::price_views(parts.model));
-  saving.write("optimizer",
-               {{table.first_moment(), kFirstMoment}, {table.second_moment(), kSecondMoment}});
+  saving.write(kModelFile, {{table.master(), loading::all_weights()}},
+               loading::price_views(parts.model));
+  saving.write("optimizer", state_of_optimizer(table));
+  if (table.average().defined()) saving.write("average", {{table.average(), loading::average()}});
   const auto all =
       comm::gather_texts(workers, checkpoint::entries_text(saving.entries), {"checkpoint entries"});
   std::filesystem::path folder = checkpoints / checkpoint::step_folder_name(step);
@@ -145,11 +165,13 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints,
 
 void load_training(const checkpoint::Checkpoint& checkpoint, const model::LanguageModel& model,
                    parameters::ParameterTable& table, TrainingState& state) {
-  loading::load_segments(checkpoint, table, table.master(), "");
+  loading::load_segments(checkpoint, table, table.master(), loading::all_weights());
   table.copy_master_to_working();
   loading::load_prices(checkpoint, model);
-  loading::load_segments(checkpoint, table, table.first_moment(), kFirstMoment);
-  loading::load_segments(checkpoint, table, table.second_moment(), kSecondMoment);
+  for (const auto& [flat, choice] : state_of_optimizer(table))
+    loading::load_segments(checkpoint, table, flat, choice);
+  if (table.average().defined())
+    loading::load_segments(checkpoint, table, table.average(), loading::average());
   state.step = static_cast<int64_t>(checkpoint.manifest().step);
   try {
     const auto json = parse_json(checkpoint.manifest().state);

@@ -76,7 +76,7 @@ class BaseLayer(nn.Module):
     @torch.no_grad()
     def order(self, tokens):  # [T, D] -> [T]: which token stands where, sorted by expert
         with torch.autocast(tokens.device.type, enabled=False):
-            scores = tokens.float() @ self.embeddings.t()
+            scores = tokens.to(self.embeddings.dtype) @ self.embeddings.t()
         return self.assign(scores).argsort(stable=True)
 
     def forward(self, x):  # [B, S, D]

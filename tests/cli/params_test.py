@@ -28,7 +28,7 @@ PAPER = {
     "switch_44b": (1.3e9, 335e6, 44e9),
 }
 
-KEYS = ["system", "shared", "per_expert", "total", "active", "flops_per_token", "vocabulary", "layers", "experts",
+KEYS = ["system", "shared", "per_expert", "total", "active", "trained", "flops_per_token", "vocabulary", "layers", "experts",
         "experts_of_token", "router", "placement", "base_layers", "sublayers", "workers", "model_parallel", "replicas",
         "experts_per_worker", "parameters_per_worker", "memory_per_worker"]
 

@@ -2,6 +2,7 @@
 """`ballast prepare` as people and programs use it."""
 import gzip
 import json
+import lzma
 import os
 import pathlib
 import signal
@@ -64,7 +65,7 @@ class Prepare(unittest.TestCase):
     def test_validation_text_may_be_named_before_the_input(self):
         other = self.folder / "other.txt"
         other.write_text("validation")
-        code, out, _ = run("--valid", other, self.text, "--out", self.out, "--json")
+        code, out, _ = run("--valid", other, "--out", self.out, self.text, "--json")
         self.assertEqual(code, 0)
         self.assertEqual(json.loads(out)["splits"]["valid"]["source_bytes"], 10)
 
@@ -112,11 +113,11 @@ class Prepare(unittest.TestCase):
         self.assertIn("lies within --out", self.refused(precious, "--out", self.out, "--overwrite"))
         self.assertEqual(precious.read_text(), "words\n" * 100)
 
-    def test_compressed_standard_input_is_refused(self):
-        process = subprocess.run([BALLAST, "prepare", "-", "--out", self.out], input=gzip.compress(b"text " * 100),
-                                 capture_output=True)
-        self.assertEqual(process.returncode, 2)
-        self.assertIn("standard input is not text, but gzip", process.stderr.decode())
+    def test_standard_input_that_is_not_text_is_refused(self):
+        for content in (lzma.compress(b"text " * 100), gzip.compress(b"\0" * 100)):
+            process = subprocess.run([BALLAST, "prepare", "-", "--out", self.out], input=content, capture_output=True)
+            self.assertEqual(process.returncode, 2)
+            self.assertIn("standard input is not text: it is", process.stderr.decode())
         self.assertEqual(self.entries(), ["text.txt"])
 
     def test_interrupted_it_leaves_nothing(self):

@@ -70,9 +70,8 @@ Tensor plain(const Tensor& x, Activation activation) {
 }
 
 TEST_P(DecoderParts, FeedForwardsOfAllActivationsEqualTheirTwins) {
-  for (const Activation activation :
-       {Activation::kRelu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu2,
-        Activation::kSwiglu}) {
+  for (const Activation activation : {Activation::kRelu, Activation::kGelu, Activation::kGeluTanh,
+                                      Activation::kRelu2, Activation::kSwiglu}) {
     for (const int64_t hidden : {40, 21}) {
       SCOPED_TRACE(std::to_string(static_cast<int>(activation)) + ", " + std::to_string(hidden));
       const int64_t inner = hidden * columns_taken(activation);
@@ -114,8 +113,7 @@ struct AttentionTwin {
 
   // weights: none, or those of the norms of queries and keys.
   Tensor operator()(const Tensor& qkv, const std::vector<Tensor>& weights) const {
-    const Tensor all =
-        qkv.view({rows, context, heads.queries + 2 * heads.keys, heads.width});
+    const Tensor all = qkv.view({rows, context, heads.queries + 2 * heads.keys, heads.width});
     Tensor q = all.narrow(2, 0, heads.queries), k = all.narrow(2, heads.queries, heads.keys);
     Tensor v = all.narrow(2, heads.queries + heads.keys, heads.keys);
     if (!weights.empty()) {
@@ -200,7 +198,8 @@ TEST_P(DecoderParts, CappedLossEqualsItsTwin) {
   const int64_t rows = 70, vocabulary = 50, width = 8;
   const double cap = 3;
   const Parameter output = parameter({vocabulary, width});
-  const Tensor targets = at::randint(0, vocabulary, {rows}, longs()), hidden = random({rows, width});
+  const Tensor targets = at::randint(0, vocabulary, {rows}, longs()),
+               hidden = random({rows, width});
   Tensor leaf = exact(output.value).requires_grad_(), x = exact(hidden).requires_grad_();
   const Tensor before = exact(output.gradient);
   const Tensor expected = at::cross_entropy_loss(cap * at::tanh(at::linear(x, leaf) / cap),

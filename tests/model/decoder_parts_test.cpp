@@ -82,8 +82,7 @@ TEST(DecoderParts, GradientsOfEveryParameterMatchCentralDifferences) {
     const auto result = m.model.losses_and_gradient(hidden, targets, scale);
     torch::autograd::backward({hidden}, {result.gradient});
     const auto loss = [&] {
-      return scale *
-             m.model.losses(m.model.forward(tokens, routing), targets).sum().item<double>();
+      return scale * m.model.losses(m.model.forward(tokens, routing), targets).sum().item<double>();
     };
     for (const parameters::Segment& segment : m.table.segments()) {
       test::expect_gradient(m.table.view(m.table.master(), segment),

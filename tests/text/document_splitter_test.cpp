@@ -41,8 +41,7 @@ std::vector<TextPiece> pieces_of(const std::string& text, size_t piece_bytes) {
   return pieces;
 }
 
-std::vector<std::string> documents_of(const std::string& text,
-                                      size_t piece_bytes = DocumentSplitter::kPieceBytes) {
+std::vector<std::string> documents_of(const std::string& text, size_t piece_bytes = kPieceBytes) {
   std::vector<std::string> documents;
   bool starts = true;
   for (const TextPiece& piece : pieces_of(text, piece_bytes)) {
@@ -139,7 +138,7 @@ TEST(DocumentSplitter, CutsOnlyBeforeWhiteSpaceThatFollowsANonSpace) {
 TEST(DocumentSplitter, PiecesOfALongDocumentHaveAboutTheSizeAskedFor) {
   std::string text;
   while (text.size() < (20 << 20)) text += "some words in a line\n";
-  const auto pieces = pieces_of(text, DocumentSplitter::kPieceBytes);
+  const auto pieces = pieces_of(text, kPieceBytes);
   EXPECT_GE(pieces.size(), 14U);
   for (const auto& piece : pieces) EXPECT_LE(piece.text.size(), (1U << 20) + (512U << 10));
 }
@@ -154,10 +153,10 @@ TEST(DocumentSplitter, ARunWithoutSpaceGrowsOnePiece) {
 TEST(DocumentSplitter, AnEndlessRunIsCutBetweenCharacters) {
   std::string run = "x";  // puts the characters of two bytes at odd places
   while (run.size() < (50 << 20)) run += "\u00e9";
-  const auto pieces = pieces_of(run + "\n<|endoftext|>\nend", DocumentSplitter::kPieceBytes);
+  const auto pieces = pieces_of(run + "\n<|endoftext|>\nend", kPieceBytes);
   std::string joined;
   for (const auto& piece : pieces) {
-    EXPECT_LE(piece.text.size(), DocumentSplitter::kLongestPiece + (1 << 20));
+    EXPECT_LE(piece.text.size(), kLongestPiece + (1 << 20));
     EXPECT_NE(static_cast<unsigned char>(piece.text[0]) & 0xC0, 0x80) << "cut inside a character";
     if (piece.text != "end") joined += piece.text;
   }

@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <string>
@@ -52,6 +54,21 @@ std::string compress(const std::string& text) {
   return out;
 }
 
+// One member, as the gzip program writes it.
+std::string gzip(const std::string& text) {
+  z_stream stream = {};
+  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&stream, text.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
 // Text that does not compress well, so that a .zst of it spans many blocks.
 std::string random_lines(size_t size) {
   RandomStream random(3, "test/text_files");
@@ -74,8 +91,12 @@ std::vector<std::string> read_all(TextReader& reader) {
   return documents;
 }
 
+std::unique_ptr<TextReader> open(const std::vector<fs::path>& inputs) {
+  return read_text_files(list_text_files(inputs, {.split_names = SplitNames::kIgnored}));
+}
+
 std::vector<std::string> read_all(const std::vector<fs::path>& inputs) {
-  return read_all(*read_text_files(inputs));
+  return read_all(*open(inputs));
 }
 
 std::string error_of(const std::vector<fs::path>& inputs) {
@@ -89,7 +110,7 @@ std::string error_of(const std::vector<fs::path>& inputs) {
 
 TEST_F(TextFilesTest, ReadsFilesInTheOrderGivenAndCountsBytes) {
   const auto b = write("b.txt", "one\n<|endoftext|>\ntwo\n"), a = write("a.train.txt", "three");
-  const auto reader = read_text_files({b, a});
+  const auto reader = open({b, a});
   EXPECT_EQ(reader->total_bytes(), fs::file_size(a) + fs::file_size(b));
   EXPECT_EQ(reader->bytes_read(), 0U);
   EXPECT_THAT(read_all(*reader), ElementsAre("b: one", "b: two\n", "a.train: three"));
@@ -103,9 +124,9 @@ TEST_F(TextFilesTest, DomainsAreFileNamesWithoutExtensionOrGiven) {
                         "poems=" + folder.string()}),
               ElementsAre("notes: 1", "wiki.train: 2", "secret: 3", "dir.d: 4", "dir.d: 4",
                           "poems: 2", "poems: 4"));
-  EXPECT_THAT(read_text_files({"b=" + plain.string(), "a=" + plain.string(), "b=" + plain.string()})
-                  ->domains(),
-              ElementsAre("b", "a"));
+  EXPECT_THAT(
+      open({"b=" + plain.string(), "a=" + plain.string(), "b=" + plain.string()})->domains(),
+      ElementsAre("b", "a"));
 }
 
 TEST_F(TextFilesTest, AFileWithAnEqualsSignInItsNameIsAFile) {
@@ -122,13 +143,13 @@ TEST_F(TextFilesTest, DirectoriesAreReadInOrderWithoutWhatIsNotText) {
   write("d/b/2.txt", "2");
   write("d/b.txt", "3");
   write("d/a.md", "1");
-  write("d/z.zst", compress("4"));
+  write("d/z.gz", gzip("4"));
   write("d/.hidden.txt", "no");
   write("d/.git/config", "no");
   write("d/empty.txt", "");
   write("d/tokens.bin", std::string("no\0no", 5));
   write("d/packed_binary.zst", compress(std::string("no\0no", 5)));
-  write("d/archive.gz", "\x1f\x8b rest");
+  write("d/packed_binary.gz", gzip(std::string("no\0no", 5)));
   write("d/paper.pdf", "%PDF-1.4");
   fs::create_symlink("../../outside.txt", folder_ / "d" / "link.txt");
   fs::create_symlink("nowhere", folder_ / "d" / "dangling.txt");
@@ -145,42 +166,47 @@ TEST_F(TextFilesTest, ReadsZstdOfSeveralFramesWhateverItsName) {
   const std::string frames = compress(text.substr(0, 1 << 20)) + compress("") +
                              compress(text.substr(1 << 20)) + compress("\n<|endoftext|>\nend");
   EXPECT_THAT(read_all({write("a.txt.zst", frames)}), ElementsAre("a: " + text, "a: end"));
-  const auto reader = read_text_files({write("a.txt", frames)});
+  const auto reader = open({write("a.txt", frames)});
   EXPECT_EQ(read_all(*reader).size(), 2U);
   EXPECT_EQ(reader->bytes_read(), frames.size());
 }
 
-TEST_F(TextFilesTest, RefusesWhatIsCompressedInStandardInputAndPipes) {
-  const std::string gzip("\x1f\x8b\x08\0\0\0\0\0\0\x03 packed", 17);
-  const auto read_error = [&](const fs::path& input) -> std::string {
-    try {
-      read_all({input});
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "no error";
-  };
+TEST_F(TextFilesTest, ReadsGzipOfSeveralMembersWhateverItsName) {
+  const std::string text = random_lines(3 << 20);
+  const std::string members = gzip(text.substr(0, 1 << 20)) + gzip("") +
+                              gzip(text.substr(1 << 20)) + gzip("\n<|endoftext|>\nend");
+  EXPECT_THAT(read_all({write("a.txt.gz", members)}), ElementsAre("a: " + text, "a: end"));
+  // Zeros at the end are padding.
+  const auto reader = open({write("a.txt", members + std::string(1000, '\0'))});
+  EXPECT_EQ(read_all(*reader).size(), 2U);
+  EXPECT_EQ(reader->bytes_read(), members.size() + 1000);
+}
+
+TEST_F(TextFilesTest, RefusesWhatIsNotTextInStandardInputAndPipes) {
+  const std::string xz("\xfd\x37\x7a\x58\x5a\0 packed", 13);
   const int saved = ::dup(STDIN_FILENO);
-  const int file = ::open(write("in", gzip).c_str(), O_RDONLY);
+  const int file = ::open(write("in", xz).c_str(), O_RDONLY);
   ::dup2(file, STDIN_FILENO);
-  const std::string error = read_error("web=-");
+  const std::string error = error_of({"web=-"});
   ::dup2(saved, STDIN_FILENO);
   ::close(saved);
   ::close(file);
-  EXPECT_THAT(error, HasSubstr("standard input is not text, but gzip"));
+  EXPECT_THAT(error, HasSubstr("standard input is not text: it is xz"));
 
-  const fs::path pipe = folder_ / "pipe";
-  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  std::thread writer([&] { std::ofstream(pipe) << gzip; });
-  EXPECT_THAT(read_error(pipe), HasSubstr("pipe is not text, but gzip"));
-  writer.join();
+  for (const std::string& content : {xz, gzip(std::string("x\0", 2))}) {
+    const fs::path pipe = folder_ / ("pipe" + std::to_string(content.size()));
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    std::thread writer([&] { std::ofstream(pipe) << content; });
+    EXPECT_THAT(error_of({pipe}), HasSubstr(pipe.string() + " is not text: it is "));
+    writer.join();
+  }
 }
 
 TEST_F(TextFilesTest, ReadsStandardInputAndPipes) {
   const int saved = ::dup(STDIN_FILENO);
   const int file = ::open(write("in", compress("from\n<|endoftext|>\nstdin")).c_str(), O_RDONLY);
   ::dup2(file, STDIN_FILENO);
-  const auto reader = read_text_files({"-"});
+  const auto reader = open({"-"});
   EXPECT_EQ(reader->total_bytes(), 0U);
   EXPECT_THAT(read_all(*reader), ElementsAre("stdin: from", "stdin: stdin"));
   EXPECT_THAT(error_of({"web=-"}), HasSubstr("no text in standard input"));  // it is at its end now
@@ -207,7 +233,9 @@ TEST_F(TextFilesTest, SaysWhatIsWrongWithAnInput) {
   EXPECT_THAT(error_of({write("e.zst", compress(""))}), HasSubstr("e.zst is empty"));
   const auto separators = write("separators.txt", "<|endoftext|>\n\n<|endoftext|>\n");
   EXPECT_THAT(error_of({separators}), HasSubstr("no text in " + separators.string()));
-  EXPECT_THAT(error_of({write("x.gz", "\x1f\x8b...")}), HasSubstr("gzip"));
+  EXPECT_THAT(error_of({write("x.gz", "\x1f\x8b...")}), HasSubstr("x.gz: damaged gzip data"));
+  EXPECT_THAT(error_of({write("nul.txt", std::string("a\0b", 3))}),
+              HasSubstr("nul.txt is not text: it is binary (it has NUL bytes)"));
   write("d/.hidden", "x");
   write("d/empty", "");
   EXPECT_THAT(error_of({folder_ / "d"}), HasSubstr("no text in the directory"));
@@ -231,6 +259,27 @@ TEST_F(TextFilesTest, SaysWhereZstdDataIsDamaged) {
   EXPECT_THAT(error_of({write("tiny.zst", packed.substr(0, 3))}), HasSubstr("tiny.zst"));
 }
 
+TEST_F(TextFilesTest, SaysWhereGzipDataIsDamaged) {
+  const std::string packed = gzip(random_lines(1 << 20));
+  EXPECT_THAT(error_of({write("short.gz", packed.substr(0, packed.size() / 2))}),
+              testing::AllOf(HasSubstr("short.gz"), HasSubstr("cut off"),
+                             HasSubstr("after " + std::to_string(packed.size() / 2) + " bytes")));
+  // Of what was checked last, the length, a byte is missing.
+  EXPECT_THAT(error_of({write("last.gz", packed.substr(0, packed.size() - 1))}),
+              HasSubstr("cut off"));
+  std::string broken = packed;
+  for (size_t i = broken.size() / 2; i < broken.size() / 2 + 64; ++i) broken[i] ^= 0x5a;
+  EXPECT_THAT(error_of({write("broken.gz", broken)}),
+              testing::AllOf(HasSubstr("broken.gz"), HasSubstr("damaged"), HasSubstr("near byte")));
+  std::string other_sum = packed;
+  other_sum[other_sum.size() - 6] ^= 1;
+  EXPECT_THAT(error_of({write("sum.gz", other_sum)}), HasSubstr("incorrect data check"));
+  EXPECT_THAT(error_of({write("tail.gz", packed + "garbage")}), HasSubstr("damaged"));
+  EXPECT_THAT(error_of({write("zeros.gz", packed + std::string(9, '\0') + packed)}),
+              HasSubstr("more after the zeros"));
+  EXPECT_THAT(error_of({write("not.gz", "plain text")}), HasSubstr("does not start like gzip"));
+}
+
 long resident_kilobytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -239,20 +288,30 @@ long resident_kilobytes() {
   return -1;
 }
 
+// 128 MB of text, plain and as lines of JSON in gzip, whose own memory is small.
 TEST_F(TextFilesTest, MemoryDoesNotGrowWithTheFile) {
-  const auto file = folder_ / "large.txt";
+  const auto plain = folder_ / "large.txt";
+  std::string lines = random_lines(4 << 20);
   {
-    std::ofstream out(file, std::ios::binary);
-    const std::string lines = random_lines(4 << 20);
+    std::ofstream out(plain, std::ios::binary);
     for (int i = 0; i < 32; ++i) out << lines;
   }
-  std::ofstream("/proc/self/clear_refs") << 5;  // the peak starts again from here
-  const long before = resident_kilobytes();
-  const auto reader = read_text_files({file});
-  size_t bytes = 0;
-  for (TextPiece piece; reader->next(piece);) bytes += piece.text.size();
-  EXPECT_EQ(bytes, fs::file_size(file));
-  EXPECT_LT(resident_kilobytes() - before, 16 << 10) << "reading 128 MB";
+  std::ranges::replace(lines, '\n', ' ');
+  const std::string member = gzip("{\"text\": \"" + lines + "\"}\n");
+  const auto packed = folder_ / "large.jsonl.gz";
+  {
+    std::ofstream out(packed, std::ios::binary);
+    for (int i = 0; i < 32; ++i) out << member;
+  }
+  for (const fs::path& file : {plain, packed}) {
+    std::ofstream("/proc/self/clear_refs") << 5;  // the peak starts again from here
+    const long before = resident_kilobytes();
+    const auto reader = open({file});
+    size_t bytes = 0;
+    for (TextPiece piece; reader->next(piece);) bytes += piece.text.size();
+    EXPECT_EQ(bytes, fs::file_size(plain));
+    EXPECT_LT(resident_kilobytes() - before, 32 << 10) << "reading " << file;
+  }
 }
 
 }  // namespace

@@ -127,6 +127,37 @@ TEST(Prepare, TakesGivenValidationText) {
   EXPECT_EQ(data.index().splits.at("valid").domains[0].documents, 0u);
 }
 
+TEST(Prepare, SendsFilesToTheSplitsThatTheirNamesTell) {
+  const test::TemporaryFolder folder;
+  fs::create_directories(folder / "wiki/test");
+  test::write_bytes(folder / "wiki/train.jsonl",
+                    "{\"text\": \"a\"}\n{\"text\": \"\"}\n{\"text\": \"b\"}\n");
+  test::write_bytes(folder / "wiki/valid.txt", "validation");
+  test::write_bytes(folder / "wiki/test/1.txt", "one");
+  test::write_bytes(folder / "wiki/test/2.txt", "two");
+  test::write_bytes(folder / "wiki/image.png", "\x89PNG");
+  PrepareRequest request{.inputs = {folder / "wiki"}, .out = folder / "data"};
+  const PrepareResult result = prepare(request);
+  const TokenDataset data(folder / "data");
+  data.verify();
+  EXPECT_EQ(decode(data, "train"), "a<|endoftext|>b<|endoftext|>");
+  EXPECT_EQ(decode(data, "valid"), "validation<|endoftext|>");
+  EXPECT_EQ(decode(data, "test"), "one<|endoftext|>two<|endoftext|>");
+  EXPECT_EQ(result.validation, ValidationOrigin::kNamed);
+  const std::map<std::string, uint64_t> files = {{"train", 1}, {"valid", 1}, {"test", 2}};
+  EXPECT_EQ(result.named_files, files);
+  EXPECT_EQ(result.input_files, files);
+  EXPECT_EQ(result.empty_documents, 1u);
+  ASSERT_EQ(result.skipped.size(), 1u);
+  EXPECT_EQ(result.skipped[0].path.filename(), "image.png");
+
+  request.reading.split_names = text::SplitNames::kIgnored;
+  request.existing = ExistingOutput::kReplace;
+  request.valid_fraction = 0;
+  EXPECT_TRUE(prepare(request).named_files.empty());
+  EXPECT_EQ(TokenDataset(folder / "data").index().splits.size(), 1u);
+}
+
 TEST(Prepare, MakesNoValidationSplitWhenNoneIsWanted) {
   const test::TemporaryFolder folder;
   test::write_bytes(folder / "a.txt", "training text");

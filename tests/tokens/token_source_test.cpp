@@ -206,7 +206,7 @@ TEST(OpenTokenSource, TakesASplitsNameForAWholeWord) {
   write_bytes(folder / "train_and_val.bin", as_bytes<uint16_t>({5}));
   for (const char* split : {"train", "valid"}) {
     EXPECT_THAT(error_of([&] { open_token_source(folder.path(), split); }),
-                HasSubstr("train_and_val.bin may be training or validation data"));
+                HasSubstr("train_and_val.bin may be of several splits"));
   }
 }
 

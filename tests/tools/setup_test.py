@@ -3,6 +3,7 @@
 folders are made here, and where it would install one, pip is told to use no index."""
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -31,6 +32,16 @@ def make_torch(folder, version="2.11.0"):
     return folder
 
 
+def make_arrow(environment):
+    """What tools/setup looks at in the pyarrow of an environment, of the version it wants."""
+    (requirement,) = re.findall("^pyarrow==(.*)$", (CHECKOUT / "tools/requirements.txt").read_text(), re.MULTILINE)
+    (packages,) = environment.glob("lib/python3*/site-packages")
+    config = packages / "pyarrow/include/arrow/util/config.h"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'#define ARROW_VERSION_STRING "{requirement}"\n')
+    return packages / "pyarrow"
+
+
 # What tools/setup calls and looks for.
 PROGRAMS = """apt-get bash cat dirname dpkg-query env flock grep id mkdir mv paste realpath rm sed sha256sum tail tr
     ccache chromium chromium-browser cmake g++ google-chrome mold mpirun ninja pkg-config python3 rsvg-convert""".split()
@@ -48,6 +59,7 @@ def setUpModule():
     unittest.addModuleCleanup(folder.cleanup)
     SetupCase.pip = Path(folder.name).resolve() / "python"
     subprocess.run([sys.executable, "-m", "venv", SetupCase.pip], check=True)
+    make_arrow(SetupCase.pip)
 
 
 class SetupCase(unittest.TestCase):
@@ -162,6 +174,26 @@ class Setup(SetupCase):
         make_torch(self.top / "data/torch")
         result = self.run_setup(cwd=self.top / "data")
         self.assertEqual((result.returncode, self.recorded()), (2, None), result.stderr)
+
+    def test_where_arrow_is_stands_in_a_file(self):
+        make_torch(self.top / "site/torch")
+        result = self.run_setup()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        folder = Path((self.root / ".deps/pyarrow").read_text().strip())
+        self.assertTrue((folder / "include/arrow/util/config.h").exists(), folder)
+
+    def test_without_arrow_all_else_is_set_up(self):
+        (self.root / ".deps/python").unlink()
+        subprocess.run([sys.executable, "-m", "venv", self.root / ".deps/python"], check=True)
+        torch = make_torch(self.top / "site/torch")
+        for another in (False, True):  # another version than the wanted one is none
+            if another:
+                config = make_arrow(self.root / ".deps/python") / "include/arrow/util/config.h"
+                config.write_text('#define ARROW_VERSION_STRING "1.0.0"')
+            result = self.run_setup()
+            self.assertEqual((result.returncode, self.recorded()), (0, str(torch)), result.stderr)
+            self.assertIn("will not read Parquet", result.stderr)
+            self.assertEqual((self.root / ".deps/pyarrow").read_text(), "")
 
     def test_an_unknown_argument_is_refused(self):
         result = self.run_setup("--test")

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ballast/model/model_size.h"
+#include "ballast/model/update_counts.h"
 
 namespace ballast::plan {
 namespace {
@@ -228,8 +229,10 @@ MemoryParts memory_of(const LayoutShape& s, const Device& device) {
   const double shards = as_double(s.shards);
   MemoryParts memory;
   memory.weights = s.parameters * as_double(each.weights);
-  memory.gradients = s.parameters * as_double(each.gradients);
-  memory.optimizer = s.parameters * as_double(each.moments);
+  const model::KeptNumbers kept =
+      model::kept_numbers(s.config, s.parameters - s.expert_parameters, s.expert_parameters);
+  memory.gradients = kept.gradients * as_double(each.gradients);
+  memory.optimizer = kept.moments * as_double(device.master);
   // What autograd keeps: inputs of norms and products, queries to values and their mix, the active
   // units of feed-forwards; of a layer of experts also what goes in and out of its gate.
   const double turned =

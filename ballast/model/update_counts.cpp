@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/model/update_counts.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "ballast/comm/single.h"
+#include "ballast/model/language_model.h"
+#include "ballast/parameters/name_pattern.h"
+#include "ballast/system/error.h"
+
+namespace ballast::model {
+namespace {
+
+void check_patterns(const parameters::ParameterTable& table,
+                    const std::vector<std::string>& patterns) {
+  std::vector<std::string> names;
+  for (const parameters::Segment& segment : table.segments()) names.push_back(segment.name);
+  for (const std::string& pattern : patterns) {
+    const auto fits = [&](const std::string& name) { return parameters::fits(name, pattern); };
+    if (std::ranges::none_of(names, fits)) {
+      fail(
+          "training.freeze: no parameter is called \"{}\"; the nearest is \"{}\" (* stands for "
+          "anything: block.*)",
+          pattern, config::nearest(pattern, names));
+    }
+  }
+}
+
+}  // namespace
+
+ModelUpdates count_updates(const config::Config& config) {
+  config::Config whole = config;
+  whole.training.model_parallel = 1;
+  whole.model.vocabulary = std::max<int64_t>(1, whole.model.vocabulary);
+  const auto alone = comm::open_single_group("model", 0);
+  parameters::ParameterTable table;
+  const LanguageModel model(whole, table, *alone);
+  check_patterns(table, config.training.freeze);
+  const std::string divided = table.freeze(config.training.freeze);
+  if (!divided.empty()) {
+    fail(
+        "training.freeze: the experts of a layer are frozen together, and {} would not be as the "
+        "others; name all of them, as layer.*.expert.*",
+        divided);
+  }
+  const bool muon = config.optimizer.algorithm == config::Algorithm::kMuon;
+  ModelUpdates counts;
+  for (const parameters::Segment& segment : table.segments()) {
+    UpdateCounts& here =
+        segment.owner == parameters::Owner::kExpert ? counts.experts : counts.shared;
+    const parameters::Update update = parameters::update_of(segment, muon);
+    (update == parameters::Update::kAdam   ? here.adam
+     : update == parameters::Update::kMuon ? here.muon
+                                           : here.frozen) += segment.size;
+  }
+  if (counts.trained() == 0)
+    fail("training.freeze: it names all parameters, and none is left to train");
+  return counts;
+}
+
+namespace {
+
+// Of `parameters` that are updated as these are, in the same parts.
+KeptNumbers kept_of(const UpdateCounts& counts, double parameters, double averages) {
+  if (counts.all() == 0) return {};
+  const auto part = [&](int64_t count) {
+    return parameters * static_cast<double>(count) / static_cast<double>(counts.all());
+  };
+  return {.gradients = part(counts.trained()),
+          .moments = 2 * part(counts.adam) + part(counts.muon) + averages * part(counts.trained())};
+}
+
+}  // namespace
+
+KeptNumbers kept_numbers(const config::Config& config, double shared, double experts) {
+  const config::OptimizerConfig& optimizer = config.optimizer;
+  const double averages = optimizer.average > 0 ? 1 : 0;
+  if (optimizer.algorithm == config::Algorithm::kAdam && config.training.freeze.empty())
+    return {.gradients = shared + experts, .moments = (2 + averages) * (shared + experts)};
+  const ModelUpdates updates = count_updates(config);
+  const KeptNumbers of_shared = kept_of(updates.shared, shared, averages),
+                    of_experts = kept_of(updates.experts, experts, averages);
+  return {.gradients = of_shared.gradients + of_experts.gradients,
+          .moments = of_shared.moments + of_experts.moments};
+}
+
+}  // namespace ballast::model
