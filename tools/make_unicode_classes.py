@@ -42,13 +42,13 @@ def main():
         "// SPDX-License-Identifier: Apache-2.0\n"
         "// Written by tools/make_unicode_classes.py "
         f"from tokenizers {tokenizers.__version__}. Do not edit.\n"
-        "#pragma once\n\n#include <cstdint>\n\nnamespace ballast {\n\n"
+        "#pragma once\n\n#include <cstdint>\n\nnamespace ballast::tokenizer {\n\n"
         "// Runs of code points of one class, in order: (first code point << 2) | class, where the class is\n"
         "// 0 other, 1 letter, 2 number, 3 white space. A run ends where the next begins.\n"
         "// clang-format off\n"
         "inline constexpr uint32_t kUnicodeClassRuns[] = {\n"
         + "\n".join(lines)
-        + "\n};\n// clang-format on\n\n}  // namespace ballast\n"
+        + "\n};\n// clang-format on\n\n}  // namespace ballast::tokenizer\n"
     )
     print(f"{path}: {len(runs)} runs")
 

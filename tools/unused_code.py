@@ -10,6 +10,7 @@ HEADERS = {".h", ".cuh"}
 KEPT = {
     "is_transparent": "the standard library's containers look for it",
     "character_class": "tests compare the table of characters with Unicode's",
+    "encode_by_scan": "the plain algorithm, to which tests compare the quick one",
     "nats_of": "tests weigh the built-in corpus by it: the derivation of a text, found again",
     "use_tape": "tests compare runs that must route alike",
     "why_plain": "tests ask whether steps were recorded as a graph",

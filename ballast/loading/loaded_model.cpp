@@ -117,6 +117,18 @@ checkpoint::Checkpoint open_together(const fs::path& path, comm::Communicator& w
 
 namespace {
 
+void check_average(const checkpoint::Checkpoint& checkpoint) {
+  const std::string prefix = tensor_name(average().prefix, "");
+  const auto is_part = [&](const checkpoint::TensorEntry& entry) {
+    return entry.name.starts_with(prefix);
+  };
+  if (std::ranges::any_of(checkpoint.manifest().tensors, is_part)) return;
+  fail(
+      "{} holds no average of the weights: a run keeps one with optimizer.average, as 0.999; leave "
+      "--average out",
+      checkpoint.path().string());
+}
+
 // The newest one that can be opened. Its bytes are not verified.
 checkpoint::Checkpoint open_newest(const fs::path& path) {
   const fs::path folder = fs::exists(path / "checkpoints") ? path / "checkpoints" : path;
@@ -145,18 +157,6 @@ config::Config recorded_config(const fs::path& path) {
 }
 
 namespace {
-
-void check_average(const checkpoint::Checkpoint& checkpoint) {
-  const std::string prefix = tensor_name(average().prefix, "");
-  const auto is_part = [&](const checkpoint::TensorEntry& entry) {
-    return entry.name.starts_with(prefix);
-  };
-  if (std::ranges::any_of(checkpoint.manifest().tensors, is_part)) return;
-  fail(
-      "{} holds no average of the weights: a run keeps one with optimizer.average, as 0.999; leave "
-      "--average out",
-      checkpoint.path().string());
-}
 
 void check_experts(const config::ExpertsConfig& experts, const fs::path& path, int workers) {
   if (experts.layers > 0 && experts.count % workers != 0) {

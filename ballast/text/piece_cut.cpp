@@ -9,6 +9,10 @@ namespace {
 
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
+bool is_ascii_alphanumeric(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
 // Whether the last character is one that some pre-tokenizer takes for white space: ASCII controls,
 // and the Unicode spaces in UTF-8. Text that is not UTF-8 may be called space; that costs a cut
 // only.
@@ -27,7 +31,10 @@ bool ends_in_space(std::string_view text) {
 }  // namespace
 
 bool may_cut(std::string_view text, size_t begin, size_t at) {
-  return is_ascii_space(text[at]) && !ends_in_space(text.substr(begin, at - begin));
+  if (!is_ascii_space(text[at]) || ends_in_space(text.substr(begin, at - begin))) return false;
+  // Some pre-tokenizers keep line breaks with the signs before them.
+  const bool breaks_line = text[at] == '\n' || text[at] == '\r';
+  return !breaks_line || is_ascii_alphanumeric(text[at - 1]);
 }
 
 size_t character_start(std::string_view text, size_t at) {

@@ -29,8 +29,10 @@ class TextReader {
   virtual ~TextReader() = default;
 
   // Fills the next piece; false at the end. A document is cut only before white space that follows
-  // a non-space, where every GPT-2 style pre-tokenizer cuts too: pieces can be encoded apart.
-  // (A run of many megabytes without such a place is cut anywhere between characters.)
+  // a non-space, and before a line break only after an ASCII letter or digit, since some
+  // pre-tokenizers keep line breaks with the signs before them. There every pre-tokenizer cuts too:
+  // pieces can be encoded apart. (A run of many megabytes without such a place is cut anywhere
+  // between characters.)
   virtual bool next(TextPiece& piece) = 0;
 
   virtual const std::vector<std::string>& domains() const = 0;

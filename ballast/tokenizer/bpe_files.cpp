@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/tokenizer/bpe_files.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -10,18 +13,23 @@
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 #include "ballast/system/json.h"
+#include "ballast/tokenizer/json_field.h"
+#include "ballast/tokenizer/normalizer.h"
+#include "ballast/tokenizer/pipeline_json.h"
 
 namespace ballast::tokenizer {
 namespace {
 
 using Json = nlohmann::json;
 
-Json parse_json_object(const fs::path& path) {
-  const MappedFile file(path);
-  if (file.text().empty()) fail("{} is empty", path.string());
+// What stands between documents in the families we know, GPT-2's, Llama 2's, 3's and Gemma's.
+constexpr std::string_view kEndsOfText[] = {kEndOfText, "</s>", "<|end_of_text|>", "<eos>"};
+
+Json parse_json_object(std::string_view text, const fs::path& path) {
+  if (text.empty()) fail("{} is empty", path.string());
   Json json;
   try {
-    json = parse_json(file.text());
+    json = parse_json(text);
   } catch (const BadJson& error) {
     fail("{} is not valid JSON (damaged or cut short?): {}", path.string(), error.what());
   }
@@ -42,16 +50,21 @@ class Builder {
   void read_vocab(const Json& vocab, std::string_view field);
   // `where` names the merge in messages.
   void add_merge(std::string_view left, std::string_view right, const std::string& where);
-  void add_token(const Json& token, size_t index);
+  void add_token(const JsonField& token);
+  // REQUIRE: the vocabulary was read.
+  void set_pipeline(TextPipeline pipeline, const JsonField& model);
+  void set_gpt2_pipeline() const { check_bytes(); }
+  void set_frame(TextFrame frame);
   // End-of-text is recognised in text even where nothing declares it.
   void declare_end_of_text();
-  BpeVocabulary finish();
+  BpeVocabulary finish(const std::optional<std::string>& end_of_text = {});
 
  private:
   TokenId id_in_vocab(const std::string& token, const std::string& where) const;
   void check_bytes() const;
-  TokenId find_end_of_text() const;
+  TokenId find_end_of_text(const std::optional<std::string>& name = {}) const;
   void check_added_tokens() const;
+  void check_normalized_contents() const;
 
   fs::path vocab_file_;
   BpeVocabulary result_;
@@ -76,7 +89,6 @@ void Builder::read_vocab(const Json& vocab, std::string_view field) {
     place = token;
     ids_.emplace(token, static_cast<TokenId>(number));
   }
-  check_bytes();
 }
 
 void Builder::check_bytes() const {
@@ -103,51 +115,68 @@ void Builder::add_merge(std::string_view left, std::string_view right, const std
   result_.merges.push_back({left_id, right_id, id_in_vocab(first + second, where)});
 }
 
-void Builder::add_token(const Json& token, size_t index) {
-  const std::string field = fmt::format("added_tokens[{}]", index);
-  const auto flag = [&](const char* name) {
-    const auto found = token.find(name);
-    if (found == token.end()) return false;
-    if (!found->is_boolean()) refuse("{}.{} is neither true nor false", field, name);
-    return found->get<bool>();
-  };
-  if (!token.is_object() || !token.contains("content") || !token["content"].is_string() ||
-      !token.contains("id") || !token["id"].is_number_unsigned()) {
-    refuse("{} needs `content` (text) and `id` (a number)", field);
-  }
-  const auto content = token["content"].get<std::string>();
-  const auto id = token["id"].get<uint64_t>();
-  if (content.empty()) refuse("{}.content is empty", field);
-  for (const char* name : {"lstrip", "rstrip", "single_word"}) {
-    if (flag(name)) {
-      refuse(
-          "{}.{} of \"{}\" is true, which is not supported (text would be lost, or depend on "
-          "its surroundings): set it to false",
-          field, name, content);
-    }
-  }
+void Builder::add_token(const JsonField& token) {
+  const std::string& content = token.text("content");
+  const uint64_t id = token.number("id");
+  if (content.empty()) token.at("content").refuse("is empty");
   const auto next = static_cast<TokenId>(result_.tokens.size());
   const auto [known, is_new] = ids_.emplace(content, next);
   if (is_new) result_.tokens.push_back(content);
   if (known->second != id) {
-    refuse("{}: \"{}\" has id {} here, but {} is its id {}", field, content, id, known->second,
-           is_new ? "by its place after the vocabulary" : "in the vocabulary");
+    token.refuse("is \"{}\" and has id {} here, but {} is its id {}", content, id, known->second,
+                 is_new ? "by its place after the vocabulary" : "in the vocabulary");
   }
   const auto has_same_id = [&](const AddedToken& other) { return other.id == id; };
   if (std::any_of(result_.added.begin(), result_.added.end(), has_same_id)) {
-    refuse("{}: \"{}\" is declared twice", field, content);
+    token.refuse("declares \"{}\" a second time", content);
   }
-  result_.added.push_back({known->second, flag("normalized"), flag("special")});
+  result_.added.push_back({.id = known->second,
+                           .normalized = token.flag("normalized", false),
+                           .special = token.flag("special", false),
+                           .left_strip = token.flag("lstrip", false),
+                           .right_strip = token.flag("rstrip", false),
+                           .single_word = token.flag("single_word", false)});
 }
 
-TokenId Builder::find_end_of_text() const {
-  for (const char* name : {kEndOfText.data(), "</s>"}) {
-    if (const auto found = ids_.find(name); found != ids_.end()) return found->second;
+void Builder::set_pipeline(TextPipeline pipeline, const JsonField& model) {
+  if (pipeline.characters && model.has("unk_token")) {
+    const std::string& name = model.text("unk_token");
+    const auto found = ids_.find(name);
+    if (found == ids_.end()) {
+      model.at("unk_token").refuse("is \"{}\", which is not in model.vocab", name);
+    }
+    pipeline.characters->unknown = found->second;
+  }
+  if (pipeline.characters || pipeline.ignore_merges) {
+    pipeline.first_added = static_cast<TokenId>(result_.tokens.size());
+  }
+  if (!pipeline.characters) check_bytes();
+  result_.pipeline = std::move(pipeline);
+}
+
+void Builder::set_frame(TextFrame frame) {
+  for (const auto* side : {&frame.begin, &frame.end}) {
+    for (const TokenId id : *side) {
+      if (id < result_.tokens.size()) continue;
+      refuse("post_processor adds a token with id {}, but there are {} tokens", id,
+             result_.tokens.size());
+    }
+  }
+  result_.frame = std::move(frame);
+}
+
+TokenId Builder::find_end_of_text(const std::optional<std::string>& name) const {
+  for (const std::string_view known : kEndsOfText) {
+    if (const auto found = ids_.find(std::string(known)); found != ids_.end()) return found->second;
+  }
+  if (name) {
+    if (const auto found = ids_.find(*name); found != ids_.end()) return found->second;
   }
   refuse(
-      "no end-of-text token: add {} to the vocabulary (in Python: "
-      "tokenizer.add_special_tokens([\"{}\"]), then save it again)",
-      kEndOfText, kEndOfText);
+      "no end-of-text token: none of {}, and no eos_token of a tokenizer_config.json beside it. "
+      "Add {} to the vocabulary (in Python: tokenizer.add_special_tokens([\"{}\"]), then save it "
+      "again)",
+      fmt::join(kEndsOfText, ", "), kEndOfText, kEndOfText);
 }
 
 void Builder::declare_end_of_text() { result_.added.push_back({.id = find_end_of_text()}); }
@@ -166,10 +195,28 @@ void Builder::check_added_tokens() const {
   }
 }
 
-BpeVocabulary Builder::finish() {
-  result_.end_of_text = find_end_of_text();
+// Two that are sought as the same text, or as no text, cannot be told apart.
+void Builder::check_normalized_contents() const {
+  const Normalizer normalizer(result_.pipeline.normalizer);
+  Normalizer::Scratch scratch;
+  std::unordered_map<std::string, TokenId> seen;
+  for (const AddedToken& added : result_.added) {
+    if (!added.normalized) continue;
+    const std::string& content = result_.tokens[added.id];
+    const std::string normalized(normalizer.apply(content, true, scratch));
+    const auto [other, is_new] = seen.emplace(normalized, added.id);
+    if (normalized.empty() || !is_new) {
+      refuse("added token \"{}\" is \"{}\" once it is normalized, which is {}", content, normalized,
+             normalized.empty() ? "nothing" : "another one too");
+    }
+  }
+}
+
+BpeVocabulary Builder::finish(const std::optional<std::string>& end_of_text) {
+  result_.end_of_text = find_end_of_text(end_of_text);
   drop_repeated_merges(result_.merges);
-  check_added_tokens();
+  if (!result_.pipeline.characters) check_added_tokens();
+  check_normalized_contents();
   return std::move(result_);
 }
 
@@ -202,83 +249,45 @@ void read_json_merges(const fs::path& path, const Json& merges, Builder& builder
   }
 }
 
-// Null, an empty string, false and 0 all mean that an option is off.
-bool is_off(const Json& json, const char* name) {
-  const auto found = json.find(name);
-  return found == json.end() || found->is_null() || *found == "" || *found == false || *found == 0;
-}
-
-// Refuses whatever would make Hugging Face's ids differ from ours.
-void check_pipeline(const Json& json, const Builder& builder) {
-  const auto version = json.find("version");
-  if (version != json.end() && *version != "1.0") {
-    builder.refuse("version is {}: only \"1.0\" is known", version->dump());
-  }
-  for (const char* name : {"normalizer", "truncation", "padding"}) {
-    if (!is_off(json, name)) builder.refuse("{} is not supported: it must be null", name);
-  }
-  const auto type_of = [&](const char* name) -> std::string {
-    const auto found = json.find(name);
-    if (found == json.end() || found->is_null()) return "null";
-    return found->is_object() ? found->value("type", Json()).dump() : found->dump();
-  };
-  if (type_of("pre_tokenizer") != "\"ByteLevel\"") {
-    builder.refuse("pre_tokenizer is {}: only GPT-2's \"ByteLevel\" is supported",
-                   type_of("pre_tokenizer"));
-  }
-  for (const char* name : {"post_processor", "decoder"}) {
-    if (type_of(name) != "null" && type_of(name) != "\"ByteLevel\"") {
-      builder.refuse("{} {} is not supported: it must be null or \"ByteLevel\"", name,
-                     type_of(name));
-    }
-  }
-  const Json& pre_tokenizer = json["pre_tokenizer"];
-  if (!pre_tokenizer.contains("add_prefix_space") || pre_tokenizer["add_prefix_space"] != false) {
-    builder.refuse(
-        "pre_tokenizer.add_prefix_space must be false: a space that is not in the text "
-        "would not decode to the same text");
-  }
-  if (pre_tokenizer.value("use_regex", Json(true)) != true) {
-    builder.refuse("pre_tokenizer.use_regex must be true");
-  }
-}
-
-const Json& check_model(const Json& json, const Builder& builder) {
-  const auto model = json.find("model");
-  if (model == json.end() || !model->is_object()) builder.refuse("model is missing");
-  if (const Json type = model->value("type", Json("BPE")); type != "BPE") {
-    builder.refuse("model.type is {}: only \"BPE\" is supported", type.dump());
-  }
-  for (const char* name : {"vocab", "merges"}) {
-    if (!model->contains(name)) builder.refuse("model.{} is missing", name);
-  }
-  for (const char* name :
-       {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"}) {
-    if (!is_off(*model, name)) {
-      builder.refuse("model.{} = {} is not supported", name, (*model)[name].dump());
-    }
-  }
-  return *model;
+// The text of eos_token in a tokenizer_config.json, plain or as an added token.
+std::optional<std::string> read_end_of_text(std::string_view text, const fs::path& path) {
+  const Json json = parse_json_object(text, path);
+  const JsonField file(json, path.string());
+  if (!file.has("eos_token")) return std::nullopt;
+  const JsonField token = file.at("eos_token");
+  return token.json().is_object() ? token.text("content") : token.text();
 }
 
 }  // namespace
 
-BpeVocabulary read_tokenizer_json(const fs::path& path) {
-  const Json json = parse_json_object(path);
+BpeVocabulary parse_tokenizer_json(std::string_view text, const fs::path& path,
+                                   const TokenizerConfig& config) {
+  const Json json = parse_json_object(text, path);
+  const JsonField file(json, path.string());
+  if (file.has("version") && file.at("version").json() != "1.0") {
+    file.at("version").refuse("is {}: only \"1.0\" is known", json["version"].dump());
+  }
+  const JsonField model = file.at("model");
+  if (model.has("type") && model.type() != "BPE") {
+    model.at("type").refuse("is \"{}\": only \"BPE\" is supported", model.type());
+  }
   Builder builder(path);
-  const Json& model = check_model(json, builder);
-  check_pipeline(json, builder);
-  builder.read_vocab(model["vocab"], "model.vocab");
-  read_json_merges(path, model["merges"], builder);
-  const Json added = json.value("added_tokens", Json::array());
-  if (!added.is_array()) builder.refuse("added_tokens is no list");
-  for (size_t i = 0; i < added.size(); ++i) builder.add_token(added[i], i);
-  return builder.finish();
+  builder.read_vocab(model.at("vocab").json(), "model.vocab");
+  builder.set_pipeline(read_pipeline(file), model);
+  read_json_merges(path, model.at("merges").json(), builder);
+  if (file.has("added_tokens")) {
+    for (const JsonField& token : file.list("added_tokens")) builder.add_token(token);
+  }
+  builder.set_frame(read_frame(file));
+  return builder.finish(config.text.empty() ? std::nullopt
+                                            : read_end_of_text(config.text, config.path));
 }
 
 BpeVocabulary read_vocab_and_merges(const fs::path& vocab_json, const fs::path& merges_txt) {
   Builder builder(vocab_json);
-  builder.read_vocab(parse_json_object(vocab_json), "the vocabulary");
+  const MappedFile vocab(vocab_json);
+  builder.read_vocab(parse_json_object(vocab.text(), vocab_json), "the vocabulary");
+  builder.set_gpt2_pipeline();
   const MappedFile file(merges_txt);
   std::string_view text = file.text();
   for (size_t number = 1; !text.empty(); ++number) {

@@ -2,21 +2,32 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <string_view>
 
 #include "ballast/tokenizer/bpe_vocabulary.h"
 
 namespace ballast::tokenizer {
 
-// Hugging Face's files of a byte-level BPE. Readers throw UserError naming the file and the field
-// for anything damaged and for anything whose ids we would not reproduce exactly: a normalizer,
-// another pre-tokenizer, add_prefix_space, dropout, ignore_merges, subword prefixes and suffixes,
-// truncation, padding, post-processors that add tokens, added tokens that strip white space or must
-// be whole words. They want a token for each of the 256 bytes, ids 0..n-1 without holes or repeats,
-// merges whose parts and result are in the vocabulary, and an end-of-text token: <|endoftext|> or
-// </s>.
+// Hugging Face's files of a BPE. Readers throw UserError naming the file and the field for anything
+// damaged and for anything whose ids we would not reproduce exactly: other models than BPE, types
+// of normalizers, pre-tokenizers, decoders and post-processors that text_pipeline.h does not have,
+// add_prefix_space of ByteLevel, dropout, subword prefixes and suffixes, truncation, padding. They
+// want ids 0..n-1 without holes or repeats, merges whose parts and result are in the vocabulary,
+// and for byte-level BPE a token for each of the 256 bytes.
+//
+// End-of-text is the first that there is of <|endoftext|>, </s>, <|end_of_text|>, <eos>, and the
+// eos_token of tokenizer_config.json.
 
-// tokenizer.json: merges as "a b" or as ["a", "b"].
-BpeVocabulary read_tokenizer_json(const std::filesystem::path& path);
+// A tokenizer_config.json, where there is one.
+struct TokenizerConfig {
+  std::string text;
+  std::filesystem::path path;  // for messages
+};
+
+// tokenizer.json: merges as "a b" or as ["a", "b"]. `path` is for messages.
+BpeVocabulary parse_tokenizer_json(std::string_view text, const std::filesystem::path& path,
+                                   const TokenizerConfig& config = {});
 // vocab.json and merges.txt. They declare no added tokens; end-of-text is taken for one, as GPT-2's
 // tokenizer in `transformers` does.
 BpeVocabulary read_vocab_and_merges(const std::filesystem::path& vocab_json,

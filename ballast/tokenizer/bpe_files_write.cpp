@@ -40,9 +40,9 @@ void write_tokenizer_json(const BpeVocabulary& vocabulary, const fs::path& folde
   for (const AddedToken& token : vocabulary.added) {
     added.push_back({{"id", token.id},
                      {"content", vocabulary.tokens[token.id]},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
+                     {"single_word", token.single_word},
+                     {"lstrip", token.left_strip},
+                     {"rstrip", token.right_strip},
                      {"normalized", token.normalized},
                      {"special", token.special}});
   }

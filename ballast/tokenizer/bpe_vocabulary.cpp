@@ -73,19 +73,23 @@ const std::array<uint8_t, 256>& byte_level_order() {
   return order;
 }
 
-std::string bytes_of_token(std::string_view token) {
+std::optional<std::string> byte_level_bytes(std::string_view token) {
   static const std::array<uint16_t, kAlphabetEnd> bytes_by_code_point = make_bytes_by_code_point();
   std::string bytes;
   for (size_t i = 0; i < token.size(); ++i) {
     uint32_t c = static_cast<uint8_t>(token[i]);
     if (c >= 0x80) {  // the alphabet needs two bytes of UTF-8 at most
-      if (c < 0xC0 || c >= 0xE0 || i + 1 == token.size()) return std::string(token);
+      if (c < 0xC0 || c >= 0xE0 || i + 1 == token.size()) return std::nullopt;
       c = (c & 0x1F) << 6 | (static_cast<uint8_t>(token[++i]) & 0x3F);
     }
-    if (c >= kAlphabetEnd || bytes_by_code_point[c] == kNoByte) return std::string(token);
+    if (c >= kAlphabetEnd || bytes_by_code_point[c] == kNoByte) return std::nullopt;
     bytes.push_back(static_cast<char>(bytes_by_code_point[c]));
   }
   return bytes;
+}
+
+std::string bytes_of_token(std::string_view token) {
+  return byte_level_bytes(token).value_or(std::string(token));
 }
 
 BpeVocabulary byte_vocabulary() {
@@ -124,6 +128,15 @@ uint64_t fingerprint_of(const BpeVocabulary& vocabulary) {
     hash_number(hash, uint64_t{token.id} << 1 | (two_passes && token.normalized));
   }
   hash_number(hash, vocabulary.end_of_text);
+  // Whatever GPT-2's files do not have comes after what they have: theirs stay what they were.
+  if (vocabulary.pipeline != TextPipeline()) {
+    hash_text(hash, description_of(vocabulary.pipeline));
+    for (const AddedToken& token : added) hash_number(hash, token.normalized);
+  }
+  for (const AddedToken& token : added) {
+    const int sides = token.left_strip << 2 | token.right_strip << 1 | int{token.single_word};
+    if (sides != 0) hash_number(hash, uint64_t{token.id} << 3 | static_cast<uint64_t>(sides));
+  }
   return hash.value();
 }
 

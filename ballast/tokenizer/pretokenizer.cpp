@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ballast/tokenizer/unicode_class_runs.h"
+#include "ballast/tokenizer/utf8_character.h"
 
 namespace ballast::tokenizer {
 namespace {
@@ -69,32 +70,12 @@ struct Character {
   uint8_t size;  // in bytes
 };
 
-// A character that starts with a byte >= 0x80, by the table of well-formed UTF-8 (Unicode, 3-7).
-Character read_multibyte(const char* p, const char* end) {
-  constexpr Character kInvalid{CharacterClass::kOther, 1};
-  const auto byte = [&](int i) { return static_cast<uint8_t>(p[i]); };
-  const auto is_continuation = [&](int i) { return (byte(i) & 0xC0) == 0x80; };
-  const uint32_t lead = byte(0);
-  const auto left = end - p;
-  if (lead < 0xC2 || lead > 0xF4 || left < 2 || !is_continuation(1)) return kInvalid;
-  uint32_t code_point = byte(1) & 0x3F;
-  if (lead < 0xE0) return {class_table()[(lead & 0x1F) << 6 | code_point], 2};
-  if (left < 3 || !is_continuation(2)) return kInvalid;
-  code_point = code_point << 6 | (byte(2) & 0x3F);
-  if (lead < 0xF0) {
-    code_point |= (lead & 0xF) << 12;
-    if (code_point < 0x800 || (code_point >= 0xD800 && code_point < 0xE000)) return kInvalid;
-    return {class_table()[code_point], 3};
-  }
-  if (left < 4 || !is_continuation(3)) return kInvalid;
-  code_point = (lead & 7) << 18 | code_point << 6 | (byte(3) & 0x3F);
-  if (code_point < 0x10000 || code_point >= kCodePoints) return kInvalid;
-  return {class_table()[code_point], 4};
-}
-
 inline Character read_character(const char* p, const char* end) {
   const auto lead = static_cast<uint8_t>(*p);
-  return lead < 0x80 ? Character{kAsciiClasses[lead], 1} : read_multibyte(p, end);
+  if (lead < 0x80) return {kAsciiClasses[lead], 1};
+  const Utf8Character c = read_multibyte(p, end);
+  if (c.code_point == kNoCodePoint) return {CharacterClass::kOther, 1};
+  return {class_table()[c.code_point], static_cast<uint8_t>(c.size)};
 }
 
 // The end of the run of characters of class `type` that starts at p.

@@ -12,7 +12,7 @@
 namespace ballast::tokenizer {
 namespace {
 
-// Above this many bytes the queue is faster than scanning.
+// Above this many symbols the queue is faster than scanning.
 constexpr size_t kLongWord = 64;
 
 }  // namespace
@@ -31,27 +31,55 @@ MergeTable::MergeTable(std::span<const Merge> merges) {
 }
 
 WordEncoder::WordEncoder(const BpeVocabulary& vocabulary) : merges_(vocabulary.merges) {
+  const TextPipeline& pipeline = vocabulary.pipeline;
+  const auto own_tokens = std::min<size_t>(vocabulary.tokens.size(), pipeline.first_added);
   std::unordered_map<std::string_view, TokenId> ids;
-  for (TokenId id = 0; id < vocabulary.tokens.size(); ++id) ids.emplace(vocabulary.tokens[id], id);
-  for (size_t byte = 0; byte < 256; ++byte) {
-    byte_ids_[byte] = ids.at(byte_level_alphabet()[byte]);
+  for (TokenId id = 0; id < own_tokens; ++id) ids.emplace(vocabulary.tokens[id], id);
+  if (pipeline.characters) {
+    characters_.emplace(vocabulary);
+  } else {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      byte_ids_[byte] = ids.at(byte_level_alphabet()[byte]);
+    }
+  }
+  if (!pipeline.ignore_merges) return;
+  for (const auto& [token, id] : ids) {
+    if (pipeline.characters) {
+      whole_.emplace(token, id);
+    } else if (const auto bytes = byte_level_bytes(token)) {
+      whole_.emplace(*bytes, id);
+    }
   }
 }
 
+void WordEncoder::append_symbols(std::string_view word, std::vector<TokenId>& ids) const {
+  if (characters_) return characters_->append(word, ids);
+  for (const char c : word) ids.push_back(byte_ids_[static_cast<uint8_t>(c)]);
+}
+
 void WordEncoder::encode(std::string_view word, std::vector<TokenId>& ids) const {
-  if (word.size() <= kLongWord) {
-    encode_by_scan(word, ids);
+  if (!whole_.empty()) {
+    const auto found = whole_.find(word);
+    if (found != whole_.end()) return ids.push_back(found->second);
+  }
+  const size_t begin = ids.size();
+  append_symbols(word, ids);
+  if (ids.size() - begin <= kLongWord) {
+    merge_by_scan(ids, begin);
   } else {
-    encode_by_queue(word, ids);
+    merge_by_queue(ids, begin);
   }
 }
 
 void WordEncoder::encode_by_scan(std::string_view word, std::vector<TokenId>& ids) const {
-  if (word.empty()) return;
   const size_t begin = ids.size();
-  for (const char c : word) ids.push_back(byte_ids_[static_cast<uint8_t>(c)]);
+  append_symbols(word, ids);
+  merge_by_scan(ids, begin);
+}
+
+void WordEncoder::merge_by_scan(std::vector<TokenId>& ids, size_t begin) const {
   TokenId* const symbols = ids.data() + begin;
-  size_t count = word.size();
+  size_t count = ids.size() - begin;
 
   std::array<MergeTable::Entry, kLongWord> few;
   std::vector<MergeTable::Entry> many(count > few.size() ? count : 0);
@@ -74,21 +102,22 @@ void WordEncoder::encode_by_scan(std::string_view word, std::vector<TokenId>& id
   ids.resize(begin + count);
 }
 
-void WordEncoder::encode_by_queue(std::string_view word, std::vector<TokenId>& ids) const {
+void WordEncoder::merge_by_queue(std::vector<TokenId>& ids, size_t begin) const {
   constexpr uint32_t kEnd = std::numeric_limits<uint32_t>::max();
-  if (word.size() >= kEnd) throw std::length_error("a word without a space of over 4 GB");
+  if (ids.size() - begin >= kEnd) throw std::length_error("a word without a space of over 4 GB");
   struct Symbol {
     TokenId id;
     uint32_t previous, next;
     MergeTable::Entry pair;  // with the next symbol
   };
-  const auto count = static_cast<uint32_t>(word.size());
+  const auto count = static_cast<uint32_t>(ids.size() - begin);
   std::vector<Symbol> symbols(count);
   for (uint32_t i = 0; i < count; ++i) {
-    symbols[i].id = byte_ids_[static_cast<uint8_t>(word[i])];
+    symbols[i].id = ids[begin + i];
     symbols[i].previous = i == 0 ? kEnd : i - 1;
     symbols[i].next = i + 1 == count ? kEnd : i + 1;
   }
+  ids.resize(begin);
 
   // Lowest rank first, then leftmost. An entry is stale when its symbol has got another pair since.
   std::vector<uint64_t> entries;

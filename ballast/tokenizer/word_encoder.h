@@ -3,12 +3,17 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "ballast/tokenizer/bpe_vocabulary.h"
+#include "ballast/tokenizer/character_symbols.h"
 
 namespace ballast::tokenizer {
 
@@ -41,11 +46,12 @@ class MergeTable {
   int shift_ = 0;
 };
 
-// Byte-level BPE of one pre-token: again and again the adjacent pair of lowest rank, the leftmost
-// of several, becomes one token, until no pair merges.
+// BPE of one pre-token: again and again the adjacent pair of lowest rank, the leftmost of several,
+// becomes one token, until no pair merges.
 class WordEncoder {
  public:
-  explicit WordEncoder(const BpeVocabulary& vocabulary);  // REQUIRES: it has a token for each byte
+  // REQUIRES: it has a token for each byte, or starts from characters.
+  explicit WordEncoder(const BpeVocabulary& vocabulary);
 
   // Appends the ids of `word`. Time: n^2 with a small constant for short words, n log n for long.
   void encode(std::string_view word, std::vector<TokenId>& ids) const;
@@ -54,10 +60,20 @@ class WordEncoder {
   void encode_by_scan(std::string_view word, std::vector<TokenId>& ids) const;
 
  private:
-  void encode_by_queue(std::string_view word, std::vector<TokenId>& ids) const;
+  // Appends what merges start from.
+  void append_symbols(std::string_view word, std::vector<TokenId>& ids) const;
+  // Merges the symbols from ids[begin] on.
+  void merge_by_scan(std::vector<TokenId>& ids, size_t begin) const;
+  void merge_by_queue(std::vector<TokenId>& ids, size_t begin) const;
 
+  struct Hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
   MergeTable merges_;
   std::array<TokenId, 256> byte_ids_{};
+  std::optional<CharacterSymbols> characters_;  // none: symbols are bytes
+  // Pre-tokens that stay whole, where merges are ignored for them.
+  std::unordered_map<std::string, TokenId, Hash, std::equal_to<>> whole_;
 };
 
 }  // namespace ballast::tokenizer

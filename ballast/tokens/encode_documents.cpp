@@ -25,6 +25,7 @@ constexpr size_t kMaxThreads = 30;  // more than one reader can feed; bounds the
 struct Chunk {
   std::vector<text::TextPiece> pieces;
   std::vector<uint64_t> keys;  // of each piece's document
+  bool continues = false;      // the first piece goes on with the document of the chunk before
   size_t count = 0;            // pieces in use: the rest keep their memory for the next round
   std::vector<tokenizer::TokenId> ids;
   std::vector<size_t> ends;  // ids after each piece
@@ -36,9 +37,13 @@ struct Chunk {
     ends.clear();
     size_t bytes = 0;
     for (size_t i = 0; i < count; ++i) bytes += pieces[i].text.size();
-    ids.reserve(bytes);  // no tokenizer has more tokens than bytes; pages not used cost nothing
+    ids.reserve(bytes);  // hardly ever are there more tokens; pages not used cost nothing
     for (size_t i = 0; i < count; ++i) {
-      tokenizer.encode(pieces[i].text, ids);
+      if (i == 0 ? continues : !pieces[i - 1].ends_document) {
+        tokenizer.encode_continued(pieces[i].text, ids);
+      } else {
+        tokenizer.encode(pieces[i].text, ids);
+      }
       ends.push_back(ids.size());
     }
   }
@@ -108,6 +113,7 @@ class ChunkReader {
     chunk.count = 0;
     chunk.keys.clear();
     chunk.done = false;
+    chunk.continues = !at_beginning_;
     for (size_t bytes = 0; bytes < kChunkBytes;) {
       if (chunk.count == chunk.pieces.size()) chunk.pieces.emplace_back();
       text::TextPiece& piece = chunk.pieces[chunk.count];

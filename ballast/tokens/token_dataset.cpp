@@ -119,7 +119,7 @@ void TokenDataset::verify() const {
 
 std::vector<TokenizerFile> tokenizer_files_in(const fs::path& folder) {
   std::vector<TokenizerFile> files;
-  for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"}) {
     if (fs::exists(folder / name))
       files.push_back({name, checksum(MappedFile(folder / name).bytes())});
   }

@@ -47,7 +47,7 @@ Examples
 
 JSON keys (--json): tokenizer, vocabulary_size, fingerprint, text_bytes, threads, tokens,
 bytes_per_token; encoding also: documents, encode_seconds, encode_bytes_per_second, decode_seconds,
-  decode_bytes_per_second, round_trip (decode gives the text back);
+  decode_bytes_per_second, round_trip (decoding gives the text back);
 training also: count_seconds, merge_seconds, train_seconds (both together).
 Seconds are medians over --rounds. --print-ids gives text_bytes, tokens and ids instead.
 )";
@@ -128,7 +128,7 @@ Json bench_encode(const Options& options, const tokenizer::Tokenizer& tokenizer,
       ids[i].clear();
       tokenizer.encode(documents[i], ids[i]);
     }));
-    decode.push_back(each_document([&](size_t i) { decoded[i] = tokenizer.decode(ids[i]); }));
+    decode.push_back(each_document([&](size_t i) { decoded[i] = tokenizer.decode_text(ids[i]); }));
   }
   size_t tokens = 0;
   for (const auto& document : ids) tokens += document.size();

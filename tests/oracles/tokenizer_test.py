@@ -8,42 +8,11 @@ import subprocess
 import tempfile
 import unittest
 
+from nasty_text import END_OF_TEXT, NASTY, code_points, nasty_text
 from tokenizers import AddedToken, ByteLevelBPETokenizer, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 BALLAST = os.path.join(os.environ["BALLAST_BUILD"], "ballast")
-END_OF_TEXT = "<|endoftext|>"
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
-SURROGATES = range(0xD800, 0xE000)
-
-# What tokenizers tend to get wrong; a text is made of these in random order.
-NASTY = [
-    " ", "  ", "   ", "\n", "\r\n", "\r", "\t", "\v\f", "\x00", "\x1c", "\x85", "\u00a0", "\u1680", "\u2003", "\u200b",
-    "\u2028", "\u2029", "\u202f", "\u3000", "\ufeff", "\u180e",  # white space, and what looks like it
-    "'s", "'S", "'t", "'ll", "'LL", "'ve", "'re", "'d", "'m", "'", "''", "\u2019s", "n't", "I'm", "can't", "'x",
-    "the", "The", "THE", " the", "and", "tokenization", "antidisestablishmentarianism", "Stra\u00dfe", "na\u00efve",
-    "e\u0301", "o\u0308\u0323", "\u0301", "Z\u0351\u036b\u0343", "\u1112\u1161\u11ab", "\ud55c\uad6d\uc5b4",
-    "\u6f22\u5b57", "\u65e5\u672c\u8a9e\u3067\u3059\u3002", "\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22",
-    "\u0627\u0644\u0639\u0631\u0628\u064a\u0629", "\u05e2\u05d1\u05e8\u05d9\u05ea", "\u0939\u093f\u0928\u094d\u0926\u0940",
-    "\u0420\u0443\u0441\u0441\u043a\u0438\u0439", "\u0395\u03bb\u03bb\u03b7\u03bd\u03b9\u03ba\u03ac", "\U00020bb7",
-    "12", "3.14", "1,000", "\u0663\u0664", "\u0967\u0968", "\u00bd", "\u00b2", "\u2167", "\u2460", "\U0001d7d8", "\u3007",
-    "\U0001F600", "\U0001F469\u200d\U0001F469\u200d\U0001F467", "\U0001F44D\U0001F3FD", "\U0001F1E9\U0001F1EA",
-    "\u2764\ufe0f", "1\ufe0f\u20e3", "!", "?!", "...", "\u2026", "--", "\u2014", "(", ")", "{}", "<", "<|", "|>",
-    END_OF_TEXT, "<|endoftext|", "$", "\u20ac", "\\", "\"", "\u00ab", "\ue000", "\U0010FFFF", "\U000E0041", "\uffff",
-    "\u0120", "\u010a", "\u00e9", "\u0100",  # characters of the byte-level alphabet itself
-]
-
-
-def nasty_text(seed, pieces, parts=tuple(NASTY)):
-    return "".join(random.Random(seed).choices(parts, k=pieces))
-
-
-def code_points():
-    """All of the planes in use, and a sample of the others."""
-    yield from (c for c in range(0x33500) if c not in SURROGATES)
-    yield from range(0x33500, 0xE0000, 257)
-    yield from range(0xE0000, 0xE0200)
-    yield from range(0xE0200, 0x110000, 257)
-    yield 0x10FFFF
 
 
 def hugging_face(tokens, merges=(), added=(END_OF_TEXT,)):

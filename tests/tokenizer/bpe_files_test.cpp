@@ -40,6 +40,9 @@ class BpeFiles : public testing::Test {
     return Json::parse(read_text(json_path()));
   }
   fs::path json_path() const { return folder_ / "tokenizer.json"; }
+  BpeVocabulary read_json() const {
+    return parse_tokenizer_json(read_text(json_path()), json_path());
+  }
   void write(const std::string& name, const std::string& text) const {
     write_text_atomically(folder_ / name, text);
   }
@@ -68,7 +71,7 @@ class BpeFiles : public testing::Test {
 
 TEST_F(BpeFiles, BothFormatsGiveBackWhatWasSaved) {
   const BpeVocabulary saved = save_good();
-  EXPECT_EQ(read_tokenizer_json(json_path()), saved);
+  EXPECT_EQ(read_json(), saved);
   EXPECT_EQ(read_vocab_and_merges(folder_ / "vocab.json", folder_ / "merges.txt"), saved);
   EXPECT_EQ(load_tokenizer(folder_)->fingerprint(), fingerprint_of(saved));
   EXPECT_EQ(load_tokenizer(json_path())->fingerprint(), fingerprint_of(saved));
@@ -84,7 +87,7 @@ TEST_F(BpeFiles, MergesMayBePairs) {
     merge = {text.substr(0, text.find(' ')), text.substr(text.find(' ') + 1)};
   }
   write("tokenizer.json", json.dump());
-  EXPECT_EQ(read_tokenizer_json(json_path()), saved);
+  EXPECT_EQ(read_json(), saved);
 }
 
 TEST_F(BpeFiles, MergesTxtMayHaveWindowsLinesNoVersionAndNoLastNewline) {
@@ -104,7 +107,7 @@ TEST_F(BpeFiles, OfRepeatedMergesTheLastCounts) {
   write("tokenizer.json", json.dump());
   std::vector<Merge> expected(saved.merges.begin() + 1, saved.merges.end());
   expected.push_back(saved.merges[0]);
-  EXPECT_EQ(read_tokenizer_json(json_path()).merges, expected);
+  EXPECT_EQ(read_json().merges, expected);
 }
 
 TEST_F(BpeFiles, AddedTokensMayFollowTheVocabulary) {
@@ -170,15 +173,13 @@ TEST_F(BpeFiles, RefusesWhatItWouldNotEncodeAlike) {
                  "pre_tokenizer.add_prefix_space must be false");
   expect_refused([](Json& json) { json["pre_tokenizer"].erase("add_prefix_space"); },
                  "pre_tokenizer.add_prefix_space must be false");
-  expect_refused([](Json& json) { json["pre_tokenizer"]["use_regex"] = false; },
-                 "pre_tokenizer.use_regex must be true");
+  expect_refused([](Json& json) { json["pre_tokenizer"]["use_regex"] = 1; },
+                 "pre_tokenizer.use_regex is neither true nor false");
   expect_refused([](Json& json) { json["version"] = "2.0"; }, "version is \"2.0\"");
   expect_refused([](Json& json) { json["model"]["type"] = "WordPiece"; },
                  "model.type is \"WordPiece\"");
-  const Json options = {{"dropout", 0.1},
-                        {"continuing_subword_prefix", "##"},
-                        {"end_of_word_suffix", "</w>"},
-                        {"ignore_merges", true}};
+  const Json options = {
+      {"dropout", 0.1}, {"continuing_subword_prefix", "##"}, {"end_of_word_suffix", "</w>"}};
   for (const auto& [name, value] : options.items()) {
     expect_refused([&](Json& json) { json["model"][name] = value; }, fmt::format("model.{}", name));
   }
@@ -225,22 +226,102 @@ TEST_F(BpeFiles, RefusesDamagedMerges) {
 TEST_F(BpeFiles, RefusesAddedTokensItCannotHonour) {
   const auto token = [](Json& json) -> Json& { return json["added_tokens"][0]; };
   for (const char* name : {"lstrip", "rstrip", "single_word"}) {
-    expect_refused([&](Json& json) { token(json)[name] = true; }, name);
+    expect_refused([&](Json& json) { token(json)[name] = 1; }, name);
   }
   expect_refused([&](Json& json) { json["added_tokens"] = 3; }, "added_tokens is no list");
-  expect_refused([&](Json& json) { token(json) = 3; }, "added_tokens[0] needs");
+  expect_refused([&](Json& json) { token(json) = 3; }, "added_tokens[0] is no object");
   expect_refused([&](Json& json) { token(json)["content"] = ""; }, "content is empty");
   expect_refused([&](Json& json) { token(json)["special"] = 1; }, "added_tokens[0].special");
   expect_refused([&](Json& json) { token(json)["id"] = 7; }, "has id 7 here, but 269 is its id");
   expect_refused([&](Json& json) { token(json)["content"] = "<new>"; }, "but 270 is its id");
-  expect_refused([&](Json& json) { json["added_tokens"].push_back(token(json)); },
-                 "declared twice");
+  expect_refused([&](Json& json) { json["added_tokens"].push_back(token(json)); }, "a second time");
   expect_refused(
       [&](Json& json) {
         token(json)["content"] = "\u0120";
         token(json)["id"] = json["model"]["vocab"]["\u0120"];
       },
       "stands for other bytes");
+}
+
+TEST_F(BpeFiles, RefusesTypesItDoesNotKnowByName) {
+  const auto part = [](const char* type) { return Json{{"type", type}}; };
+  const auto refused = [&](const char* key, const Json& value, const std::string& message) {
+    expect_refused([&](Json& json) { json[key] = value; }, message);
+  };
+  const auto sequence = [](const char* list, const Json& parts) {
+    return Json{{"type", "Sequence"}, {list, parts}};
+  };
+  refused("normalizer", part("Lowercase"), "normalizer has the type \"Lowercase\"");
+  refused("normalizer", sequence("normalizers", {part("NFC"), part("Precompiled")}),
+          "normalizer.normalizers[1] has the type \"Precompiled\"");
+  refused("normalizer",
+          sequence("normalizers", Json::array({sequence("normalizers", Json::array())})),
+          "a Sequence within a Sequence");
+  refused("normalizer", 3, "normalizer is no object");
+  const Json replace = {{"type", "Replace"}, {"pattern", {{"Regex", " "}}}, {"content", "_"}};
+  refused("normalizer", replace, "normalizer.pattern is no");
+  refused("pre_tokenizer", part("Whitespace"), "pre_tokenizer has the type \"Whitespace\"");
+  const auto split = [&](const Json& pattern, const char* behavior) {
+    const Json cut = {{"type", "Split"}, {"pattern", pattern}, {"behavior", behavior}};
+    return sequence("pretokenizers", {cut, {{"type", "ByteLevel"}, {"add_prefix_space", false}}});
+  };
+  refused("pre_tokenizer", split({{"String", " "}}, "Isolated"), "pretokenizers[0].pattern is no");
+  refused("pre_tokenizer", split({{"Regex", "a"}}, "Removed"), "behavior is \"Removed\"");
+  refused("pre_tokenizer", split({{"Regex", "a|(b"}}, "Isolated"), "pattern.Regex is a pattern");
+  refused("pre_tokenizer", split({{"Regex", "\\w+"}}, "Isolated"), "`\\w` at 0");
+  refused("pre_tokenizer", {{"type", "Digits"}}, "does not end in ByteLevel");
+  refused("post_processor", part("BertProcessing"), "post_processor has the type");
+  const Json single = {{{"SpecialToken", {{"id", "<x>"}}}}, {{"Sequence", {{"id", "A"}}}}};
+  const auto framed = [&](const Json& tokens) {
+    return Json{{"type", "TemplateProcessing"}, {"single", single}, {"special_tokens", tokens}};
+  };
+  refused("post_processor", framed(Json::object()), "special_tokens.<x> is missing");
+  refused("post_processor", framed({{"<x>", {{"ids", {999}}}}}), "adds a token with id 999");
+}
+
+TEST_F(BpeFiles, TheFilesThatWereReadAreWrittenToTheByte) {
+  Json json = good_json();
+  json["pre_tokenizer"]["use_regex"] = false;
+  json["something_new"] = {{"kept", true}};
+  const std::string text = json.dump(4) + "\n\n", config = "{ \"chat_template\": \"x\" }";
+  write("tokenizer.json", text);
+  write("tokenizer_config.json", config);
+  load_tokenizer(folder_)->save(folder_ / "again");
+  EXPECT_EQ(read_text(folder_ / "again" / "tokenizer.json"), text);
+  EXPECT_EQ(read_text(folder_ / "again" / "tokenizer_config.json"), config);
+  EXPECT_FALSE(fs::exists(folder_ / "again" / "vocab.json"));  // it would be taken for GPT-2's
+}
+
+TEST_F(BpeFiles, EndOfTextMayStandInTheConfigBesideIt) {
+  const auto rename = [](Json& json) {
+    json["added_tokens"][0]["content"] = "<stop>";
+    json["model"]["vocab"]["<stop>"] = json["model"]["vocab"]["<|endoftext|>"];
+    json["model"]["vocab"].erase("<|endoftext|>");
+  };
+  expect_refused(rename, "no end-of-text token");
+  for (const char* config :
+       {R"({"eos_token": "<stop>"})", R"({"eos_token": {"content": "<stop>"}})"}) {
+    write("tokenizer_config.json", config);
+    EXPECT_EQ(load_tokenizer(folder_)->end_of_text(), 269U);
+  }
+  write("tokenizer_config.json", R"({"eos_token": 3})");
+  EXPECT_THAT([&] { load_tokenizer(folder_); },
+              ThrowsMessage<UserError>(HasSubstr("tokenizer_config.json: eos_token is no text")));
+}
+
+TEST_F(BpeFiles, WhatAPostProcessorPutsAroundATextIsTold) {
+  Json json = good_json();
+  json["post_processor"] = Json::parse(R"({"type": "Sequence", "processors": [
+      {"type": "ByteLevel"},
+      {"type": "TemplateProcessing",
+       "single": [{"SpecialToken": {"id": "<a>"}}, {"Sequence": {"id": "A"}},
+                  {"SpecialToken": {"id": "<b>"}}],
+       "special_tokens": {"<a>": {"ids": [3, 4]}, "<b>": {"ids": [5]}}}]})");
+  write("tokenizer.json", json.dump());
+  const auto tokenizer = load_tokenizer(folder_);
+  EXPECT_EQ(tokenizer->frame().begin, (std::vector<TokenId>{3, 4}));
+  EXPECT_EQ(tokenizer->frame().end, (std::vector<TokenId>{5}));
+  EXPECT_TRUE(load_tokenizer("bytes")->frame().begin.empty());
 }
 
 TEST_F(BpeFiles, RefusesADamagedPairOfFiles) {

@@ -227,6 +227,13 @@ TEST(Fingerprint, DependsOnEverythingThatDecidesIds) {
   EXPECT_NE(fingerprint_of(plain), changed([](auto& v) { std::swap(v.tokens[0], v.tokens[1]); }));
   EXPECT_NE(fingerprint_of(plain), changed([](auto& v) { v.merges.push_back({1, 2, 3}); }));
   EXPECT_NE(fingerprint_of(plain), changed([](auto& v) { v.end_of_text = 3; }));
+  EXPECT_NE(fingerprint_of(plain), changed([](auto& v) { v.added[1].left_strip = true; }));
+  EXPECT_NE(fingerprint_of(plain), changed([](auto& v) { v.added[1].single_word = true; }));
+  EXPECT_NE(fingerprint_of(plain), changed([](auto& v) { v.pipeline.splits = {{"a"}}; }));
+  EXPECT_NE(fingerprint_of(plain), changed([](auto& v) { v.pipeline.ignore_merges = true; }));
+  EXPECT_NE(fingerprint_of(plain),
+            changed([](auto& v) { v.pipeline.normalizer = {UnicodeForm::kNfc}; }));
+  EXPECT_EQ(fingerprint_of(plain), changed([](auto& v) { v.frame.begin = {3}; }));
   EXPECT_EQ(load_tokenizer("bytes")->fingerprint(), fingerprint_of(byte_vocabulary()));
 }
 
