@@ -134,7 +134,7 @@ TEST(DocumentSplitter, CutsOnlyBeforeWhiteSpaceThatFollowsANonSpace) {
     EXPECT_EQ(std::string(" \n\r\t").find(before.back()), std::string::npos);
     for (const auto& space : wide_spaces) EXPECT_FALSE(before.ends_with(space));
     const char first = pieces[i].text[0];
-    if (first == '\n' || first == '\r') EXPECT_TRUE(is_alphanumeric(before.back()));
+    EXPECT_TRUE((first != '\n' && first != '\r') || is_alphanumeric(before.back()));
   }
 }
 
