@@ -64,8 +64,12 @@ class Formats(unittest.TestCase):
         said = json.loads(result.stdout)
         return {path.name: path.read_bytes() for path in (self.folder / "out").iterdir()}, said
 
-    def expected(self, *more, documents=DOCUMENTS):
-        return self.prepared("plain.txt", plain(documents), *more)[0]
+    made_of_plain_text = {}  # by options: the same for all tests
+
+    def expected(self, *more):
+        if more not in self.made_of_plain_text:
+            self.made_of_plain_text[more] = self.prepared("plain.txt", plain(), *more)[0]
+        return self.made_of_plain_text[more]
 
     def refusal(self, name, content, *more):
         (self.folder / name).write_bytes(content)
