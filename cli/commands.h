@@ -7,6 +7,7 @@ namespace ballast::cli {
 
 // Each adds one subcommand: its options, its help with examples, and the action it chooses.
 void add_prepare(CLI::App& app, Action& chosen);
+void add_tokenize(CLI::App& app, Action& chosen);
 void add_train(CLI::App& app, Action& chosen);
 void add_eval(CLI::App& app, Action& chosen);
 void add_generate(CLI::App& app, Action& chosen);

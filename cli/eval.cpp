@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "ballast/comm/agreement.h"
@@ -23,6 +24,7 @@
 #include "cli/complaint.h"
 #include "cli/eval_data.h"
 #include "cli/eval_report.h"
+#include "cli/eval_tasks.h"
 #include "cli/model_options.h"
 #include "cli/workers.h"
 
@@ -49,6 +51,8 @@ Examples
     ballast eval runs/mine --audit
   The losses by domain and what the experts got, as a run's validation.json, for its report:
     ballast eval runs/mine --out runs/mine/validation.json
+  Standard tasks, with the numbers that lm-eval reports:
+    ballast eval runs/mine --words wiki.test.txt --last-word lambada.jsonl --choice arc.jsonl
   By four workers, which share the experts and the windows:
     ballast eval runs/mine --workers 4
     mpirun -n 4 ballast eval runs/mine
@@ -64,6 +68,16 @@ greedy.
              model. It also depends on --batch and --model-parallel, since each worker balances the
              tokens it has
   all        the three side by side
+
+Standard tasks, as lm-eval (the Language Model Evaluation Harness) defines them. A file's name is the
+  task's; files may be .gz or .zst.
+  --words      text, or .jsonl with "text": perplexity over all documents, each from end-of-text
+               on, per word (white space separates; word_perplexity) and per byte
+  --last-word  .jsonl with "text": what follows its last space is predicted from all before it
+               (perplexity, acc: the likeliest tokens are that word), as of LAMBADA
+  --choice     .jsonl with "query", "choices" (texts) and "gold" (the number of the right one,
+               from 0): the likeliest continuation "query choice" is taken (acc), or the likeliest
+               by its characters (acc_norm)
 
 The audit (--audit) runs up to 64 windows, spread over the data, with four cuts each: once as they
   are, and once with all tokens after the cut replaced by others. The tokens before the cut must
@@ -86,6 +100,8 @@ JSON keys (--json): model, step, data, loss (nats a token), perplexity, bits_per
   With --audit: model, step, data, passed, audits: [{routing, passed, windows, cuts, routes, ties,
   changed_routes, logits (positions), changed_logits, left_out, logit_difference, logit_bound,
   score_bound (shares of the largest), first_leak}].
+  With standard tasks: model, step, results: {TASK: {alias, "METRIC,none", "METRIC_stderr,none" ("N/A"
+  where there is none)}}, n-samples: {TASK: {original, effective}}.
 )";
 
 struct Options {
@@ -94,6 +110,7 @@ struct Options {
   std::string split = "valid", routing, out;
   int64_t stride = 0, batch = 8;
   bool experts = false, audit = false, json = false;
+  TaskFiles tasks;
   WorkerOptions workers;
 };
 
@@ -109,6 +126,9 @@ void check_alike(const Options& options, comm::Communicator& workers) {
       {"--audit", options.audit ? "given" : "not given"},
       {"--out", options.out},
       {"--average", options.model.average ? "given" : "not given"},
+      {"--words", fmt::format("{}", fmt::join(options.tasks.words, ","))},
+      {"--last-word", fmt::format("{}", fmt::join(options.tasks.last_words, ","))},
+      {"--choice", fmt::format("{}", fmt::join(options.tasks.choices, ","))},
       {"--model-parallel", fmt::format("{}", options.model.model_parallel)}};
   comm::check_agreement(workers, facts, {"eval"});
 }
@@ -225,10 +245,37 @@ int audit_all(const Job& job, comm::Communicator& workers) {
   return summary.passed() ? 0 : kAuditFailed;
 }
 
+int run_standard_tasks(const Options& options, const loading::LoadedModel& loaded,
+                       comm::Communicator& workers) {
+  inference::ScoreOptions scoring{.batch = options.batch};
+  comm::all_or_none(workers,
+                    [&] {
+                      if (options.routing == "all" || options.routing == "balanced")
+                        fail("--routing {}: standard tasks are for greedy or priced routing",
+                             options.routing);
+                      scoring.routing = choose_routing(loaded, options.routing);
+                    },
+                    {"routing"});
+  std::vector<NamedTask> tasks;
+  comm::all_or_none(workers, [&] { tasks = read_tasks(options.tasks, loaded); }, {"tasks"});
+  std::vector<NamedResult> results;
+  for (const NamedTask& one : tasks) {
+    Watch watch(one.name.c_str(), one.task.questions.size(), workers);
+    const auto scores =
+        inference::score(*loaded.model, loaded.place, one.task.questions, scoring, watch.advance());
+    if (scores.size() != one.task.questions.size()) return stopped(workers);
+    results.push_back({one.name, one.task.sum_up(scores)});
+  }
+  if (workers.rank() == 0)
+    fmt::print("{}", options.json ? tasks_to_json(results, loaded) : tasks_to_text(results));
+  return 0;
+}
+
 int work(const Options& options, comm::World& world) {
   comm::Communicator& workers = world.everyone();
   check_alike(options, workers);
   const auto loaded = load(options.model, world);
+  if (!options.tasks.empty()) return run_standard_tasks(options, *loaded, workers);
   std::vector<RoutingMode> routings;
   comm::all_or_none(workers, [&] { routings = chosen_routings(options, *loaded); }, {"routing"});
   const EvalData data({options.model.path, options.data, options.split}, *loaded, workers);
@@ -270,19 +317,21 @@ void add_eval(CLI::App& app, Action& chosen) {
       app.add_subcommand("eval", "Measure a model's loss and perplexity on text or tokens");
   command->footer(kExamples);
   add_model_options(*command, options->model);
-  command
-      ->add_option("--data", options->data,
-                   "text files, folders, - (stdin), prepared data or token files; default: the "
-                   "run's validation data")
-      ->type_name("PATH");
+  CLI::Option* data =
+      command
+          ->add_option("--data", options->data,
+                       "text files, folders, - (stdin), prepared data or token files; default: the "
+                       "run's validation data")
+          ->type_name("PATH");
   command->add_option("--split", options->split, "which split of prepared data")
       ->check(CLI::IsMember({"train", "valid", "test"}))
       ->capture_default_str();
-  command
-      ->add_option(
-          "--stride", options->stride,
-          "new tokens a window predicts; smaller: more context, slower; default: the context")
-      ->check(at_least(1));
+  CLI::Option* stride =
+      command
+          ->add_option(
+              "--stride", options->stride,
+              "new tokens a window predicts; smaller: more context, slower; default: the context")
+          ->check(at_least(1));
   command->add_option("--batch", options->batch, "windows at a time, on each worker (or model)")
       ->check(at_least(1))
       ->capture_default_str();
@@ -301,10 +350,20 @@ void add_eval(CLI::App& app, Action& chosen) {
                        "also write the file that a run has as validation.json, for reports; of a "
                        "BASE model with all ways of routing, unless --routing names one")
           ->type_name("FILE");
-  command
-      ->add_flag("--audit", options->audit,
-                 "instead of the loss, whether the model looks ahead (exit code 3), see below")
-      ->excludes(experts, out);
+  CLI::Option* audit =
+      command
+          ->add_flag("--audit", options->audit,
+                     "instead of the loss, whether the model looks ahead (exit code 3), see below")
+          ->excludes(experts, out);
+  for (const auto& [name, files, help] :
+       {std::tuple{"--words", &options->tasks.words, "word perplexity of these texts, see below"},
+        std::tuple{"--last-word", &options->tasks.last_words,
+                   "how well the last words of these texts are predicted, see below"},
+        std::tuple{"--choice", &options->tasks.choices, "multiple choice, see below"}}) {
+    command->add_option(name, *files, help)
+        ->type_name("FILE ...")
+        ->excludes(data, stride, experts, out, audit);
+  }
   command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
   add_worker_options(*command, options->workers);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

@@ -20,6 +20,7 @@ First steps
 
 void add_all(CLI::App& app, Action& chosen) {
   add_prepare(app, chosen);
+  add_tokenize(app, chosen);
   add_train(app, chosen);
   add_eval(app, chosen);
   add_generate(app, chosen);

@@ -13,77 +13,15 @@
 
 #include "ballast/kernels/held_rows_cuda.cuh"
 #include "ballast/kernels/turned_heads_paths.h"
+#include "ballast/kernels/turned_pairs_cuda.cuh"
 
 namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
+using namespace turned_heads;
 
-constexpr int kThreads = 256;
 constexpr int kBlocksPerProcessor = 8;
-
-enum Kind { kQueries, kKeys, kValues, kKinds };
-
-// A thread has a pack of a head's first half and the one W/2 further: `group` threads have a head.
-// A grid's y is the kind of head; threads go over all heads of that kind and all tokens.
-struct Shape {
-  int64_t tokens;
-  int width, group;
-  int heads[kKinds];
-  int period;  // rows of the tables
-
-  __device__ int columns() const { return (heads[kQueries] + 2 * heads[kKeys]) * width; }
-  __device__ int first_column(int kind) const {
-    return kind == kQueries ? 0 : (heads[kQueries] + (kind == kValues ? heads[kKeys] : 0)) * width;
-  }
-  __device__ int64_t count(int kind) const { return tokens * heads[kind] * group; }
-};
-
-// Where a thread's numbers are, of all that it goes over.
-struct Place {
-  int64_t token;
-  int head, column;  // column: of its first pack, within the head
-};
-template <int kSize>
-__device__ Place place_of(const Shape& shape, int kind, int64_t i) {
-  const int64_t head = i / shape.group;
-  return {head / shape.heads[kind], static_cast<int>(head % shape.heads[kind]),
-          static_cast<int>(i % shape.group) * kSize};
-}
-
-// Over the threads of a head, which lie side by side in a warp.
-template <typename Sum>
-__device__ Sum sum_over_group(Sum mine, int group) {
-  for (int distance = group / 2; distance > 0; distance /= 2)
-    mine += __shfl_xor_sync(0xffffffffu, mine, distance);
-  return mine;
-}
-
-// A thread's numbers of a head: those of its first half, and those W/2 further.
-template <typename Scalar>
-struct Pair {
-  using Sum = RowSum<Scalar>;
-  static constexpr int kSize = kSizeOf<Scalar>;
-
-  __device__ Pair(const Words& a, const Words& b) {
-#pragma unroll
-    for (int l = 0; l < kSize; ++l) {
-      first[l] = number<Scalar>(a, l);
-      second[l] = number<Scalar>(b, l);
-    }
-  }
-  // By the angles of a row of the tables, or back.
-  __device__ void turn(const Sum* cosines, const Sum* sines, Sum sign) {
-#pragma unroll
-    for (int l = 0; l < kSize; ++l) {
-      const Sum c = cosines[l], s = sign * sines[l], x = first[l];
-      first[l] = x * c - second[l] * s;
-      second[l] = second[l] * c + x * s;
-    }
-  }
-
-  Sum first[kSize], second[kSize];
-};
 
 template <typename Scalar>
 struct Forward {
@@ -291,6 +229,11 @@ int64_t most_threads(const Shape& shape) {
   return shape.tokens * std::max(shape.heads[kQueries], shape.heads[kKeys]) * shape.group;
 }
 
+bool tables_fit(const std::optional<Tensor>& cosines, const std::optional<Tensor>& sines) {
+  return !cosines || (cosines->is_contiguous() && sines->is_contiguous() &&
+                      is_on_boundary(*cosines) && is_on_boundary(*sines));
+}
+
 bool norms_fit(const Tensor& qkv, const std::optional<Tensor>& query_norm,
                const std::optional<Tensor>& key_norm) {
   return !query_norm || (is_on_boundary(*query_norm) && is_on_boundary(*key_norm) &&
@@ -306,7 +249,7 @@ std::tuple<Tensor, Tensor> turn_heads_cuda(const Tensor& given,
   const c10::cuda::CUDAGuard guard(given.device());
   const Tensor qkv = given.contiguous();
   const Shape shape = shape_of(qkv, queries, keys, cosines);
-  if (shape.group == 0 || !known_type(qkv) || !is_on_boundary(qkv) ||
+  if (shape.group == 0 || !known_type(qkv) || !is_on_boundary(qkv) || !tables_fit(cosines, sines) ||
       !norms_fit(qkv, query_norm, key_norm))
     return plain_turn_heads(qkv, cosines, sines, query_norm, key_norm, queries, keys, epsilon);
   Tensor turned = at::empty_like(qkv);
@@ -349,7 +292,7 @@ Tensor turn_heads_back_cuda(const Tensor& dqueries, const Tensor& dkeys, const T
   const c10::cuda::CUDAGuard guard(given.device());
   const Tensor qkv = given.contiguous();
   const Shape shape = shape_of(qkv, dqueries.size(1), dkeys.size(1), cosines);
-  if (shape.group == 0 || !known_type(qkv) || !is_on_boundary(qkv) ||
+  if (shape.group == 0 || !known_type(qkv) || !is_on_boundary(qkv) || !tables_fit(cosines, sines) ||
       !norms_fit(qkv, query_norm, key_norm) || !has_whole_rows(dqueries) ||
       !has_whole_rows(dkeys) || !has_whole_rows(dvalues)) {
     return plain_turn_heads_back(dqueries, dkeys, dvalues, qkv, inverse, cosines, sines, query_norm,

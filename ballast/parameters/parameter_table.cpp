@@ -234,12 +234,6 @@ int64_t ParameterTable::num_parameters() const {
   return count;
 }
 
-int64_t ParameterTable::num_trained() const {
-  int64_t count = 0;
-  for (const Segment& segment : segments_) count += segment.frozen ? 0 : segment.size;
-  return count;
-}
-
 void ParameterTable::copy_master_to_working() {
   const at::NoGradGuard no_grad;
   if (!master_.is_same(working_)) working_.copy_(master_);

@@ -119,7 +119,6 @@ class ParameterTable {
   const Segment& segment(const std::string& name) const;  // throws std::out_of_range
   at::Tensor view(const at::Tensor& flat, const Segment& segment) const;
   int64_t num_parameters() const;  // without padding
-  int64_t num_trained() const;     // of these, those that are not frozen
 
   // The elements [begin, end) of the flat buffers that belong to these owners, first to last, and
   // are updated so.

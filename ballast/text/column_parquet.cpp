@@ -10,6 +10,7 @@
 #include <array>
 #include <exception>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "ballast/system/error.h"
@@ -65,7 +66,9 @@ class StringColumn : public ParquetColumn {
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception& error) {
-      fail("{}: damaged Parquet data, or of a kind that cannot be read: {}", name_, error.what());
+      std::string_view why = error.what();
+      while (why.ends_with('\n')) why.remove_suffix(1);
+      fail("{}: damaged Parquet data, or of a kind that cannot be read: {}", name_, why);
     }
   }
 

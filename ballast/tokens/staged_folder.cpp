@@ -46,8 +46,12 @@ bool is_ours(const fs::path& folder) {
 }
 
 bool is_part_of_data_set(const fs::directory_entry& entry) {
-  static const std::set<fs::path> kNames = {TokenDataset::kIndexFile, "tokenizer.json",
-                                            "vocab.json", "merges.txt", kLockFile};
+  static const std::set<fs::path> kNames = {TokenDataset::kIndexFile,
+                                            "tokenizer.json",
+                                            "tokenizer_config.json",
+                                            "vocab.json",
+                                            "merges.txt",
+                                            kLockFile};
   const fs::path name = entry.path().filename();
   return entry.is_regular_file() && (kNames.contains(name) || name.extension() == ".tokens");
 }

@@ -206,7 +206,7 @@ void add_bench_tokenizer(CLI::App& app, Action& chosen) {
       ->capture_default_str()
       ->needs(train);
   command->add_option("--save", options->save,
-                      "Write the tokenizer to this folder: tokenizer.json, vocab.json, merges.txt");
+                      "Write the tokenizer to this folder: tokenizer.json, and what belongs to it");
   command
       ->add_option(
           "--document-bytes", options->document_bytes,

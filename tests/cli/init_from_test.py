@@ -13,7 +13,8 @@ TRAINING = (
     "--data.builtin_bytes=60000 --optimizer.warmup_steps=2"
 ).split()
 STILL = ["--training.steps=1", "--optimizer.learning_rate=0"]  # the weights are those it started from
-COPIES = "--experts.layers=2 --experts.count=4 --experts.placement=replace --upcycle copy".split()
+REPLACED = "--experts.layers=2 --experts.count=4 --experts.placement=replace".split()
+COPIES = [*REPLACED, "--upcycle=copy"]
 
 
 class InitFrom(InFolder):
@@ -83,7 +84,7 @@ class InitFrom(InFolder):
         for run, knob in untrained.items():
             with self.subTest(run):
                 loss, _ = self.start(run, knob, *COPIES)
-                fresh, _ = self.start(f"{run} fresh", knob, *COPIES, "--upcycle=none")
+                fresh, _ = self.start(f"{run} fresh", knob, *REPLACED)
                 self.assertLess(abs(loss - self.dense), 0.3 * abs(fresh - self.dense))
 
     def test_what_cannot_be_copied_is_refused(self):

@@ -45,6 +45,8 @@ class LostOutput(InFolder):
         yield ["prepare", "text.txt", "--out", "data"]
         yield ["prepare", "text.txt", "--out", "data", "--overwrite", "--json"]
         yield ["train", *TINY, "--run", "more"]
+        yield ["tokenize", "some words", "--tokenizer", "run"]
+        yield ["tokenize", "--ids", "104,105", "--tokenizer", "bytes"]
         yield ["train", *TINY, "--run", "more", "--resume", "auto", "--json"]
         for more in ([], ["--json"]):
             yield ["generate", "run", "--max-tokens=3", *more]

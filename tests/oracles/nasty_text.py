@@ -27,8 +27,13 @@ def nasty_text(seed, pieces, parts=tuple(NASTY)):
     return "".join(random.Random(seed).choices(parts, k=pieces))
 
 
-def code_points():
-    """All of the planes in use, and a sample of the others."""
+def code_points(sample=1):
+    """All of the planes in use, and a sample of the others; `sample` > 1: fewer of large alphabets."""
+    if sample > 1:
+        large = [range(0x3500, 0xA480), range(0xAC00, 0xF8FF), range(0x13000, 0x14680), range(0x17000, 0x1B100),
+                 range(0x20000, 0x33500)]
+        yield from (c for c in code_points() if c % sample == 0 or not any(c in part for part in large))
+        return
     yield from (c for c in range(0x33500) if c not in SURROGATES)
     yield from range(0x33500, 0xE0000, 257)
     yield from range(0xE0000, 0xE0200)

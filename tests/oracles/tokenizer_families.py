@@ -120,7 +120,7 @@ def stripping():
                   AddedToken(f"[{mark}LR]", lstrip=True, rstrip=True, normalized=normalized),
                   AddedToken(f"single{mark}", single_word=True, normalized=normalized),
                   AddedToken(f"\u6f22\u00e9{mark}", single_word=True, lstrip=True, normalized=normalized),
-                  AddedToken(f"\u6f22e\u0301{mark}", normalized=normalized)]
+                  AddedToken(f"\u8a9ee\u0301{mark}", normalized=normalized)]
     return byte_level(splits(QWEN2), special("<|endoftext|>") + added, normalizers.NFC())
 
 

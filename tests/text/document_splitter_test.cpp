@@ -126,13 +126,24 @@ TEST(DocumentSplitter, CutsOnlyBeforeWhiteSpaceThatFollowsANonSpace) {
   while (text.size() < (1 << 20)) text += parts[random.below(parts.size())];
   const auto pieces = pieces_of(text, 1000);
   EXPECT_GT(pieces.size(), 3U);
+  const auto is_alphanumeric = [](char c) { return c >= 'a' && c <= 'z'; };  // as parts have them
   const std::vector<std::string> wide_spaces = {"\xe3\x80\x80", "\xc2\xa0", "\xe2\x80\xaf"};
   for (size_t i = 1; i < pieces.size(); ++i) {
     EXPECT_THAT(std::string(" \n\r\t"), testing::HasSubstr(pieces[i].text.substr(0, 1)));
     const std::string& before = pieces[i - 1].text;
     EXPECT_EQ(std::string(" \n\r\t").find(before.back()), std::string::npos);
     for (const auto& space : wide_spaces) EXPECT_FALSE(before.ends_with(space));
+    const char first = pieces[i].text[0];
+    if (first == '\n' || first == '\r') EXPECT_TRUE(is_alphanumeric(before.back()));
   }
+}
+
+TEST(DocumentSplitter, LineBreaksStayWithTheSignsBeforeThem) {
+  std::string text = "a";
+  for (int i = 0; i < 1000; ++i) text += "!\n\u6f22\n";
+  EXPECT_EQ(pieces_of(text, 100).size(), 1U);
+  text.insert(3000, "x\n");
+  EXPECT_EQ(pieces_of(text, 100).size(), 2U);
 }
 
 TEST(DocumentSplitter, PiecesOfALongDocumentHaveAboutTheSizeAskedFor) {

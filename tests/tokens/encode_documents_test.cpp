@@ -100,6 +100,28 @@ TEST(EncodeDocuments, PassesOnWhatTheTokenizerThrows) {
                std::runtime_error);
 }
 
+// Tells by its ids how each piece was encoded.
+class StartTokenizer : public FailingTokenizer {
+ public:
+  void encode(std::string_view, std::vector<tokenizer::TokenId>& ids) const override {
+    ids.push_back(1);
+  }
+  void encode_continued(std::string_view, std::vector<tokenizer::TokenId>& ids) const override {
+    ids.push_back(2);
+  }
+};
+
+TEST(EncodeDocuments, OnlyTheFirstPieceOfADocumentStartsAText) {
+  // Pieces that fill a chunk, so that documents go on in the next.
+  const std::string large(300000, 'x'), small = "y";
+  test::DocumentsInMemory reader({{large, small, large, large}, {small}, {small, small}, {large}});
+  std::vector<tokenizer::TokenId> ids;
+  encode_documents(reader, StartTokenizer(), 2, [&](const EncodedPiece& piece) {
+    ids.insert(ids.end(), piece.ids.begin(), piece.ids.end());
+  });
+  EXPECT_EQ(ids, (std::vector<tokenizer::TokenId>{1, 2, 2, 2, 1, 1, 2, 1}));
+}
+
 TEST(EncodeDocuments, TakesNothingFromNothing) {
   test::DocumentsInMemory nothing({});
   encode_documents(nothing, *tokenizer::load_tokenizer("bytes"), 2,

@@ -83,6 +83,7 @@ TEST(StagedFolder, NeverReplacesWhatLiesInADataSet) {
   publish(data, ExistingOutput::kRefuse, "old");
   test::write_bytes(data / "train-00000.tokens", "its own");
   test::write_bytes(data / "tokenizer.json", "its own");
+  test::write_bytes(data / "tokenizer_config.json", "its own");
   const auto message = [&] {
     return test::error_of([&] { StagedFolder(data, ExistingOutput::kReplace); });
   };

@@ -10,6 +10,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 from elf_files import binaries, faults_of_run_paths, run_among_planted_libraries, run_path
 
 BUILD = Path(os.environ["BALLAST_BUILD"])
@@ -98,6 +100,16 @@ class Dist(Packed):
         packed = {path.name for path in (self.folder / "bin/tests").iterdir()}
         self.assertLessEqual({"kernels_tests", "experts_tests", "training_tests", "workers_tests"}, packed)
         self.assertNotIn("text_tests", packed)
+
+    def test_parquet_is_read_with_the_libraries_that_were_packed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pyarrow.parquet.write_table(pyarrow.table({"text": ["some words"] * 10}), Path(folder, "a.parquet"))
+            result = self.launch("ballast", "prepare", "a.parquet", "--out", "out", cwd=folder, LIBTORCH=libtorch_of_build(),
+                                 LD_DEBUG="files")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            found = set(re.findall(r"calling init: (\S*/lib(?:arrow|parquet|ballast_parquet)\.\S*)", result.stderr))
+            self.assertEqual({Path(path).parent.resolve() for path in found}, {self.folder / "lib"})
+            self.assertEqual(len(found), 3)
 
     def test_bench_finds_its_twin(self):
         result = self.launch("ballast", "bench", "step", "--size", "32,16,1,2,8,4", "--device", "cpu", "--python", "/bin/false",
