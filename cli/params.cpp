@@ -219,6 +219,7 @@ int count_model(const Options& options) {
   const int64_t workers = options.workers > 0 ? options.workers : config.training.model_parallel;
   if (config.experts.groups == 0) config.experts.groups = workers;
   config::check_workers(config, workers);
+  if (!config.training.freeze.empty()) model::count_updates(config);  // refuses names of nothing
   const Counted model{config, model::model_size(config), workers};
   if (options.json) {
     print_json(model);

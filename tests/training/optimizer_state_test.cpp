@@ -29,6 +29,7 @@ using test::small_source;
 
 Config muon_config(const std::string& router = "base") {
   Config config = test::small_config(router, 2);
+  config.experts.sublayers = 2;
   config.optimizer.algorithm = config::Algorithm::kMuon;
   config.optimizer.weight_decay = 0.01;
   return config;
