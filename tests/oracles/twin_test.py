@@ -44,6 +44,15 @@ class Twin(unittest.TestCase):
             for step, (was, now) in enumerate(zip(recorded[key], fresh[key])):
                 self.assertAlmostEqual(was, now, delta=1e-5, msg=f"{key}, step {step} with {python}")
 
+    def test_recorded_losses_of_optimizers_are_the_twins(self):
+        recorded = json.loads((SOURCE / "tests" / "golden" / "optimizer_losses.json").read_text())
+        script = SCRIPT.parent / "record_optimizers.py"
+        fresh = json.loads(subprocess.run([python_with_torch(), script], capture_output=True, check=True).stdout)
+        for run in ("dense", "base", "partly_frozen", "adam_partly_frozen"):
+            self.assertEqual(len(recorded[run]["losses"]), recorded["training"]["steps"])
+            for step, (was, now) in enumerate(zip(recorded[run]["losses"], fresh[run]["losses"])):
+                self.assertAlmostEqual(was, now, delta=1e-9, msg=f"{run}, step {step}")
+
     def test_its_auction_is_balanced_and_near_the_best(self):
         python = python_with_torch()
         program = """
