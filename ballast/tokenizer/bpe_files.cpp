@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "ballast/system/error.h"
@@ -69,6 +70,7 @@ class Builder {
   fs::path vocab_file_;
   BpeVocabulary result_;
   std::unordered_map<std::string, TokenId> ids_;
+  std::unordered_set<TokenId> declared_;  // as added tokens
 };
 
 void Builder::read_vocab(const Json& vocab, std::string_view field) {
@@ -126,8 +128,7 @@ void Builder::add_token(const JsonField& token) {
     token.refuse("is \"{}\" and has id {} here, but {} is its id {}", content, id, known->second,
                  is_new ? "by its place after the vocabulary" : "in the vocabulary");
   }
-  const auto has_same_id = [&](const AddedToken& other) { return other.id == id; };
-  if (std::any_of(result_.added.begin(), result_.added.end(), has_same_id)) {
+  if (!declared_.insert(known->second).second) {
     token.refuse("declares \"{}\" a second time", content);
   }
   result_.added.push_back({.id = known->second,

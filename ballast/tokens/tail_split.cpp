@@ -76,6 +76,7 @@ class TailMover {
     result_.valid = valid_.finish(result_.train.domains.size());
     subtract_valid();
     rewrite_cut_shard(cut);
+    recount_source_bytes();
     // Which part of a cut document's surprise lies where is not known.
     for (SplitIndex* split : {&result_.train, &result_.valid}) {
       split->totals.nats.reset();
@@ -114,11 +115,25 @@ class TailMover {
     const auto subtract = [](TextTotals& from, const TextTotals& what) {
       from.documents -= what.documents;
       from.tokens -= what.tokens;
-      from.source_bytes -= what.source_bytes;
     };
     subtract(result_.train.totals, result_.valid.totals);
     for (size_t i = 0; i < result_.train.domains.size(); ++i) {
       subtract(result_.train.domains[i], result_.valid.domains[i]);
+    }
+  }
+
+  // Where a tokenizer normalizes, tokens stand for other bytes than the text had: what was moved
+  // cannot be subtracted.
+  void recount_source_bytes() {
+    SplitIndex& train = result_.train;
+    train.totals.source_bytes = 0;
+    for (TextTotals& totals : train.domains) totals.source_bytes = 0;
+    for (const ShardEntry& entry : train.shards) {
+      const TokenShard shard(folder_ / entry.file);
+      for (const auto& part : shard.parts()) {
+        train.totals.source_bytes += part.source_bytes;
+        train.domains[part.domain].source_bytes += part.source_bytes;
+      }
     }
   }
 

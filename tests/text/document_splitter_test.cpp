@@ -134,7 +134,8 @@ TEST(DocumentSplitter, CutsOnlyBeforeWhiteSpaceThatFollowsANonSpace) {
     EXPECT_EQ(std::string(" \n\r\t").find(before.back()), std::string::npos);
     for (const auto& space : wide_spaces) EXPECT_FALSE(before.ends_with(space));
     const char first = pieces[i].text[0];
-    EXPECT_TRUE((first != '\n' && first != '\r') || is_alphanumeric(before.back()));
+    const bool is_line_break = first == '\n' || first == '\r';
+    EXPECT_TRUE(!is_line_break || is_alphanumeric(before.back()));
   }
 }
 

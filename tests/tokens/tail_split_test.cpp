@@ -16,7 +16,9 @@ struct Written {
 };
 
 // Writes `documents` as a train split of `shard_tokens`-token shards and splits its tail off.
-Written split(const std::vector<std::string>& documents, double fraction, uint64_t shard_tokens) {
+// Their text has `text_per_token` times the bytes that their tokens stand for.
+Written split(const std::vector<std::string>& documents, double fraction, uint64_t shard_tokens,
+              double text_per_token = 1) {
   const test::TemporaryFolder folder;
   const auto tokenizer = tokenizer::load_tokenizer("bytes");
   SplitWriter writer(folder.path(), "train", *tokenizer, shard_tokens);
@@ -24,7 +26,8 @@ Written split(const std::vector<std::string>& documents, double fraction, uint64
     const std::string& text = documents[i];
     std::vector<tokenizer::TokenId> ids;
     tokenizer->encode(text, ids);
-    writer.append(static_cast<uint32_t>(i % 2), ids, text.size());
+    const auto bytes = static_cast<uint64_t>(text_per_token * static_cast<double>(text.size()));
+    writer.append(static_cast<uint32_t>(i % 2), ids, bytes);
     writer.end_document(1.0);
   }
   Written result{.train = {}, .valid = {}, .split = {}};
@@ -88,6 +91,16 @@ TEST(TailSplit, LosesNothingForAnyShardSizeAndFraction) {
       for (const ShardEntry& shard : written.split.train.shards) {
         EXPECT_LE(shard.counts.tokens, shard_tokens);
       }
+    }
+  }
+}
+
+TEST(TailSplit, SumsAreRightWhereTokensStandForOtherBytesThanTheText) {
+  const std::vector<std::string> documents = {std::string(300, 'a'), std::string(500, 'b')};
+  for (const double text_per_token : {0.01, 0.5, 3.0}) {
+    for (const double fraction : {0.1, 0.6, 0.9}) {
+      const Written written = split(documents, fraction, 64, text_per_token);
+      EXPECT_GT(written.valid.size(), 0U);
     }
   }
 }
