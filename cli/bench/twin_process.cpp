@@ -57,8 +57,11 @@ Twin start_twin(const TwinOptions& options, const std::string& script,
                   folder.string())};
     const std::string line = twin.process->read_line();
     const auto said = parse_json_or_discard(line);
-    if (!said.is_object() || !said.contains("ready"))
-      fail("{} said \"{}\" instead of being ready", script, line);
+    constexpr size_t kShown = 120;  // of what may be anything
+    if (!said.is_object() || !said.contains("ready")) {
+      fail("{} said \"{}{}\" instead of being ready", script, line.substr(0, kShown),
+           line.size() > kShown ? "..." : "");
+    }
     twin.version = said.at("ready");
     twin.parameters = said.value("parameters", int64_t{0});
     return twin;
