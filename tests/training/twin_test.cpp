@@ -56,7 +56,9 @@ void expect_losses(const config::Config& config, const std::vector<double>& gold
     test::update_weights(optimizer, config.optimizer, step + 1,
                          learning_rate_at(step, steps, config.optimizer));
   }
-  EXPECT_LT(golden.back(), golden.front() - 0.3) << "the twin must have learned";
+  // Some of the decoders in double learn less: dropout, experts.
+  EXPECT_LT(golden.back(), golden.front() - (type == at::kDouble ? 0.3 : 0.5))
+      << "the twin must have learned";
 }
 
 // Knobs as the record has them: what differs from the paper's decoder.
