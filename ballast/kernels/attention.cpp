@@ -211,7 +211,7 @@ enum Saved {
 void save(AutogradContext* context, const Tensor& qkv, const TurnedHeads& turned,
           const Turning& turning, const Mixed& mixed) {
   // Without a norm the way back does not ask for qkv as it was.
-  context->save_for_backward({turning.norms() ? qkv : turned.qkv, turned.qkv, turned.inverse,
+  context->save_for_backward({turning.norms() ? qkv : turned.turned, turned.turned, turned.inverse,
                               turning.cosines, turning.sines, turning.query_norm.value,
                               turning.key_norm.value, mixed.values, mixed.logsumexp, mixed.seed,
                               mixed.offset});
@@ -231,13 +231,20 @@ Tensor by_qkv(AutogradContext* context, const tensor_list& saved, const HeadGrad
   return turn_heads_back(d, saved[kQkv], saved[kInverse], heads, turning);
 }
 
-TurnedHeads turn_or_keep(const Tensor& qkv, const Heads& heads, const Turning& turning) {
-  return turning.is_nothing() ? TurnedHeads{qkv, {}} : turn_heads(qkv, heads, turning);
+TurnedHeads turn_or_keep(const Tensor& qkv, const Heads& heads, const Turning& turning,
+                         Values values = Values::kCopied) {
+  return turning.is_nothing() ? TurnedHeads{qkv, {}} : turn_heads(qkv, heads, turning, values);
 }
 
 // Keys and values as the kernel takes them: on a CPU it wants as many heads as queries have.
-QueriesKeysValues parts_for(Kernel kernel, const Tensor& qkv, int64_t rows, const Heads& heads) {
+// `turned` may lack the values, which are those of qkv.
+QueriesKeysValues parts_for(Kernel kernel, const Tensor& turned, const Tensor& qkv, int64_t rows,
+                            const Heads& heads) {
   QueriesKeysValues parts = split_heads(qkv, rows, heads);
+  const Tensor met =
+      turned.view({rows, -1, turned.size(1) / heads.width, heads.width}).transpose(1, 2);
+  parts.queries = met.narrow(1, 0, heads.queries);
+  parts.keys = met.narrow(1, heads.queries, heads.keys);
   if (kernel == Kernel::kCpu) {
     parts.keys = for_all_queries(parts.keys, heads);
     parts.values = for_all_queries(parts.values, heads);
@@ -249,9 +256,11 @@ QueriesKeysValues parts_for(Kernel kernel, const Tensor& qkv, int64_t rows, cons
 struct FusedAttention : torch::autograd::Function<FusedAttention> {
   static Tensor forward(AutogradContext* context, const Tensor& qkv, int64_t rows,
                         const Heads& heads, const Turning& turning, Kernel kernel) {
-    const TurnedHeads turned = turn_or_keep(qkv, heads, turning);
+    // The norm's way back keeps qkv, and with it the values.
+    const TurnedHeads turned =
+        turn_or_keep(qkv, heads, turning, turning.norms() ? Values::kLeftOut : Values::kCopied);
     const Mixed mixed =
-        mix(kernel, parts_for(kernel, turned.qkv, rows, heads), qkv.requires_grad());
+        mix(kernel, parts_for(kernel, turned.turned, qkv, rows, heads), qkv.requires_grad());
     save(context, qkv, turned, turning, mixed);
     context->saved_data["shape"] =
         std::vector<int64_t>{rows, heads.queries, heads.keys, heads.width};
@@ -268,7 +277,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
     const Tensor dmixed =
         dy[0].contiguous().view({shape[0], -1, heads.queries, heads.width}).transpose(1, 2);
     const auto [dq, dk, dv] =
-        back(dmixed, parts_for(mixed.kernel, saved[kTurned], shape[0], heads), mixed);
+        back(dmixed, parts_for(mixed.kernel, saved[kTurned], saved[kQkv], shape[0], heads), mixed);
     const bool all = dk.size(1) == heads.queries;
     const HeadGradients d{dq, all ? for_own_keys(dk, heads) : dk,
                           all ? for_own_keys(dv, heads) : dv};
@@ -281,7 +290,7 @@ struct TiledAttentionFunction : torch::autograd::Function<TiledAttentionFunction
   static Tensor forward(AutogradContext* context, const Tensor& qkv, int64_t rows,
                         const Heads& heads, const Turning& turning) {
     const TurnedHeads turned = turn_or_keep(qkv, heads, turning);
-    const TiledAttention::Mixed mixed = TiledAttention::forward(turned.qkv, rows, heads.queries);
+    const TiledAttention::Mixed mixed = TiledAttention::forward(turned.turned, rows, heads.queries);
     save(context, qkv, turned, turning, {Kernel::kCpu, mixed.values, mixed.logsumexp, {}});
     return mixed.values;
   }

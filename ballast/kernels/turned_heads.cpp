@@ -19,7 +19,7 @@ TORCH_LIBRARY_FRAGMENT(ballast, library) {
   library.def(
       "turn_heads(Tensor qkv, Tensor? cosines, Tensor? sines, Tensor? query_norm, Tensor? "
       "key_norm, "
-      "int queries, int keys, float epsilon) -> (Tensor, Tensor)");
+      "int queries, int keys, float epsilon, bool with_values) -> (Tensor, Tensor)");
   library.def(
       "turn_heads_back(Tensor dqueries, Tensor dkeys, Tensor dvalues, Tensor qkv, Tensor? inverse, "
       "Tensor? cosines, Tensor? sines, Tensor? query_norm, Tensor? key_norm, "
@@ -46,13 +46,14 @@ void check(const Tensor& qkv, const Heads& heads, const Turning& turning) {
 
 }  // namespace
 
-TurnedHeads turn_heads(const Tensor& qkv, const Heads& heads, const Turning& turning) {
+TurnedHeads turn_heads(const Tensor& qkv, const Heads& heads, const Turning& turning,
+                       Values values) {
   check(qkv, heads, turning);
   static const auto op = find_op<decltype(plain_turn_heads)>("ballast::turn_heads");
   auto [turned, inverse] =
       op.call(qkv, if_defined(turning.cosines), if_defined(turning.sines),
               if_defined(turning.query_norm.value), if_defined(turning.key_norm.value),
-              heads.queries, heads.keys, turning.epsilon);
+              heads.queries, heads.keys, turning.epsilon, values == Values::kCopied);
   return {turned, turning.norms() ? inverse : Tensor()};
 }
 
@@ -77,7 +78,7 @@ struct TurnedHeadsFunction : torch::autograd::Function<TurnedHeadsFunction> {
     context->saved_data["sums"] = gradient_sums({turning.query_norm, turning.key_norm});
     context->saved_data["shape"] =
         std::vector<int64_t>{rows, heads.queries, heads.keys, heads.width};
-    return turned.qkv;
+    return turned.turned;
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {

@@ -28,13 +28,15 @@ struct Turning {
   bool is_nothing() const { return !turns() && !norms(); }
 };
 
-// qkv [T, columns()] -> the same with turned queries and keys. `inverse` [T, queries + keys] is
-// what the norm multiplied by, for the way back; undefined without a norm. Neither takes part in
-// autograd.
+// qkv [T, columns()] -> `turned`, the same with turned queries and keys, or those alone: [T,
+// (queries + keys) W]. `inverse` [T, queries + keys] is what the norm multiplied by, for the way
+// back; undefined without a norm. Neither takes part in autograd.
+enum class Values { kCopied, kLeftOut };
 struct TurnedHeads {
-  at::Tensor qkv, inverse;
+  at::Tensor turned, inverse;
 };
-TurnedHeads turn_heads(const at::Tensor& qkv, const Heads& heads, const Turning& turning);
+TurnedHeads turn_heads(const at::Tensor& qkv, const Heads& heads, const Turning& turning,
+                       Values values = Values::kCopied);
 
 // The gradient by qkv [T, columns()], from those by turned queries, keys and values, each
 // [B, heads, S, W] with dense rows of W; T = B S. Adds the norms' gradients to their sums.

@@ -38,7 +38,7 @@ std::tuple<Tensor, Tensor> plain_turn_heads(const Tensor& qkv, const std::option
                                             const std::optional<Tensor>& sines,
                                             const std::optional<Tensor>& query_norm,
                                             const std::optional<Tensor>& key_norm, int64_t queries,
-                                            int64_t keys, double epsilon) {
+                                            int64_t keys, double epsilon, bool with_values) {
   const int64_t width = qkv.size(1) / (queries + 2 * keys), met = queries + keys;
   const Tensor heads = qkv.contiguous().view({qkv.size(0), met + keys, width});
   Tensor x = widened(heads.narrow(1, 0, met)).contiguous(), inverse = at::empty({0}, x.options());
@@ -47,8 +47,9 @@ std::tuple<Tensor, Tensor> plain_turn_heads(const Tensor& qkv, const std::option
     x = (x * inverse.unsqueeze(-1)).mul_(weights_of_heads(*query_norm, *key_norm, queries, keys));
   }
   if (cosines) x = turned(x, *cosines, *sines, /*back=*/false);
-  const Tensor values = heads.narrow(1, met, keys);
-  return {at::cat({x.to(qkv.scalar_type()), values}, 1).view(qkv.sizes()), inverse};
+  x = x.to(qkv.scalar_type());
+  if (with_values) x = at::cat({x, heads.narrow(1, met, keys)}, 1);
+  return {x.view({qkv.size(0), -1}), inverse};
 }
 
 Tensor plain_turn_heads_back(const Tensor& dqueries, const Tensor& dkeys, const Tensor& dvalues,

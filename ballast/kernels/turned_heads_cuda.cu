@@ -29,25 +29,29 @@ struct Forward {
   const RowSum<Scalar>*cosines, *sines;  // null: nothing is turned
   const Scalar* norm[2];                 // null: no norm
   Scalar* turned;
+  int64_t columns;  // of turned
   RowSum<Scalar>* inverse;
   RowSum<Scalar> epsilon;
 };
 
+// __grid_constant__: arguments that are indexed by the kind of head would be copied to each
+// thread's stack.
 template <typename Scalar>
-__global__ void __launch_bounds__(kThreads) turn_kernel(Shape shape, Forward<Scalar> at) {
+__global__ void __launch_bounds__(kThreads)
+    turn_kernel(const __grid_constant__ Shape shape, const __grid_constant__ Forward<Scalar> at) {
   using Sum = RowSum<Scalar>;
   constexpr int kSize = kSizeOf<Scalar>;
   const int kind = static_cast<int>(blockIdx.y), half = shape.width / 2;
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const unsigned i = blockIdx.x * kThreads + threadIdx.x;
   const bool there = i < shape.count(kind);
   const Place place = place_of<kSize>(shape, kind, there ? i : 0);
-  const int64_t begin = place.token * shape.columns() + shape.first_column(kind) +
-                        int64_t{place.head} * shape.width + place.column;
+  const int64_t begin = begin_of(shape, kind, place, shape.columns()),
+                to = begin_of(shape, kind, place, at.columns);
   const Words first = load(at.qkv + begin), second = load(at.qkv + begin + half);
   if (kind == kValues) {
     if (there) {
-      store(at.turned + begin, first);
-      store(at.turned + begin + half, second);
+      store(at.turned + to, first);
+      store(at.turned + to + half, second);
     }
     return;
   }
@@ -57,7 +61,7 @@ __global__ void __launch_bounds__(kThreads) turn_kernel(Shape shape, Forward<Sca
 #pragma unroll
     for (int l = 0; l < kSize; ++l)
       squares += pair.first[l] * pair.first[l] + pair.second[l] * pair.second[l];
-    const Sum inverse = rsqrt(sum_over_group(squares, shape.group) / shape.width + at.epsilon);
+    const Sum inverse = rsqrt(sum_over_group(squares, shape) / shape.width + at.epsilon);
     const Words u = load(at.norm[kind] + place.column),
                 v = load(at.norm[kind] + place.column + half);
 #pragma unroll
@@ -65,19 +69,16 @@ __global__ void __launch_bounds__(kThreads) turn_kernel(Shape shape, Forward<Sca
       pair.first[l] *= inverse * number<Scalar>(u, l);
       pair.second[l] *= inverse * number<Scalar>(v, l);
     }
-    if (there && place.column == 0) {
-      const int met = shape.heads[kQueries] + shape.heads[kKeys];
-      at.inverse[place.token * met + (kind == kKeys ? shape.heads[kQueries] : 0) + place.head] =
-          inverse;
-    }
+    if (there && place.column == 0)
+      at.inverse[shape.inverse_at(kind, place.token, place.head)] = inverse;
   }
   if (at.cosines != nullptr) {
-    const int64_t row = place.token % shape.period * half + place.column;
+    const int64_t row = int64_t{shape.period.mod(place.token)} * half + place.column;
     pair.turn(at.cosines + row, at.sines + row, Sum{1});
   }
   if (!there) return;
-  store(at.turned + begin, rounded<Scalar>(pair.first));
-  store(at.turned + begin + half, rounded<Scalar>(pair.second));
+  store(at.turned + to, rounded<Scalar>(pair.first));
+  store(at.turned + to + half, rounded<Scalar>(pair.second));
 }
 
 // A gradient [B, heads, S, W] by its strides.
@@ -90,7 +91,6 @@ struct Strided {
 template <typename Scalar>
 struct Backward {
   Strided<Scalar> d[kKinds];
-  int sequence;  // S
   const Scalar* qkv;
   const RowSum<Scalar>*cosines, *sines, *inverse;
   const Scalar* norm[2];
@@ -105,16 +105,17 @@ __device__ void store_partials(const Shape& shape, const Sum* mine, Sum* to) {
   constexpr int kWarps = kThreads / kLanes;
   __shared__ Sum parts[kWarps][2 * kSize][kLanes];
   const int lane = threadIdx.x % kLanes, warp = threadIdx.x / kLanes;
+  const int group = static_cast<int>(shape.group.divisor);
 #pragma unroll
   for (int k = 0; k < 2 * kSize; ++k) {
     Sum sum = mine[k];
-    for (int distance = shape.group; distance < kLanes; distance *= 2)
+    for (int distance = group; distance < kLanes; distance *= 2)
       sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-    if (lane < shape.group) parts[warp][k][lane] = sum;
+    if (lane < group) parts[warp][k][lane] = sum;
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < 2 * kSize * shape.group; i += kThreads) {
-    const int k = i / shape.group, g = i % shape.group;
+  for (int i = threadIdx.x; i < 2 * kSize * group; i += kThreads) {
+    const int k = i / group, g = i % group;
     Sum sum = 0;
     for (int w = 0; w < kWarps; ++w) sum += parts[w][k][g];
     to[k / kSize * (shape.width / 2) + g * kSize + k % kSize] = sum;
@@ -130,9 +131,7 @@ __device__ void back_through_norm(const Shape& shape, const Backward<Scalar>& at
   using Sum = RowSum<Scalar>;
   constexpr int kSize = kSizeOf<Scalar>;
   const int kind = static_cast<int>(blockIdx.y), half = shape.width / 2;
-  const int met = shape.heads[kQueries] + shape.heads[kKeys];
-  const Sum inverse =
-      at.inverse[place.token * met + (kind == kKeys ? shape.heads[kQueries] : 0) + place.head];
+  const Sum inverse = at.inverse[shape.inverse_at(kind, place.token, place.head)];
   const Words x = load(at.qkv + begin), y = load(at.qkv + begin + half);
   const Words u = load(at.norm[kind] + place.column), v = load(at.norm[kind] + place.column + half);
   Sum along = 0;
@@ -145,7 +144,7 @@ __device__ void back_through_norm(const Shape& shape, const Backward<Scalar>& at
     pair.second[l] *= number<Scalar>(v, l);
     along += pair.first[l] * p + pair.second[l] * q;
   }
-  along = sum_over_group(along, shape.group) / shape.width;
+  along = sum_over_group(along, shape) / shape.width;
 #pragma unroll
   for (int l = 0; l < kSize; ++l) {
     pair.first[l] = inverse * (pair.first[l] - number<Scalar>(x, l) * inverse * along);
@@ -154,23 +153,24 @@ __device__ void back_through_norm(const Shape& shape, const Backward<Scalar>& at
 }
 
 template <typename Scalar>
-__global__ void __launch_bounds__(kThreads) turn_back_kernel(Shape shape, Backward<Scalar> at) {
+__global__ void __launch_bounds__(kThreads)
+    turn_back_kernel(const __grid_constant__ Shape shape,
+                     const __grid_constant__ Backward<Scalar> at) {
   using Sum = RowSum<Scalar>;
   constexpr int kSize = kSizeOf<Scalar>;
   const int kind = static_cast<int>(blockIdx.y), half = shape.width / 2;
   const Strided<Scalar> from = at.d[kind];
-  const int64_t count = shape.count(kind), stride = int64_t{gridDim.x} * kThreads;
+  const unsigned count = shape.count(kind), stride = gridDim.x * kThreads;
   Sum by_norm[2 * kSize] = {};
   // All threads take part in a round: heads are summed over.
-  for (int64_t first = int64_t{blockIdx.x} * kThreads; first < count; first += stride) {
-    const int64_t i = first + threadIdx.x;
+  for (unsigned first = blockIdx.x * kThreads; first < count; first += stride) {
+    const unsigned i = first + threadIdx.x;
     const bool there = i < count;
     const Place place = place_of<kSize>(shape, kind, there ? i : 0);
-    const int64_t begin = place.token * shape.columns() + shape.first_column(kind) +
-                          int64_t{place.head} * shape.width + place.column;
-    const Scalar* const d = from.data + place.token / at.sequence * from.sequence +
-                            place.head * from.head + place.token % at.sequence * from.token +
-                            place.column;
+    const int64_t begin = begin_of(shape, kind, place, shape.columns());
+    const auto [sequence, position] = shape.sequence.divmod(place.token);
+    const Scalar* const d = from.data + sequence * from.sequence + place.head * from.head +
+                            position * from.token + place.column;
     const Words low = load(d), high = load(d + half);
     if (kind == kValues) {
       if (there) {
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kThreads) turn_back_kernel(Shape shape, Backwa
     }
     Pair<Scalar> pair(low, high);
     if (at.cosines != nullptr) {
-      const int64_t row = place.token % shape.period * half + place.column;
+      const int64_t row = int64_t{shape.period.mod(place.token)} * half + place.column;
       pair.turn(at.cosines + row, at.sines + row, Sum{-1});
     }
     if (at.norm[0] != nullptr) back_through_norm(shape, at, place, there, begin, pair, by_norm);
@@ -210,14 +210,19 @@ bool is_on_boundary(const Tensor& x) {
   return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
 }
 
-Shape shape_of(const Tensor& qkv, int64_t queries, int64_t keys,
-               const std::optional<Tensor>& cosines) {
+// Nothing: the kernels do not take it.
+std::optional<Shape> shape_of(const Tensor& qkv, int64_t queries, int64_t keys, int64_t sequence,
+                              const std::optional<Tensor>& cosines) {
   const int64_t width = qkv.size(1) / (queries + 2 * keys);
-  return {qkv.size(0),
-          static_cast<int>(width),
-          group_of(width, qkv.element_size()),
-          {static_cast<int>(queries), static_cast<int>(keys), static_cast<int>(keys)},
-          cosines ? static_cast<int>(cosines->size(0)) : 1};
+  const int64_t group = group_of(width, qkv.element_size());
+  if (group == 0 || qkv.size(0) * std::max(queries, keys) * group > INT32_MAX) return {};
+  const auto divider = [](int64_t by) { return Divider(static_cast<unsigned>(by)); };
+  return Shape{static_cast<unsigned>(qkv.size(0)),
+               static_cast<int>(width),
+               divider(group),
+               {divider(queries), divider(keys), divider(keys)},
+               divider(cosines ? cosines->size(0) : 1),
+               divider(std::max<int64_t>(sequence, 1))};
 }
 
 template <typename Scalar>
@@ -225,8 +230,8 @@ const Scalar* data_or_null(const std::optional<Tensor>& x) {
   return x ? x->const_data_ptr<Scalar>() : nullptr;
 }
 
-int64_t most_threads(const Shape& shape) {
-  return shape.tokens * std::max(shape.heads[kQueries], shape.heads[kKeys]) * shape.group;
+unsigned blocks_for(const Shape& shape) {
+  return (std::max(shape.count(kQueries), shape.count(kKeys)) + kThreads - 1) / kThreads;
 }
 
 bool tables_fit(const std::optional<Tensor>& cosines, const std::optional<Tensor>& sines) {
@@ -245,19 +250,21 @@ std::tuple<Tensor, Tensor> turn_heads_cuda(const Tensor& given,
                                            const std::optional<Tensor>& sines,
                                            const std::optional<Tensor>& query_norm,
                                            const std::optional<Tensor>& key_norm, int64_t queries,
-                                           int64_t keys, double epsilon) {
+                                           int64_t keys, double epsilon, bool with_values) {
   const c10::cuda::CUDAGuard guard(given.device());
   const Tensor qkv = given.contiguous();
-  const Shape shape = shape_of(qkv, queries, keys, cosines);
-  if (shape.group == 0 || !known_type(qkv) || !is_on_boundary(qkv) || !tables_fit(cosines, sines) ||
+  const std::optional<Shape> shape = shape_of(qkv, queries, keys, qkv.size(0), cosines);
+  if (!shape || !known_type(qkv) || !is_on_boundary(qkv) || !tables_fit(cosines, sines) ||
       !norms_fit(qkv, query_norm, key_norm))
-    return plain_turn_heads(qkv, cosines, sines, query_norm, key_norm, queries, keys, epsilon);
-  Tensor turned = at::empty_like(qkv);
+    return plain_turn_heads(qkv, cosines, sines, query_norm, key_norm, queries, keys, epsilon,
+                            with_values);
+  const int64_t heads = with_values ? queries + 2 * keys : queries + keys;
+  Tensor turned = at::empty({qkv.size(0), heads * shape->width}, qkv.options());
   const auto sum_type = qkv.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   Tensor inverse =
-      at::empty({query_norm ? shape.tokens : 0, queries + keys}, qkv.options().dtype(sum_type));
-  if (shape.tokens == 0) return {turned, inverse};
-  const dim3 grid(static_cast<unsigned>((most_threads(shape) + kThreads - 1) / kThreads), kKinds);
+      at::empty({query_norm ? qkv.size(0) : 0, queries + keys}, qkv.options().dtype(sum_type));
+  if (qkv.size(0) == 0) return {turned, inverse};
+  const dim3 grid(blocks_for(*shape), with_values ? kKinds : kValues);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, qkv.scalar_type(), "turn_heads", [&] {
     using Sum = RowSum<scalar_t>;
     const Forward<scalar_t> at{
@@ -266,9 +273,10 @@ std::tuple<Tensor, Tensor> turn_heads_cuda(const Tensor& given,
         data_or_null<Sum>(sines),
         {data_or_null<scalar_t>(query_norm), data_or_null<scalar_t>(key_norm)},
         turned.data_ptr<scalar_t>(),
+        turned.size(1),
         inverse.data_ptr<Sum>(),
         static_cast<Sum>(epsilon)};
-    turn_kernel<scalar_t><<<grid, kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(shape, at);
+    turn_kernel<scalar_t><<<grid, kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(*shape, at);
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {turned, inverse};
@@ -291,20 +299,21 @@ Tensor turn_heads_back_cuda(const Tensor& dqueries, const Tensor& dkeys, const T
                             const std::optional<Tensor>& key_sum) {
   const c10::cuda::CUDAGuard guard(given.device());
   const Tensor qkv = given.contiguous();
-  const Shape shape = shape_of(qkv, dqueries.size(1), dkeys.size(1), cosines);
-  if (shape.group == 0 || !known_type(qkv) || !is_on_boundary(qkv) || !tables_fit(cosines, sines) ||
+  const std::optional<Shape> shape =
+      shape_of(qkv, dqueries.size(1), dkeys.size(1), dqueries.size(2), cosines);
+  if (!shape || !known_type(qkv) || !is_on_boundary(qkv) || !tables_fit(cosines, sines) ||
       !norms_fit(qkv, query_norm, key_norm) || !has_whole_rows(dqueries) ||
       !has_whole_rows(dkeys) || !has_whole_rows(dvalues)) {
     return plain_turn_heads_back(dqueries, dkeys, dvalues, qkv, inverse, cosines, sines, query_norm,
                                  key_norm, query_sum, key_sum);
   }
   Tensor dqkv = at::empty_like(qkv);
-  if (shape.tokens == 0) return dqkv;
-  const int64_t most =
-      int64_t{at::cuda::getCurrentDeviceProperties()->multiProcessorCount} * kBlocksPerProcessor;
-  const int64_t blocks = std::min((most_threads(shape) + kThreads - 1) / kThreads, most);
+  if (qkv.size(0) == 0) return dqkv;
+  const int processors = at::cuda::getCurrentDeviceProperties()->multiProcessorCount;
+  const unsigned blocks =
+      std::min(blocks_for(*shape), static_cast<unsigned>(processors * kBlocksPerProcessor));
   const Tensor partials =
-      query_norm ? at::empty({blocks, 2, shape.width}, inverse->options()) : Tensor();
+      query_norm ? at::empty({int64_t{blocks}, 2, shape->width}, inverse->options()) : Tensor();
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, qkv.scalar_type(), "turn_heads_back", [&] {
     using Sum = RowSum<scalar_t>;
     const auto strided = [](const Tensor& d) {
@@ -312,7 +321,6 @@ Tensor turn_heads_back_cuda(const Tensor& dqueries, const Tensor& dkeys, const T
     };
     const Backward<scalar_t> at{
         {strided(dqueries), strided(dkeys), strided(dvalues)},
-        static_cast<int>(dqueries.size(2)),
         qkv.const_data_ptr<scalar_t>(),
         data_or_null<Sum>(cosines),
         data_or_null<Sum>(sines),
@@ -320,8 +328,8 @@ Tensor turn_heads_back_cuda(const Tensor& dqueries, const Tensor& dkeys, const T
         {data_or_null<scalar_t>(query_norm), data_or_null<scalar_t>(key_norm)},
         dqkv.data_ptr<scalar_t>(),
         query_norm ? partials.data_ptr<Sum>() : nullptr};
-    turn_back_kernel<scalar_t><<<dim3(static_cast<unsigned>(blocks), kKinds), kThreads, 0,
-                                 at::cuda::getCurrentCUDAStream()>>>(shape, at);
+    turn_back_kernel<scalar_t>
+        <<<dim3(blocks, kKinds), kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(*shape, at);
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   if (query_norm) {

@@ -16,7 +16,8 @@ std::tuple<at::Tensor, at::Tensor> plain_turn_heads(const at::Tensor& qkv,
                                                     const std::optional<at::Tensor>& sines,
                                                     const std::optional<at::Tensor>& query_norm,
                                                     const std::optional<at::Tensor>& key_norm,
-                                                    int64_t queries, int64_t keys, double epsilon);
+                                                    int64_t queries, int64_t keys, double epsilon,
+                                                    bool with_values);
 
 at::Tensor plain_turn_heads_back(
     const at::Tensor& dqueries, const at::Tensor& dkeys, const at::Tensor& dvalues,

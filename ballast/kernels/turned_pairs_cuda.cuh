@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ATen/cuda/detail/IntegerDivider.cuh>
 #include <cstdint>
 
 #include "ballast/kernels/held_rows_cuda.cuh"
@@ -12,37 +13,60 @@ constexpr int kThreads = 256;
 
 enum Kind { kQueries, kKeys, kValues, kKinds };
 
+// Divides by multiplying: a division proper takes as long as a thread's reads and writes.
+using Divider = at::cuda::detail::IntDivider<unsigned>;
+
 // A thread has a pack of a head's first half and the one W/2 further: `group` threads have a head.
 // A grid's y is the kind of head; threads go over all heads of that kind and all tokens.
+// REQUIRES: there are fewer than 2^31 threads of a kind.
 struct Shape {
-  int64_t tokens;
-  int width, group;
-  int heads[kKinds];
-  int period;  // rows of the tables
+  unsigned tokens;
+  int width;
+  Divider group, heads[kKinds];
+  Divider period;    // rows of the tables
+  Divider sequence;  // tokens of a sequence
 
-  __device__ int columns() const { return (heads[kQueries] + 2 * heads[kKeys]) * width; }
-  __device__ int first_column(int kind) const {
-    return kind == kQueries ? 0 : (heads[kQueries] + (kind == kValues ? heads[kKeys] : 0)) * width;
+  __device__ int64_t columns() const {
+    return int64_t{heads[kQueries].divisor + 2 * heads[kKeys].divisor} * width;
   }
-  __device__ int64_t count(int kind) const { return tokens * heads[kind] * group; }
+  __device__ int first_column(int kind) const {
+    const unsigned before =
+        kind == kQueries ? 0
+                         : heads[kQueries].divisor + (kind == kValues ? heads[kKeys].divisor : 0);
+    return static_cast<int>(before) * width;
+  }
+  __host__ __device__ unsigned count(int kind) const {
+    return tokens * heads[kind].divisor * group.divisor;
+  }
+  // The norm's row of `inverse`, and the place in it.
+  __device__ int64_t inverse_at(int kind, unsigned token, int head) const {
+    return int64_t{token} * (heads[kQueries].divisor + heads[kKeys].divisor) +
+           (kind == kKeys ? heads[kQueries].divisor : 0) + head;
+  }
 };
 
 // Where a thread's numbers are, of all that it goes over.
 struct Place {
-  int64_t token;
+  unsigned token;
   int head, column;  // column: of its first pack, within the head
 };
 template <int kSize>
-__device__ Place place_of(const Shape& shape, int kind, int64_t i) {
-  const int64_t head = i / shape.group;
-  return {head / shape.heads[kind], static_cast<int>(head % shape.heads[kind]),
-          static_cast<int>(i % shape.group) * kSize};
+__device__ Place place_of(const Shape& shape, int kind, unsigned i) {
+  const auto [head, pack] = shape.group.divmod(i);
+  const auto [token, of_token] = shape.heads[kind].divmod(head);
+  return {token, static_cast<int>(of_token), static_cast<int>(pack) * kSize};
+}
+// Where they begin in a tensor of this many columns.
+__device__ inline int64_t begin_of(const Shape& shape, int kind, const Place& place,
+                                   int64_t columns) {
+  return place.token * columns + shape.first_column(kind) + int64_t{place.head} * shape.width +
+         place.column;
 }
 
 // Over the threads of a head, which lie side by side in a warp.
 template <typename Sum>
-__device__ Sum sum_over_group(Sum mine, int group) {
-  for (int distance = group / 2; distance > 0; distance /= 2)
+__device__ Sum sum_over_group(Sum mine, const Shape& shape) {
+  for (unsigned distance = shape.group.divisor / 2; distance > 0; distance /= 2)
     mine += __shfl_xor_sync(0xffffffffu, mine, distance);
   return mine;
 }
