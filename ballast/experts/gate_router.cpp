@@ -114,7 +114,7 @@ Tensor GateRouter::kept_or(const Tensor& expert, const Routing& routing) const {
 
 double GateRouter::balance_scale(int64_t tokens_of_group, const TrainingRoute& route) const {
   // The loss is the mean over the step's groups of weight E sum_e share_e mean_e.
-  return config_.balance_weight * static_cast<double>(places_.experts) /
+  return config_.balance_weight * static_cast<double>(places_.experts * route.averaged) /
          static_cast<double>(tokens_of_group * route.groups * route.micro_steps);
 }
 

@@ -18,6 +18,13 @@ void PriceAverage::set(const Tensor& prices) {
   is_zero_ = value_.count_nonzero().item<int64_t>() == 0;
 }
 
+void PriceAverage::borrow(const Tensor& prices) {
+  there_ = prices;
+  if (!prices.is_cpu()) return;
+  value_ = prices;
+  is_zero_ = value_.count_nonzero().item<int64_t>() == 0;
+}
+
 void PriceAverage::move_towards(const Tensor& seen, double share) {
   set(value_ + share * (seen - value_));
 }

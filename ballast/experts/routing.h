@@ -35,6 +35,7 @@ struct TrainingRoute {
   bool shuffle = true;  // BASE layers alone
   uint64_t seed = 0, step = 0, micro_step = 0;
   int64_t micro_steps = 1;  // of the step: what balance losses are averaged over, beside groups
+  int64_t averaged = 1;     // workers over which gradients are averaged later, not summed
 };
 
 // What a layer decided for this worker's tokens, in their order.

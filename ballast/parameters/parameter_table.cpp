@@ -140,6 +140,21 @@ void ParameterTable::allocate(const TableOptions& options) {
   }
 }
 
+std::vector<ParameterTable::Entry> ParameterTable::entries() const {
+  std::vector<Entry> entries;
+  for (const Declared& declared : declared_)
+    entries.push_back({segments_[declared.first], declared.parameter.value,
+                       static_cast<int64_t>(declared.count), declared.stacked});
+  return entries;
+}
+
+void ParameterTable::adopt(const std::vector<kernels::Parameter>& parameters) {
+  if (parameters.size() != declared_.size())
+    throw std::logic_error("there are " + std::to_string(declared_.size()) + " parameters, and " +
+                           std::to_string(parameters.size()) + " were given");
+  for (size_t i = 0; i < parameters.size(); ++i) declared_[i].parameter = parameters[i];
+}
+
 Tensor ParameterTable::view(const Tensor& flat, const Declared& declared) const {
   const Segment& first = segments_[declared.first];
   const Tensor one = view(flat, first);

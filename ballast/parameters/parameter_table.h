@@ -111,6 +111,18 @@ class ParameterTable {
   // with decay first, then by rate, then in the order of declaration) and makes the buffers, filled
   // with zeros.
   void allocate(const TableOptions& options);
+  // What was declared, in that order: a segment, or the first of a stack of `count`.
+  struct Entry {
+    const Segment& first;
+    const at::Tensor& value;  // undefined before allocate() or adopt()
+    int64_t count = 1;
+    bool stacked = false;
+  };
+  std::vector<Entry> entries() const;
+  // Instead of allocate(): the parameters are these tensors of somebody else's, one for each entry,
+  // of its shape, with places for gradients or without. There are no flat buffers then. Throws
+  // std::logic_error where they are more or fewer.
+  void adopt(const std::vector<kernels::Parameter>& parameters);
   // Fills the weights: a segment is a function of (seed, name) alone, whoever else is in the table;
   // a shard's is that part of the whole tensor.
   void initialize(uint64_t seed);
