@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 MAIN_JOB := ./$(BUILD)/ballast train --config configs/first_run.toml --workers 2 --report
 
 .DEFAULT_GOAL := help
-.PHONY: all help setup build train test test-long dist format tidy twin clean
+.PHONY: all help setup build train test test-long dist wheel format tidy twin clean
 
 help: ## this list
 	@echo 'make TARGET [PRESET=release|debug|asan|tsan] [LIBTORCH=/path/to/libtorch]'
@@ -33,6 +33,9 @@ setup: ## install what is missing to build
 dist: setup ## pack a folder that runs on another machine: dist/ballast-VERSION-linux-x86_64
 	@tools/build release all
 	@tools/dist
+
+wheel: setup ## pack the Python package: dist/ballast-VERSION-py3-none-linux_x86_64.whl
+	@.deps/python/bin/python -m pip wheel --no-deps --wheel-dir dist .
 
 format: ## format the C++ files that git tracks
 	@tools/setup --tests
