@@ -122,7 +122,10 @@ class Training(unittest.TestCase):
         steps = self.compare(layer, "fp64", False, 1e-9)
         command = [package.BALLAST, "train", "--run", self.folder / "run", *(word for key, value in self.knobs.items()
                                                                            for word in (f"--{key}", str(value)))]
-        subprocess.run(command, check=True, capture_output=True, timeout=300, cwd=self.folder)
+        elsewhere = self.folder / "elsewhere"  # here is a folder that is called as the corpus is
+        elsewhere.mkdir()
+        result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=elsewhere)
+        self.assertEqual(result.returncode, 0, result.stderr)
         lines = map(json.loads, (self.folder / "run" / "metrics.jsonl").read_text().splitlines())
         trained = [line["loss"] for line in lines if "loss" in line]
         self.assertEqual(trained, [step["loss"] for step in steps])

@@ -51,8 +51,9 @@ void run(const std::filesystem::path& folder, const std::vector<std::string>& kn
   fit_vocabulary(config.model, data);
   if (config.experts.groups == 0) config.experts.groups = 1;
   const comm::WorkerGrid grid(world->everyone(), 1);
-  const model::ComputePlace place =
-      model::choose_place({.device = config::DeviceChoice::kCpu, .precision = config.training.precision});
+  const model::ComputePlace place = model::choose_place({.device = config::DeviceChoice::kCpu,
+                                                         .precision = config.training.precision,
+                                                         .threads = config.training.threads});
   Trainer trainer(config, place, data.train, grid);
   save_training(folder, {config, trainer.model(), trainer.table(), trainer.state()}, grid);
   Recorder recorder;
