@@ -1,24 +1,15 @@
 # Finds libtorch without its own CMake package, which demands nvcc for a CPU program.
 #   Libtorch::cpu    c10 and torch_cpu: all that the program links
 #   Libtorch::cuda   c10_cuda and torch_cuda too: for the plugin, if this libtorch was built with CUDA
-# The folder (with include/ and lib/ in it) is given as -DLIBTORCH=, or LIBTORCH in the environment, or
-# recorded by tools/setup in .deps/libtorch.
-set(LIBTORCH "" CACHE PATH "Folder of libtorch, with include/ and lib/ in it; empty: what tools/setup chose")
-set(record ${CMAKE_SOURCE_DIR}/.deps/libtorch)
-set(Libtorch_FOLDER "${LIBTORCH}")
-if(NOT Libtorch_FOLDER)
-  set(Libtorch_FOLDER "$ENV{LIBTORCH}")
-endif()
-if(EXISTS ${record})
-  set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${record})
-  if(NOT Libtorch_FOLDER)
-    file(STRINGS ${record} Libtorch_FOLDER LIMIT_COUNT 1)
+# The folder (with include/ and lib/ in it) is given as -DLIBTORCH=, or LIBTORCH in the environment, or by whoever calls
+# this, as Libtorch_HINT. It is a part of the installed package too, and knows nothing of this checkout.
+set(LIBTORCH "" CACHE PATH "Folder of libtorch, with include/ and lib/ in it; empty: what Ballast knows of")
+set(Libtorch_FOLDER "")
+foreach(folder "${LIBTORCH}" "$ENV{LIBTORCH}" "${Libtorch_HINT}")
+  if(folder AND NOT Libtorch_FOLDER)
+    get_filename_component(Libtorch_FOLDER ${folder} ABSOLUTE BASE_DIR ${CMAKE_SOURCE_DIR})
   endif()
-endif()
-
-if(Libtorch_FOLDER)
-  get_filename_component(Libtorch_FOLDER ${Libtorch_FOLDER} ABSOLUTE BASE_DIR ${CMAKE_SOURCE_DIR})
-endif()
+endforeach()
 
 set(Libtorch_VERSION "")
 foreach(header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)  # newer, older libtorch
@@ -32,7 +23,7 @@ endforeach()
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(Libtorch
   REQUIRED_VARS Libtorch_FOLDER Libtorch_VERSION VERSION_VAR Libtorch_VERSION
-  REASON_FAILURE_MESSAGE "run tools/setup (or `make build`), or give LIBTORCH=/path/to/libtorch")
+  REASON_FAILURE_MESSAGE "give -DLIBTORCH=/path/to/libtorch (in the checkout of Ballast, tools/setup gets one)")
 
 if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
   set(Libtorch_FOUND_FOLDER ${Libtorch_FOLDER} CACHE INTERNAL "For tools/dist")
@@ -53,7 +44,7 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
   endforeach()
   # libtorch_cpu names CUDA's profiler library, which its own run path finds; the linker need not.
   target_link_options(Libtorch::cpu INTERFACE "-Wl,--allow-shlib-undefined")
-  # CMake leaves folders of the checkout, as .deps, out of run paths (cmake/Toolchain.cmake).
+  # CMake leaves folders of the project, as .deps, out of run paths.
   target_link_options(Libtorch::cpu INTERFACE "-Wl,-rpath,${Libtorch_FOLDER}/lib")
 
   if(EXISTS ${Libtorch_FOLDER}/lib/libtorch_cuda.so)
