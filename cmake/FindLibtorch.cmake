@@ -20,10 +20,14 @@ foreach(header torch/headeronly/version.h torch/csrc/api/include/torch/version.h
   endif()
 endforeach()
 
+set(fault "")
+if(Libtorch_FOLDER AND NOT Libtorch_VERSION)
+  set(fault "${Libtorch_FOLDER} holds no libtorch: ")
+endif()
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(Libtorch
   REQUIRED_VARS Libtorch_FOLDER Libtorch_VERSION VERSION_VAR Libtorch_VERSION
-  REASON_FAILURE_MESSAGE "give -DLIBTORCH=/path/to/libtorch (in the checkout of Ballast, tools/setup gets one)")
+  REASON_FAILURE_MESSAGE "${fault}give -DLIBTORCH=/path/to/libtorch (in the checkout of Ballast, tools/setup gets one)")
 
 if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
   set(Libtorch_FOUND_FOLDER ${Libtorch_FOLDER} CACHE INTERNAL "For tools/dist")
@@ -36,7 +40,8 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
 
   libtorch_library(c10 c10)
   libtorch_library(cpu torch_cpu)
-  target_link_libraries(Libtorch::cpu INTERFACE Libtorch::c10)
+  # CMake leaves folders of the project, as .deps, out of run paths. Among the libraries it comes behind CMake's own.
+  target_link_libraries(Libtorch::cpu INTERFACE Libtorch::c10 "-Wl,-rpath,${Libtorch_FOLDER}/lib")
   foreach(folder ${folders})
     # -idirafter: libtorch ships its own fmt headers, which must not shadow the system's.
     target_compile_options(Libtorch::cpu INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${folder}>"
@@ -44,8 +49,6 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
   endforeach()
   # libtorch_cpu names CUDA's profiler library, which its own run path finds; the linker need not.
   target_link_options(Libtorch::cpu INTERFACE "-Wl,--allow-shlib-undefined")
-  # CMake leaves folders of the project, as .deps, out of run paths.
-  target_link_options(Libtorch::cpu INTERFACE "-Wl,-rpath,${Libtorch_FOLDER}/lib")
 
   if(EXISTS ${Libtorch_FOLDER}/lib/libtorch_cuda.so)
     libtorch_library(c10_cuda c10_cuda)

@@ -5,14 +5,16 @@
 #   development  headers, static libraries, the CMake package, pkg-config
 #   gpu_tests    for `make dist` alone: tests that need a GPU, and what runs them
 # tools/dist packs `program`, and most often `gpu_tests`.
-add_custom_target(program)
 set(programs ballast ballast-bench)
 set(plugins ballast_cuda ballast_mpi ballast_loopback ballast_parquet)
-foreach(target ${programs} ${plugins})
-  if(TARGET ${target})
-    add_dependencies(program ${target})
-  endif()
-endforeach()
+if(TARGET ballast)
+  add_custom_target(program)
+  foreach(target ${programs} ${plugins})
+    if(TARGET ${target})
+      add_dependencies(program ${target})
+    endif()
+  endforeach()
+endif()
 if(NOT BALLAST_INSTALL)
   return()
 endif()

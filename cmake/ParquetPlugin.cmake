@@ -26,6 +26,5 @@ file(GLOB parquet_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ballast/*/*_pa
 add_library(ballast_parquet SHARED ${parquet_sources})
 target_include_directories(ballast_parquet PRIVATE ${PROJECT_SOURCE_DIR})
 target_include_directories(ballast_parquet SYSTEM PRIVATE ${Arrow_FOLDER}/include)
-target_link_libraries(ballast_parquet PRIVATE fmt::fmt ${arrow_libraries})
-# CMake leaves folders of the checkout, as .deps, out of run paths (cmake/Toolchain.cmake).
-target_link_options(ballast_parquet PRIVATE "-Wl,-rpath,${Arrow_FOLDER}")
+# CMake leaves folders of the checkout, as .deps, out of run paths. Among the libraries it comes behind CMake's own.
+target_link_libraries(ballast_parquet PRIVATE fmt::fmt ${arrow_libraries} "-Wl,-rpath,${Arrow_FOLDER}")

@@ -63,7 +63,7 @@ class Prefix(Installed):
         work.mkdir()
         (bin / "ballast").symlink_to(self.prefix / "bin/ballast")
         self.succeed("ballast", "train", "--config", self.prefix / "share/ballast/configs/first_run.toml", "--run", "run",
-                     "--data.builtin_bytes", "200000", "--training.steps", "2", "--device", "cpu",
+                     "--data.builtin_bytes", "200000", "--training.steps", "2",
                      cwd=work, environment={"PATH": f"{bin}:/usr/bin:/bin"})
         rows = [json.loads(line) for line in (work / "run/metrics.jsonl").read_text().splitlines()]
         self.assertEqual(max(row["step"] for row in rows if "step" in row), 2)
@@ -84,7 +84,7 @@ class Prefix(Installed):
             absolute = [element for element in elements if not element.startswith("$ORIGIN")]
             self.assertTrue(elements[0].startswith("$ORIGIN"), f"{path}: {elements}")
             self.assertEqual(elements[len(elements) - len(absolute) :], absolute, path)
-            self.assertLessEqual(set(absolute), outside, path)
+            self.assertLessEqual({element for element in absolute if not element.startswith("/usr/lib/")}, outside, path)  # MPI's
 
     def test_no_installed_text_names_the_folder_it_was_built_in(self):
         for path in [*(self.prefix / "lib/cmake").rglob("*"), *(self.prefix / "lib/pkgconfig").rglob("*")]:
