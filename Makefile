@@ -1,11 +1,12 @@
 # The two commands: `make train` and `make test`. Each target calls a script or CMake; `make help` lists them.
 PRESET ?= release
 BUILD := build/$(PRESET)
+PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 MAIN_JOB := ./$(BUILD)/ballast train --config configs/first_run.toml --workers 2 --report
 
 .DEFAULT_GOAL := help
-.PHONY: all help setup build train test test-long dist wheel format tidy twin clean
+.PHONY: all help setup build install train test test-long dist wheel format tidy twin clean
 
 help: ## this list
 	@echo 'make TARGET [PRESET=release|debug|asan|tsan] [LIBTORCH=/path/to/libtorch]'
@@ -30,9 +31,13 @@ build: setup ## build the program: build/release/ballast
 setup: ## install what is missing to build
 	@tools/setup
 
-dist: setup ## pack a folder that runs on another machine: dist/ballast-VERSION-linux-x86_64
-	@tools/build release all
-	@tools/dist
+install: build ## install the program, libraries and headers into PREFIX (/usr/local)
+	@cmake --install $(BUILD) --strip --prefix $(abspath $(PREFIX)) >$(BUILD)/install.log
+	@echo 'installed: $(DESTDIR)$(abspath $(PREFIX))/bin/ballast, and what $(BUILD)/install_manifest.txt lists'
+
+dist: setup ## pack a folder that runs on another machine; INSIDE=libtorch: one without libtorch, on its CPU
+	@tools/build release $(if $(INSIDE),program,all)
+	@tools/dist $(if $(INSIDE),--inside $(INSIDE))
 
 wheel: setup ## pack the Python package: dist/ballast-VERSION-py3-none-linux_x86_64.whl
 	@.deps/python/bin/python -m pip wheel --no-deps --wheel-dir dist .

@@ -1,11 +1,13 @@
 # The CUDA plugin: all ballast/*/*_cuda.cu and *_cuda.cpp in one library, libballast_cuda.so, that the
 # program loads at run time (ballast/kernels/cuda_plugin.h). It is built wherever nvcc is, GPU or not.
-file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/ballast/*/*_cuda.cu ${CMAKE_SOURCE_DIR}/ballast/*/*_cuda.cpp)
-if(NOT cuda_sources)
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ballast/*/*_cuda.cu ${PROJECT_SOURCE_DIR}/ballast/*/*_cuda.cpp)
+if(NOT cuda_sources OR NOT TARGET ballast_experts)
   return()
 endif()
 
-set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "GPU architectures to compile for (a list)")
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 90)  # or what -DCMAKE_CUDA_ARCHITECTURES= says: a list
+endif()
 if(NOT CMAKE_CUDA_COMPILER)
   unset(CMAKE_CUDA_COMPILER CACHE)  # it may have been installed since the last look
   if(NOT DEFINED ENV{CUDACXX})

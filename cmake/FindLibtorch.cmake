@@ -1,24 +1,15 @@
 # Finds libtorch without its own CMake package, which demands nvcc for a CPU program.
 #   Libtorch::cpu    c10 and torch_cpu: all that the program links
 #   Libtorch::cuda   c10_cuda and torch_cuda too: for the plugin, if this libtorch was built with CUDA
-# The folder (with include/ and lib/ in it) is given as -DLIBTORCH=, or LIBTORCH in the environment, or
-# recorded by tools/setup in .deps/libtorch.
-set(LIBTORCH "" CACHE PATH "Folder of libtorch, with include/ and lib/ in it; empty: what tools/setup chose")
-set(record ${CMAKE_SOURCE_DIR}/.deps/libtorch)
-set(Libtorch_FOLDER "${LIBTORCH}")
-if(NOT Libtorch_FOLDER)
-  set(Libtorch_FOLDER "$ENV{LIBTORCH}")
-endif()
-if(EXISTS ${record})
-  set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${record})
-  if(NOT Libtorch_FOLDER)
-    file(STRINGS ${record} Libtorch_FOLDER LIMIT_COUNT 1)
+# The folder (with include/ and lib/ in it) is given as -DLIBTORCH=, or LIBTORCH in the environment, or by whoever calls
+# this, as Libtorch_HINT. It is a part of the installed package too, and knows nothing of this checkout.
+set(LIBTORCH "" CACHE PATH "Folder of libtorch, with include/ and lib/ in it; empty: what Ballast knows of")
+set(Libtorch_FOLDER "")
+foreach(folder "${LIBTORCH}" "$ENV{LIBTORCH}" "${Libtorch_HINT}")
+  if(folder AND NOT Libtorch_FOLDER)
+    get_filename_component(Libtorch_FOLDER ${folder} ABSOLUTE BASE_DIR ${CMAKE_SOURCE_DIR})
   endif()
-endif()
-
-if(Libtorch_FOLDER)
-  get_filename_component(Libtorch_FOLDER ${Libtorch_FOLDER} ABSOLUTE BASE_DIR ${CMAKE_SOURCE_DIR})
-endif()
+endforeach()
 
 set(Libtorch_VERSION "")
 foreach(header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)  # newer, older libtorch
@@ -29,10 +20,14 @@ foreach(header torch/headeronly/version.h torch/csrc/api/include/torch/version.h
   endif()
 endforeach()
 
+set(fault "")
+if(Libtorch_FOLDER AND NOT Libtorch_VERSION)
+  set(fault "${Libtorch_FOLDER} holds no libtorch: ")
+endif()
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(Libtorch
   REQUIRED_VARS Libtorch_FOLDER Libtorch_VERSION VERSION_VAR Libtorch_VERSION
-  REASON_FAILURE_MESSAGE "run tools/setup (or `make build`), or give LIBTORCH=/path/to/libtorch")
+  REASON_FAILURE_MESSAGE "${fault}give -DLIBTORCH=/path/to/libtorch (in the checkout of Ballast, tools/setup gets one)")
 
 if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
   set(Libtorch_FOUND_FOLDER ${Libtorch_FOLDER} CACHE INTERNAL "For tools/dist")
@@ -45,7 +40,8 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
 
   libtorch_library(c10 c10)
   libtorch_library(cpu torch_cpu)
-  target_link_libraries(Libtorch::cpu INTERFACE Libtorch::c10)
+  # CMake leaves folders of the project, as .deps, out of run paths. Among the libraries it comes behind CMake's own.
+  target_link_libraries(Libtorch::cpu INTERFACE Libtorch::c10 "-Wl,-rpath,${Libtorch_FOLDER}/lib")
   foreach(folder ${folders})
     # -idirafter: libtorch ships its own fmt headers, which must not shadow the system's.
     target_compile_options(Libtorch::cpu INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${folder}>"
@@ -53,8 +49,6 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
   endforeach()
   # libtorch_cpu names CUDA's profiler library, which its own run path finds; the linker need not.
   target_link_options(Libtorch::cpu INTERFACE "-Wl,--allow-shlib-undefined")
-  # CMake leaves folders of the checkout, as .deps, out of run paths (cmake/Toolchain.cmake).
-  target_link_options(Libtorch::cpu INTERFACE "-Wl,-rpath,${Libtorch_FOLDER}/lib")
 
   if(EXISTS ${Libtorch_FOLDER}/lib/libtorch_cuda.so)
     libtorch_library(c10_cuda c10_cuda)

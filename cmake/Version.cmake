@@ -13,10 +13,10 @@ if(CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
-set(version_file ${CMAKE_BINARY_DIR}/version.cpp)
-add_custom_target(version_file
-  COMMAND ${CMAKE_COMMAND} -DSOURCE=${CMAKE_SOURCE_DIR} -DOUTPUT=${version_file} -DBALLAST_VERSION=${PROJECT_VERSION}
+set(version_file ${PROJECT_BINARY_DIR}/version.cpp)
+add_custom_target(ballast_version
+  COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DOUTPUT=${version_file} -DBALLAST_VERSION=${PROJECT_VERSION}
     -P ${CMAKE_CURRENT_LIST_FILE}
   BYPRODUCTS ${version_file} COMMENT "Looking at the version" VERBATIM)
 target_sources(ballast_system PRIVATE ${version_file})
-add_dependencies(ballast_system version_file)
+add_dependencies(ballast_system ballast_version)

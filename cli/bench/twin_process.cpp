@@ -15,11 +15,11 @@
 namespace ballast::cli {
 namespace {
 
-// The repository's or the packed folder's benchmarks/twin, seen from the program.
+// The repository's or the installed benchmarks/twin, seen from the program.
 fs::path find_twin_folder(const std::string& script) {
   const fs::path program = fs::read_symlink("/proc/self/exe").parent_path();
   std::vector<std::string> looked_at;
-  for (const fs::path& up : {program / ".." / "..", program / ".."}) {
+  for (const fs::path& up : {program / ".." / "..", program / ".." / "share" / "ballast"}) {
     const fs::path folder = (up / "benchmarks" / "twin").lexically_normal();
     if (fs::exists(folder / script)) return fs::canonical(folder);
     looked_at.push_back((folder / script).string());

@@ -17,7 +17,7 @@ class RunPaths(unittest.TestCase):
     def test_of_all_that_is_built(self):
         found = list(binaries(BUILD))
         self.assertLessEqual({"ballast", "libballast_kernels.so", "libballast_comm.so", "kernels_tests", "text_tests",
-                              "workers_tests", "example_assign"}, {path.name for path in found})
+                              "workers_tests", "exact_digest"}, {path.name for path in found})
         self.assertEqual(faults_of_run_paths(found), [])
 
     def test_each_fault_is_found(self):
@@ -31,7 +31,7 @@ class RunPaths(unittest.TestCase):
             self.assertEqual(list(faults_of_run_path(program, ["$ORIGIN", "$ORIGIN/lib/..", "/usr/lib", folder])), [])
 
     def test_a_library_in_the_current_folder_is_not_run(self):
-        for name in ("ballast", "text_tests", "example_assign"):
+        for name in ("ballast", "text_tests", "exact_digest"):
             with self.subTest(name=name):
                 result = run_among_planted_libraries(BUILD / name)
                 self.assertEqual((result.returncode, result.stderr), (0, ""))

@@ -23,15 +23,21 @@ def libtorch_of_build():
     return re.search("^Libtorch_FOUND_FOLDER:INTERNAL=(.*)$", cache, re.MULTILINE).group(1)
 
 
+EVERY_MACHINES = re.compile(r"/(ld-linux|lib(c|m|dl|rt|pthread|util|stdc\+\+|gcc_s|gomp))[-.\w]*\.so")
+
+
+def pack(place, *options):
+    """Packed into `place`, and moved: where it is then."""
+    subprocess.run([CHECKOUT / "tools/dist", *options, BUILD, place / "packed"], check=True, capture_output=True)
+    (packed,) = (path for path in (place / "packed").iterdir() if path.is_dir())
+    return Path(shutil.move(packed, place / "elsewhere"))
+
+
 def setUpModule():
-    """Packed once, for all, and moved."""
+    """Packed once, for all."""
     folder = tempfile.TemporaryDirectory()
     unittest.addModuleCleanup(folder.cleanup)
-    top = Path(folder.name).resolve()
-    subprocess.run([CHECKOUT / "tools/dist", BUILD, top / "packed"], check=True, capture_output=True)
-    (packed,) = (path for path in (top / "packed").iterdir() if path.is_dir())
-    Packed.folder = top / "elsewhere"
-    shutil.move(packed, Packed.folder)
+    Packed.folder = pack(Path(folder.name).resolve())
 
 
 class Packed(unittest.TestCase):
@@ -45,6 +51,15 @@ class Packed(unittest.TestCase):
             timeout=120,
         )
 
+    def programs_without_python(self):
+        """A folder with what the launcher calls, for the PATH."""
+        programs = self.folder / "programs-without-python"
+        if not programs.exists():
+            programs.mkdir()
+            for name in ("bash", "dirname", "realpath", "sed", "basename"):
+                (programs / name).symlink_to(shutil.which(name))
+        return str(programs)
+
 
 class Dist(Packed):
     def test_it_runs_with_its_own_libraries(self):
@@ -57,13 +72,12 @@ class Dist(Packed):
     def test_every_library_is_its_own_or_every_machines(self):
         libtorch = str(Path(libtorch_of_build()).resolve().parent)
         environment = {**os.environ, "LD_LIBRARY_PATH": libtorch_of_build() + "/lib"}
-        every_machines = re.compile(r"/(ld-linux|lib(c|m|dl|rt|pthread|util|stdc\+\+|gcc_s|gomp))[-.\w]*\.so")
         for program in [self.folder / "bin/ballast", *(self.folder / "bin/tests").iterdir()]:
             output = subprocess.run(["ldd", program], env=environment, capture_output=True, text=True).stdout
             for name, path in re.findall(r"^\s*(\S+) => (\S+)", output, re.MULTILINE):
                 if "cu" in name:
                     continue  # CUDA's libraries come with libtorch, by its own run path
-                known = path.startswith((str(self.folder), libtorch)) or every_machines.search(path)
+                known = path.startswith((str(self.folder), libtorch)) or EVERY_MACHINES.search(path)
                 self.assertTrue(known, f"{program.name} takes {name} from {path}")
 
     def test_run_paths_are_relative_to_each_file(self):
@@ -123,11 +137,7 @@ class Dist(Packed):
         self.assertIn("/nowhere", result.stderr)
 
     def test_without_any_libtorch_it_says_what_to_do(self):
-        programs = self.folder / "programs-without-python"
-        programs.mkdir()
-        for name in ("bash", "dirname", "realpath", "sed", "basename"):
-            (programs / name).symlink_to(shutil.which(name))
-        result = self.launch("ballast", "doctor", PATH=str(programs))
+        result = self.launch("ballast", "doctor", PATH=self.programs_without_python())
         self.assertEqual(result.returncode, 2, result.stdout)
         self.assertIn("set LIBTORCH", result.stderr)
 
@@ -139,6 +149,48 @@ class Dist(Packed):
         result = self.launch("ballast", "doctor", LIBTORCH=str(other))
         self.assertEqual(result.returncode, 2)
         self.assertIn("2.7.1", result.stderr)
+
+
+class Inside(Packed):
+    """With libtorch inside, for the CPU."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pack(Path(folder.name).resolve(), "--inside", "libtorch", "--no-archive")
+
+    def test_it_trains_where_there_is_no_libtorch_and_no_python(self):
+        path = self.programs_without_python()
+        machine = json.loads(self.launch("ballast", "doctor", "--json", PATH=path).stdout)
+        self.assertEqual(Path(machine["libtorch"]["path"]), self.folder / "libtorch/lib/libtorch_cpu.so")
+        result = self.launch("ballast", "train", "--config", "configs/first_run.toml", "--run", "run", "--training.steps", "2",
+                             "--data.builtin_bytes", "200000", cwd=self.folder, PATH=path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue((self.folder / "run/metrics.jsonl").exists())
+
+    def test_nothing_is_taken_from_this_machine(self):
+        environment = {"LD_LIBRARY_PATH": str(self.folder / "libtorch/lib")}
+        for file in binaries(self.folder):
+            output = subprocess.run(["ldd", file], env=environment, capture_output=True, text=True).stdout
+            for name, path in re.findall(r"^\s*(\S+) => (\S+)", output, re.MULTILINE):
+                own = path.startswith(str(self.folder)) or (EVERY_MACHINES.search(path) and "gomp" not in name)
+                mpi = file.name == "libballast_mpi.so"  # which needs the mpirun there, and is loaded for it alone
+                self.assertTrue(own or mpi, f"{file.name} takes {name} from {path}")
+
+    def test_nothing_is_there_for_a_gpu(self):
+        names = {path.name for path in self.folder.rglob("*")}
+        self.assertFalse(names & {"libballast_cuda.so", "libtorch_cuda.so", "gpu_check", "tests"})
+
+    def test_a_libtorch_that_is_named_comes_first(self):
+        result = self.launch("ballast", "doctor", "--json", LIBTORCH=libtorch_of_build())
+        self.assertEqual(Path(json.loads(result.stdout)["libtorch"]["path"]).parent, Path(libtorch_of_build()).resolve() / "lib")
+
+    def test_what_cannot_be_inside_is_refused(self):
+        for options in (["--inside", "python"], ["--insid"]):
+            result = subprocess.run([CHECKOUT / "tools/dist", *options], capture_output=True, text=True)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(options[-1], result.stderr)
 
 
 class GpuCheck(Packed):
