@@ -84,8 +84,7 @@ class HeldSignals {
   HeldSignals() {
     sigset_t held;
     sigemptyset(&held);
-    sigaddset(&held, SIGINT);
-    sigaddset(&held, SIGTERM);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&held, signal);
     pthread_sigmask(SIG_BLOCK, &held, &before_);
     on_child_ = std::signal(SIGCHLD, SIG_DFL);  // where it is ignored, no end can be waited for
     fd_ = ::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -287,7 +286,10 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options) {
         "openmpi-bin)",
         options.workers);
   }
-  std::vector<std::string> command{mpirun.string(),   "-n",        std::to_string(options.workers),
+  const std::string workers = std::to_string(options.workers);
+  // Named, or they would go to all machines of an allocation (Slurm) in which this one is.
+  const std::string here = "localhost:" + workers;
+  std::vector<std::string> command{mpirun.string(),   "-n",        workers, "--host", here,
                                    "--oversubscribe", "--bind-to", "none"};
   if (::geteuid() == 0) command.emplace_back("--allow-run-as-root");
   // Without either, mpirun stops before it sees that all workers are here.

@@ -28,14 +28,16 @@ struct LaunchResult {
 };
 
 // The mpirun command that works as root, in containers without ssh, and with more workers than
-// cores; all on this machine. Workers are not bound to cores: they set their threads themselves.
+// cores; all on this machine, also within an allocation of several. Workers are not bound to cores:
+// they set their threads themselves.
 std::vector<std::string> mpirun_command(const LaunchOptions& options);
 
 // Runs the workers and returns when all have ended and nothing is left of them. When one fails,
-// mpirun ends the others; when mpirun dies or does not obey, this process does. SIGINT and SIGTERM
-// ask the workers to stop (SIGUSR1); stderr says so once for all, and a suspended worker is woken.
-// The second time they end the workers, and the code is 128 + the signal. If this process dies, the
-// workers end. Workers that have not arrived by the deadline end the job with kWorkersLost.
+// mpirun ends the others; when mpirun dies or does not obey, this process does. SIGINT, SIGTERM and
+// SIGUSR1 ask the workers to stop (SIGUSR1); stderr says so once for all, and a suspended worker is
+// woken. The second time they end the workers, and the code is 128 + the signal. If this process
+// dies, the workers end. Workers that have not arrived by the deadline end the job with
+// kWorkersLost.
 // Signals within kOneRequest count as one (system/stop_signal.h). stdin is empty for workers; their
 // stdout and stderr go through this process: where one could not be written, std::ferror tells.
 // REQUIRES: called before the process starts threads. UserError: there is no mpirun or no MPI

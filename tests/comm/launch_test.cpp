@@ -245,6 +245,16 @@ TEST(Launch, MpirunWorksWithoutSsh) {
   EXPECT_EQ(outcome.result.code, 0) << outcome.errors;
 }
 
+// As in a batch script of Slurm. mpirun would give the other machine its share of the workers.
+TEST(Launch, AllWorkersAreHereWithinAnAllocationOfSeveralMachines) {
+  std::array<char, 256> here{};
+  ::gethostname(here.data(), here.size() - 1);
+  const Environment job("SLURM_JOBID", "7"), tasks("SLURM_TASKS_PER_NODE", "1(x2)"),
+      machines("SLURM_NODELIST", std::string(here.data()) + ",elsewhere.invalid");
+  const Outcome outcome = scenario("none");
+  EXPECT_EQ(outcome.result.code, 0) << outcome.result.reason << outcome.errors;
+}
+
 TEST(Launch, BadOptionsAreRefused) {
   EXPECT_THAT(test::error_of([] { run_workers({0, {kScenario}}); }), HasSubstr("at least 1"));
   EXPECT_THAT(test::error_of([] { run_workers({2, {}}); }), HasSubstr("no program"));
@@ -316,13 +326,15 @@ class Launcher {
 };
 
 TEST(Launch, AStopSignalLetsWorkersFinish) {
-  Launcher launcher("stop request");
-  EXPECT_EQ(launcher.read_line(), "ready\n");
-  EXPECT_EQ(launcher.read_line(), "ready\n");
-  launcher.signal(SIGTERM);
-  EXPECT_THAT(launcher.read_all(),
-              AllOf(HasSubstr("worker 0 of 2 is well"), HasSubstr("worker 1 of 2 is well")));
-  EXPECT_EQ(launcher.wait(), 0);
+  for (const int number : {SIGTERM, SIGUSR1}) {
+    Launcher launcher("stop request");
+    EXPECT_EQ(launcher.read_line(), "ready\n");
+    EXPECT_EQ(launcher.read_line(), "ready\n");
+    launcher.signal(number);
+    EXPECT_THAT(launcher.read_all(),
+                AllOf(HasSubstr("worker 0 of 2 is well"), HasSubstr("worker 1 of 2 is well")));
+    EXPECT_EQ(launcher.wait(), 0) << number;
+  }
 }
 
 // As `timeout` sends it: to the process, and to its group.
