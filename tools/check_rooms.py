@@ -15,9 +15,9 @@ import unused_code
 MAX_LINES = 400
 MAX_FUNCTION = 60
 CODE = {".h", ".cpp", ".cu", ".cuh"}
-FOLDERS = ("ballast", "cli", "tests", "benchmarks", "tools")
+FOLDERS = ("ballast", "cli", "python", "tests", "benchmarks", "tools")
 # Folders of tests that belong to no room, and hold Python tests or what several tests share.
-ROOMLESS_TESTS = {"cli", "long", "oracles", "support", "tools"}
+ROOMLESS_TESTS = {"cli", "long", "oracles", "python", "support", "tools"}
 # Compiled with OpenMP.
 KERNEL_ROOMS = {("ballast", "kernels"), ("ballast", "experts")}
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}

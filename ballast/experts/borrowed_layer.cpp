@@ -75,19 +75,18 @@ BorrowedLayer::Result BorrowedLayer::forward(const Arguments& arguments) {
   Tape tape(arguments.experts);
   Tensor seen;
   const at::AutoGradMode with_graph(arguments.keeps_graph);
-  output_ = layer_.forward(
-      tokens_,
-      {.mode = arguments.mode,
-       .training = arguments.training,
-       .seen = [&](const SeenRoute& route) { seen = route.expert_of_token; },
-       .tape = arguments.training ? &tape : nullptr,
-       .gradients = MatrixGradients::kWritten},
-      earlier_);
+  output_ = layer_.forward(tokens_,
+                           {.mode = arguments.mode,
+                            .training = arguments.training,
+                            .seen = [&](const SeenRoute& route) { seen = route.expert_of_token; },
+                            .tape = arguments.training ? &tape : nullptr,
+                            .gradients = MatrixGradients::kWritten},
+                           earlier_);
   const at::NoGradGuard no_grad;
-  Result result{.output = output_.detach(),
-                .chosen = arguments.training ? tape.experts().to(at::kInt)
-                                             : seen.to(at::kInt).unsqueeze(0),
-                .prices = mean_prices(tokens_)};
+  Result result{
+      .output = output_.detach(),
+      .chosen = arguments.training ? tape.experts().to(at::kInt) : seen.to(at::kInt).unsqueeze(0),
+      .prices = mean_prices(tokens_)};
   if (!arguments.keeps_graph) output_ = tokens_ = earlier_ = Tensor();
   return result;
 }

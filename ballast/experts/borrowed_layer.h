@@ -32,8 +32,8 @@ class BorrowedLayer {
   TrainingRoute training_route(int64_t step) const;
 
   struct Arguments {
-    at::Tensor tokens;                   // [T, D]
-    at::Tensor earlier = {};             // [T, D]: see ExpertLayer::forward; undefined: there is none
+    at::Tensor tokens;        // [T, D]
+    at::Tensor earlier = {};  // [T, D]: see ExpertLayer::forward; undefined: there is none
     std::vector<at::Tensor> parameters;  // in the tokens' type, on their device
     at::Tensor prices = {};              // [E] float64, on their device; of gates undefined
     at::Tensor experts = {};             // a `chosen` to use again, in training; undefined: choose
@@ -55,8 +55,8 @@ class BorrowedLayer {
     at::Tensor tokens, earlier;          // zeros where the output does not depend on it
     std::vector<at::Tensor> parameters;  // the caller's from now on
   };
-  // Of the last forward(), which kept its graph; once. Collective. Those of experts are the sum over
-  // all workers' tokens, divided by TrainingRoute::averaged.
+  // Of the last forward(), which kept its graph; once. Collective. Those of experts are the sum
+  // over all workers' tokens, divided by TrainingRoute::averaged.
   Gradients backward(const at::Tensor& gradient);
 
  private:

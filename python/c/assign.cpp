@@ -19,7 +19,8 @@ AssignmentProblem problem_of(const ballast_problem& given) {
                     .experts = given.experts,
                     .token_stride = given.token_stride,
                     .expert_stride = given.expert_stride};
-  const auto experts = static_cast<size_t>(given.experts), tokens = static_cast<size_t>(given.tokens);
+  const auto experts = static_cast<size_t>(given.experts),
+             tokens = static_cast<size_t>(given.tokens);
   if (given.capacities != nullptr)
     problem.bounds = at_most({given.capacities, experts}, given.tokens);
   if (given.counted != nullptr) problem.counted = {given.counted, tokens};

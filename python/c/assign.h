@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+// SPDX-License-Identifier: Apache-2.0
 /* Balanced assignment for programs in C, or whatever can call C: libballast_assign.so, which needs
    neither libtorch nor Python. ballast.assign calls it for arrays of numpy. */
 #ifndef BALLAST_ASSIGN_H
@@ -13,11 +13,13 @@ extern "C" {
 
 enum { BALLAST_FLOAT32 = 0, BALLAST_BFLOAT16 = 1, BALLAST_FLOAT16 = 2 };
 
-/* Give each token one expert so that loads keep to their bounds and the sum of scores is largest. */
+/* Give each token one expert so that loads keep to their bounds and the sum of scores is largest.
+ */
 typedef struct {
-  const void* scores; /* the score of token t and expert e: element t * token_stride + e * expert_stride */
-  int32_t type;       /* BALLAST_FLOAT32 ... */
-  int32_t forbids;    /* not 0: a score of -inf forbids the pair; 0: it is refused */
+  const void*
+      scores; /* the score of token t and expert e: element t * token_stride + e * expert_stride */
+  int32_t type;    /* BALLAST_FLOAT32 ... */
+  int32_t forbids; /* not 0: a score of -inf forbids the pair; 0: it is refused */
   int64_t tokens, experts;
   int64_t token_stride, expert_stride; /* in elements */
   const int64_t* capacities;           /* [experts], at most; null: equal loads */

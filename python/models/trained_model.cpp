@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trained model as a class of torch: what ballast.load returns is written around it.
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/Parallel.h>
 #include <torch/custom_class.h>
 
 #include <cstdint>
@@ -48,8 +48,8 @@ class TrainedModel : public torch::CustomClassHolder {
         *world_);
     at::set_num_threads(threads);
     if (loaded_->config.experts.layers > 0)
-      mode_ = experts::parse_routing_mode(
-          config::name_of(loaded_->config.experts.tested_routing()));
+      mode_ =
+          experts::parse_routing_mode(config::name_of(loaded_->config.experts.tested_routing()));
   }
 
   // [B, S] int64 -> [B, S, V]
@@ -59,8 +59,8 @@ class TrainedModel : public torch::CustomClassHolder {
     if (ids.dim() != 2 || ids.scalar_type() != at::kLong) fail("ids: want int64 [texts, tokens]");
     if (ids.size(1) < 1 || ids.size(1) > model.context)
       fail("{} tokens: the model takes 1 to {}", ids.size(1), model.context);
-    if (ids.numel() > 0 && (ids.min().item<int64_t>() < 0 ||
-                            ids.max().item<int64_t>() >= model.vocabulary))
+    if (ids.numel() > 0 &&
+        (ids.min().item<int64_t>() < 0 || ids.max().item<int64_t>() >= model.vocabulary))
       fail("an id is outside of the model's 0 to {}", model.vocabulary - 1);
     const Tensor tokens = ids.to(loaded_->place.device).contiguous();
     const Tensor hidden = loaded_->model->forward(tokens, {.mode = mode_});

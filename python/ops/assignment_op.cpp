@@ -42,9 +42,9 @@ Tensor certificates_of(const experts::TensorAssignment& found) {
 std::tuple<Tensor, Tensor, Tensor, Tensor> balanced_assignment(
     const Tensor& scores, const std::optional<Tensor>& counted,
     const std::optional<Tensor>& capacities, bool forbids, double gap) {
-  experts::AssignOptions options{.non_finite = forbids ? assignment::NonFinite::kForbid
-                                                       : assignment::NonFinite::kReject,
-                                 .gap = gap};
+  experts::AssignOptions options{
+      .non_finite = forbids ? assignment::NonFinite::kForbid : assignment::NonFinite::kReject,
+      .gap = gap};
   if (capacities) options.bounds = assignment::at_most(numbers_of(*capacities), scores.size(-2));
   experts::Assigner assigner(options);
   const experts::TensorAssignment found =

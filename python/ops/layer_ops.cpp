@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layer of experts as two operations of torch that change nothing they are given: one pass, and
 // its way back, which returns the gradients of tokens and weights. So gradcheck, torch.compile and
-// DistributedDataParallel see ordinary operations. ballast/nn.py names what they compute for autograd.
+// DistributedDataParallel see ordinary operations. ballast/nn.py names what they compute for
+// autograd.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -54,13 +55,13 @@ BorrowedLayer::Arguments arguments_of(const Pass& pass, const BorrowedLayer& lay
                                       const Tensor& tokens, const std::optional<Tensor>& earlier,
                                       at::TensorList parameters, const Tensor& prices,
                                       const Tensor& step) {
-  BorrowedLayer::Arguments arguments{
-      .tokens = tokens.contiguous(),
-      .earlier = earlier ? earlier->contiguous() : Tensor(),
-      .parameters = parameters.vec(),
-      .prices = prices.numel() > 0 ? prices : Tensor(),
-      .mode = pass.training ? experts::RoutingMode::kBalanced
-                            : experts::parse_routing_mode(pass.routing)};
+  BorrowedLayer::Arguments arguments{.tokens = tokens.contiguous(),
+                                     .earlier = earlier ? earlier->contiguous() : Tensor(),
+                                     .parameters = parameters.vec(),
+                                     .prices = prices.numel() > 0 ? prices : Tensor(),
+                                     .mode = pass.training
+                                                 ? experts::RoutingMode::kBalanced
+                                                 : experts::parse_routing_mode(pass.routing)};
   if (pass.training) arguments.training = layer.training_route(step.item<int64_t>());
   return arguments;
 }
@@ -87,11 +88,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> expert_layer(
   return {output, chosen, found, graph};
 }
 
-std::vector<Tensor> expert_layer_backward(
-    const Tensor& gradient, const Tensor& graph, const Tensor& tokens,
-    const std::optional<Tensor>& earlier, at::TensorList parameters, const Tensor& prices,
-    const Tensor& step, const Tensor& chosen, const std::string& settings, const std::string& group,
-    const std::string& routing, bool training) {
+std::vector<Tensor> expert_layer_backward(const Tensor& gradient, const Tensor& graph,
+                                          const Tensor& tokens,
+                                          const std::optional<Tensor>& earlier,
+                                          at::TensorList parameters, const Tensor& prices,
+                                          const Tensor& step, const Tensor& chosen,
+                                          const std::string& settings, const std::string& group,
+                                          const std::string& routing, bool training) {
   HeldLayers& layers = HeldLayers::instance();
   const WithAutograd autograd;
   auto layer = layers.release(graph);
@@ -108,15 +111,15 @@ std::vector<Tensor> expert_layer_backward(
   BorrowedLayer::Gradients found = layer->backward(gradient);
   layers.put_back(settings, group, std::move(layer));
   std::vector<Tensor> gradients = {
-      found.tokens,
-      found.earlier.defined() ? found.earlier : at::empty({0}, tokens.options())};
+      found.tokens, found.earlier.defined() ? found.earlier : at::empty({0}, tokens.options())};
   gradients.insert(gradients.end(), found.parameters.begin(), found.parameters.end());
   return gradients;
 }
 
 // What the layer's parameters are, for whoever makes them: a list of {name, shape, experts}, in the
-// order in which passes take them. `experts`: [first, count] of a stack, whose names have the number
-// of each in place of "{}"; null: it is one tensor. Beside it the numbers of workers and groups.
+// order in which passes take them. `experts`: [first, count] of a stack, whose names have the
+// number of each in place of "{}"; null: it is one tensor. Beside it the numbers of workers and
+// groups.
 std::string layer_parameters(const std::string& settings, const std::string& group) {
   const auto workers = open_process_group(group);
   const LayerSettings parsed = parse_settings(settings);
@@ -141,14 +144,14 @@ std::string layer_parameters(const std::string& settings, const std::string& gro
                     {"stacked", entry.stacked},
                     {"first", entry.stacked ? workers->rank() * local : 0}});
   }
-  const nlohmann::json told = {{"parameters", list},
-                               {"workers", workers->size()},
-                               {"groups", layer.groups_of_worker()},
-                               {"experts_of_token", parsed.config.experts.experts_of_token()},
-                               {"balanced", parsed.config.experts.traits().balanced},
-                               {"price_decay", parsed.config.experts.price_decay},
-                               {"test_routing",
-                                config::name_of(parsed.config.experts.tested_routing())}};
+  const nlohmann::json told = {
+      {"parameters", list},
+      {"workers", workers->size()},
+      {"groups", layer.groups_of_worker()},
+      {"experts_of_token", parsed.config.experts.experts_of_token()},
+      {"balanced", parsed.config.experts.traits().balanced},
+      {"price_decay", parsed.config.experts.price_decay},
+      {"test_routing", config::name_of(parsed.config.experts.tested_routing())}};
   return told.dump();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // training_tool OUT KEY=VALUE...: trains with these knobs, and writes what another program needs to
-// do the same: {steps: [{loss, inputs, targets, experts: of each layer}]} to OUT/steps.json, the first
-// weights to OUT, a checkpoint.
+// do the same: {steps: [{loss, inputs, targets, experts: of each layer}]} to OUT/steps.json, the
+// first weights to OUT, a checkpoint.
 #include <fmt/format.h>
 
 #include <filesystem>
