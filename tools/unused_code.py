@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 HEADERS = {".h", ".cuh"}
 # Name: why it may stand there unused.
 KEPT = {
+    "ballast_assign": "Python calls it, through ctypes",
     "is_transparent": "the standard library's containers look for it",
     "character_class": "tests compare the table of characters with Unicode's",
     "encode_by_scan": "the plain algorithm, to which tests compare the quick one",
