@@ -259,6 +259,11 @@ class SetupWithoutRoot(SetupCase):
         calls = (self.top / "apt").read_text().splitlines()
         self.assertEqual(calls, ["--version", "update", "install -y --no-install-recommends mold"])
 
+    def test_the_size_is_that_of_the_packages_though_apt_has_some_of_them(self):
+        self.remove("mold")
+        self.replace("apt-get", 'echo "Need to get 0 B/12 MB of archives."')
+        self.assertIn("missing system packages (12 MB): mold\n", self.run_setup().stderr)
+
     def test_and_without_sudo_it_goes_through_where_nothing_is_missing(self):
         torch = make_torch(self.top / "site/torch")
         result = self.run_setup()
