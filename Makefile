@@ -2,6 +2,8 @@
 PRESET ?= release
 BUILD := build/$(PRESET)
 PREFIX ?= /usr/local
+# Not every shell has replaced the ~.
+INTO = $(abspath $(patsubst ~/%,$(HOME)/%,$(PREFIX)))
 JOBS ?= $(shell nproc)
 MAIN_JOB := ./$(BUILD)/ballast train --config configs/first_run.toml --workers 2 --report
 
@@ -32,10 +34,10 @@ setup: ## install what is missing to build
 	@tools/setup
 
 install: build ## install the program, libraries and headers into PREFIX (/usr/local)
-	@cmake --install $(BUILD) --strip --prefix $(abspath $(PREFIX)) >$(BUILD)/install.log
-	@echo 'installed: $(DESTDIR)$(abspath $(PREFIX))/bin/ballast, and what $(BUILD)/install_manifest.txt lists'
+	@cmake --install $(BUILD) --strip --prefix $(INTO) >$(BUILD)/install.log
+	@echo 'installed: $(DESTDIR)$(INTO)/bin/ballast, and what $(BUILD)/install_manifest.txt lists'
 
-dist: setup ## pack a folder that runs on another machine; INSIDE=libtorch: one without libtorch, on its CPU
+dist: setup ## pack a folder that runs on another machine; INSIDE=libtorch: one with libtorch, for the CPU
 	@tools/build release $(if $(INSIDE),program,all)
 	@tools/dist $(if $(INSIDE),--inside $(INSIDE))
 

@@ -164,10 +164,10 @@ class Inside(Packed):
         path = self.programs_without_python()
         machine = json.loads(self.launch("ballast", "doctor", "--json", PATH=path).stdout)
         self.assertEqual(Path(machine["libtorch"]["path"]), self.folder / "libtorch/lib/libtorch_cpu.so")
-        result = self.launch("ballast", "train", "--config", "configs/first_run.toml", "--run", "run", "--training.steps", "2",
+        result = self.launch("ballast", "train", "--config", "configs/first_run.toml", "--run", "trained", "--training.steps", "2",
                              "--data.builtin_bytes", "200000", cwd=self.folder, PATH=path)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertTrue((self.folder / "run/metrics.jsonl").exists())
+        self.assertTrue((self.folder / "trained/metrics.jsonl").exists())
 
     def test_nothing_is_taken_from_this_machine(self):
         environment = {"LD_LIBRARY_PATH": str(self.folder / "libtorch/lib")}
