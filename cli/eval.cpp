@@ -52,7 +52,7 @@ Examples
   The losses by domain and what the experts got, as a run's validation.json, for its report:
     ballast eval runs/mine --out runs/mine/validation.json
   Standard tasks, with the numbers that lm-eval reports:
-    ballast eval runs/mine --words wiki.test.txt --last-word lambada.jsonl --choice arc.jsonl
+    ballast eval runs/mine --wikitext wiki.test.txt --last-word lambada.jsonl --choice arc.jsonl
   By four workers, which share the experts and the windows:
     ballast eval runs/mine --workers 4
     mpirun -n 4 ballast eval runs/mine
@@ -72,7 +72,10 @@ greedy.
 Standard tasks, as lm-eval (the Language Model Evaluation Harness) defines them. A file's name is the
   task's; files may be .gz or .zst.
   --words      text, or .jsonl with "text": perplexity over all documents, each from end-of-text
-               on, per word (white space separates; word_perplexity) and per byte
+               (or the tokenizer's begin token) on, per word (white space separates;
+               word_perplexity) and per byte
+  --wikitext   a file of WikiText: the same by its pages, which the model reads with spaces as
+               people write them; words and bytes are those of the file
   --last-word  .jsonl with "text": what follows its last space is predicted from all before it
                (perplexity, acc: the likeliest tokens are that word), as of LAMBADA
   --choice     .jsonl with "query", "choices" (texts) and "gold" (the number of the right one,
@@ -127,6 +130,7 @@ void check_alike(const Options& options, comm::Communicator& workers) {
       {"--out", options.out},
       {"--average", options.model.average ? "given" : "not given"},
       {"--words", fmt::format("{}", fmt::join(options.tasks.words, ","))},
+      {"--wikitext", fmt::format("{}", fmt::join(options.tasks.wikitext, ","))},
       {"--last-word", fmt::format("{}", fmt::join(options.tasks.last_words, ","))},
       {"--choice", fmt::format("{}", fmt::join(options.tasks.choices, ","))},
       {"--model-parallel", fmt::format("{}", options.model.model_parallel)}};
@@ -357,6 +361,8 @@ void add_eval(CLI::App& app, Action& chosen) {
           ->excludes(experts, out);
   for (const auto& [name, files, help] :
        {std::tuple{"--words", &options->tasks.words, "word perplexity of these texts, see below"},
+        std::tuple{"--wikitext", &options->tasks.wikitext,
+                   "word perplexity of WikiText as lm-eval has it, see below"},
         std::tuple{"--last-word", &options->tasks.last_words,
                    "how well the last words of these texts are predicted, see below"},
         std::tuple{"--choice", &options->tasks.choices, "multiple choice, see below"}}) {

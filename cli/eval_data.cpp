@@ -7,7 +7,9 @@
 
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/texts.h"
+#include "ballast/loading/framing.h"
 #include "ballast/system/error.h"
+#include "ballast/system/log.h"
 #include "ballast/tokens/prepare.h"
 #include "ballast/tokens/token_dataset.h"
 #include "ballast/training/training_data.h"
@@ -78,9 +80,20 @@ std::shared_ptr<tokens::TokenSource> open_text(const DataChoice& choice,
     request.valid_fraction = 0;
     request.reading.split_names = text::SplitNames::kIgnored;  // all of it is evaluated on
     request.tokenizer = (scratch / "tokenizer").string();
+    request.framing = loading::framing_of(loaded.data);
     tokens::prepare(request);
   }
   return tokens::open_token_source(scratch / "data", "train");
+}
+
+// Documents that begin otherwise than those the model was trained on are a harder text.
+void warn_of_frames(const std::string& data, const loading::LoadedModel& loaded) {
+  if (loaded.tokenizer == nullptr || !tokenizer::has_frame(*loaded.tokenizer)) return;
+  const bool framed = loading::framing_of(loaded.data) == tokenizer::Framing::kFramed;
+  if (!tokens::TokenDataset::is_dataset(data) || tokens::TokenDataset::is_framed(data) == framed)
+    return;
+  log_warning("{} was prepared {} the tokenizer's begin and end tokens, but the model's texts {}",
+              data, framed ? "without" : "with", framed ? "have them" : "lack them");
 }
 
 std::shared_ptr<tokens::TokenSource> open_data(const DataChoice& choice,
@@ -95,6 +108,7 @@ std::shared_ptr<tokens::TokenSource> open_data(const DataChoice& choice,
     source = open_text(choice, loaded, scratch);
   }
   if (loaded.tokenizer != nullptr) tokens::require_same_tokenizer(*source, *loaded.tokenizer);
+  for (const std::string& path : choice.data) warn_of_frames(path, loaded);
   source->limit_vocabulary(static_cast<uint64_t>(loaded.config.model.vocabulary));
   return source;
 }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "ballast/loading/framing.h"
 #include "ballast/system/error.h"
 #include "ballast/system/progress.h"
 #include "ballast/text/file_list.h"
@@ -78,11 +79,14 @@ std::string shown(const inference::Metric& metric) {
 std::vector<NamedTask> read_tasks(const TaskFiles& files, const loading::LoadedModel& loaded) {
   using inference::ChoiceItem, inference::LastWordItem;
   const auto reader = [&](const std::string& file) -> inference::Reader {
-    return {file, require_tokenizer(loaded), loaded.config.model.context};
+    return {file, require_tokenizer(loaded), loaded.config.model.context,
+            loading::framing_of(loaded.data)};
   };
   std::vector<NamedTask> tasks;
   for (const std::string& file : files.words)
     tasks.push_back({task_name(file), word_perplexity(reader(file), read_documents(file))});
+  for (const std::string& file : files.wikitext)
+    tasks.push_back({task_name(file), wikitext_perplexity(reader(file), read_documents(file))});
   for (const std::string& file : files.last_words) {
     const auto items = read_items<LastWordItem>(file, last_word_item);
     tasks.push_back({task_name(file), last_words(reader(file), items)});

@@ -11,8 +11,10 @@ namespace ballast::cli {
 
 // The files of standard tasks, by kind.
 struct TaskFiles {
-  std::vector<std::string> words, last_words, choices;
-  bool empty() const { return words.empty() && last_words.empty() && choices.empty(); }
+  std::vector<std::string> words, wikitext, last_words, choices;
+  bool empty() const {
+    return words.empty() && wikitext.empty() && last_words.empty() && choices.empty();
+  }
 };
 
 struct NamedTask {

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "ballast/comm/agreement.h"
+#include "ballast/loading/framing.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 #include "ballast/system/stop_signal.h"
@@ -31,8 +32,8 @@ Examples
     ballast generate runs/mine --prompt "Once" --samples 10
     ballast generate runs/mine --prompts prompts.txt --json
 
-JSON keys (--json): model, step, seed, completions, a list of {prompt, text, tokens}; text is the
-  continuation alone. Bytes that are not UTF-8 are replaced there.
+JSON keys (--json): model, step, seed, completions, a list of {prompt, text, tokens, ids}; text
+  and ids are of the continuation alone. Bytes that are not UTF-8 are replaced in text.
 Text is printed as the model wrote it, byte by byte; on a terminal control characters are shown as
   \x1b.
 )";
@@ -93,7 +94,8 @@ void print_all(const Options& options, const loading::LoadedModel& loaded, TextO
     if (options.json) {
       completions.push_back({{"prompt", replace_invalid_utf8(prompts[i])},
                              {"text", replace_invalid_utf8(text)},
-                             {"tokens", written[i].size()}});
+                             {"tokens", written[i].size()},
+                             {"ids", written[i]}});
     } else {
       output.write(fmt::format("== {} ==\n{}{}", i + 1, prompts[i], text));
       output.finish("\n\n");
@@ -127,6 +129,7 @@ int work(const Options& options, comm::World& world) {
   const tokenizer::Tokenizer& tokenizer = *loaded->tokenizer;
   std::vector<std::vector<tokenizer::TokenId>> ids(prompts.size());
   for (size_t i = 0; i < prompts.size(); ++i) tokenizer.encode(prompts[i], ids[i]);
+  generation.start = tokenizer::start_of_text(tokenizer, loading::framing_of(loaded->data));
 
   const bool prints = workers.rank() == 0;
   const bool stream = prompts.size() == 1 && !options.json && prints;

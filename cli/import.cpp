@@ -4,11 +4,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "ballast/comm/single.h"
 #include "ballast/exchange/tokenizer_files.h"
+#include "ballast/loading/framing.h"
 #include "ballast/loading/loaded_model.h"
+#include "ballast/model/language_model.h"
 #include "ballast/model/model_size.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
@@ -29,7 +33,8 @@ Examples
 A folder as transformers saves one: config.json, model.safetensors (or its shards and their index)
 and tokenizer.json. Weights keep their precision. Architectures: GPT2LMHeadModel,
 LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, MixtralForCausalLM, OlmoeForCausalLM,
-Qwen3MoeForCausalLM. What cannot be represented is refused by name; pickles (.bin, .pt) are never
+Qwen3MoeForCausalLM, and BallastForCausalLM, which `ballast export --format hf` wrote and
+transformers saved again. What cannot be represented is refused by name; pickles (.bin, .pt) are never
 opened. docs/hugging_face.md says what becomes what.
 
 JSON keys (--json): file, architecture, parameters, bytes, tokenizer (null where there is none).
@@ -58,8 +63,34 @@ std::unique_ptr<tokenizer::Tokenizer> take_tokenizer(const fs::path& from, const
   }
 }
 
+// Tensors of a model of ours come under the names we have for them: all must be there, and no more.
+void check_tensors(const exchange::ImportedModel& imported, const std::string& folder) {
+  const auto alone = comm::open_single_group("model", 0);
+  parameters::ParameterTable table;
+  const model::LanguageModel model(imported.config(), table, *alone);
+  std::map<std::string, std::vector<int64_t>> wanted;
+  for (const parameters::Segment& segment : table.segments()) wanted[segment.name] = segment.shape;
+  for (const auto& layer : model.expert_layers()) {
+    if (layer->router().prices() != nullptr)
+      wanted[layer->name() + ".prices"] = {imported.config().experts.count};
+  }
+  for (const checkpoint::TensorView& tensor : imported.tensors()) {
+    const auto found = wanted.find(tensor.name);
+    if (found == wanted.end())
+      fail("{}: the model of its config.json has no tensor {}", folder, tensor.name);
+    if (found->second != tensor.shape) {
+      fail("{}: tensor {} is {}, but by config.json it is {}", folder, tensor.name,
+           checkpoint::describe(tensor.dtype, tensor.shape),
+           checkpoint::describe(tensor.dtype, found->second));
+    }
+    wanted.erase(found);
+  }
+  if (!wanted.empty()) fail("{} lacks tensor {}", folder, wanted.begin()->first);
+}
+
 int run(const Options& options) {
   const exchange::ImportedModel model(options.folder, options.context);
+  if (model.family() == exchange::Family::kBallast) check_tensors(model, options.folder);
   const fs::path folder = options.out, file = folder / loading::kExportedWeights;
   if (fs::exists(folder) && fs::equivalent(folder, options.folder))
     fail("--out: {} is the folder to import; choose another", options.out);
@@ -70,6 +101,8 @@ int run(const Options& options) {
   checkpoint::Manifest manifest;
   if (tokenizer != nullptr)
     manifest.data.push_back({"tokenizer", options.folder, tokens::fingerprint_text(*tokenizer)});
+  if (tokenizer != nullptr && tokenizer::has_frame(*tokenizer))
+    manifest.data.push_back(loading::entry_of_frame());
   exchange::write_imported(file, model, std::move(manifest));
   const std::string architecture(exchange::traits_of(model.family()).architecture);
   const int64_t parameters = model::model_size(model.config()).total;

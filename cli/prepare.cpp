@@ -82,6 +82,7 @@ struct Options {
   std::string verify;
   std::string format = "auto", domains = "input";
   bool ignore_split_names = false;
+  bool unframed = false;
   bool overwrite = false;
   bool json = false;
 };
@@ -168,6 +169,9 @@ void add_options(CLI::App& command, Options& o) {
       ->transform(count_of_at_least(1))
       ->type_name("BYTES")
       ->default_str("100MB");
+  command.add_flag("--unframed", o.unframed,
+                   "documents without the begin and end tokens that the tokenizer's template puts "
+                   "around a text, such as Llama's");
   // All that follows is validation text, as a shell's *.txt gives it.
   command
       .add_option("--valid", r.valid_inputs, "validation text: all inputs up to the next option")
@@ -264,6 +268,7 @@ void make(const Options& options) {
                      .domains = kDomains.at(options.domains),
                      .split_names = options.ignore_split_names ? text::SplitNames::kIgnored
                                                                : text::SplitNames::kObeyed};
+  if (options.unframed) request.framing = tokenizer::Framing::kPlain;
   const StopSignal stop;
   request.stop_requested = [&] { return stop.requested(); };
   const auto start = Clock::now();

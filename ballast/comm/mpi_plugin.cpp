@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include "ballast/system/open_plugin.h"
+
 namespace ballast::comm {
 
 namespace fs = std::filesystem;
@@ -22,20 +24,11 @@ MpiPlugin load_mpi_plugin() { return load_mpi_plugin(mpi_plugin_path()); }
 MpiPlugin load_mpi_plugin(const fs::path& path) {
   MpiPlugin plugin;
   plugin.path = path;
-  std::error_code error;
-  if (!fs::exists(plugin.path, error)) {
-    plugin.reason = "there is no " + plugin.path.string() + " (it is built where mpi.h is found)";
-    return plugin;
-  }
   // RTLD_GLOBAL: OpenMPI loads components of its own, which look for its symbols.
-  void* library = dlopen(plugin.path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  void* open = library == nullptr ? nullptr : dlsym(library, "ballast_open_mpi_world");
-  if (open == nullptr) {
-    const char* message = dlerror();
-    plugin.reason = message != nullptr ? message : "dlopen failed without a reason";
-  } else {
-    plugin.open = reinterpret_cast<decltype(plugin.open)>(open);
-  }
+  const OpenedPlugin opened = open_plugin(path, "ballast_open_mpi_world", RTLD_NOW | RTLD_GLOBAL);
+  plugin.open = reinterpret_cast<decltype(plugin.open)>(opened.entry);
+  plugin.reason = opened.reason;
+  if (opened.is_missing) plugin.reason += " (it is built where mpi.h is found)";
   return plugin;
 }
 

@@ -181,10 +181,6 @@ std::string trouble_of_shards(const ModelConfig& model, int64_t shards) {
     return fmt::format("model.heads{}: {} cannot be divided {}", are_all ? "" : "_kv",
                        counted(model.kv_heads(), "head"), among);
   }
-  if (shards > 1 && model.query_key_norm == QueryKeyNorm::kWidth) {
-    return fmt::format("model.query_key_norm: a norm over the width of all heads is not divided {}",
-                       among);
-  }
   if (model.feed_forward_width() % shards != 0) {
     return fmt::format("model.hidden: {} of a feed-forward cannot be divided {}",
                        counted(model.feed_forward_width(), "column"), among);

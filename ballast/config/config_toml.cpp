@@ -3,9 +3,11 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ballast/config/config.h"
 #include "ballast/config/knobs.h"
+#include "ballast/config/shape_toml.h"
 #include "ballast/config/toml_bounds.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
@@ -188,6 +190,17 @@ std::string to_toml(const Config& config) {
       out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section);
     }
     out += fmt::format("{} = {}  # {}\n", knob.key, toml_text(knob), knob.help);
+  }
+  return out;
+}
+
+std::string shape_to_toml(const Config& config) {
+  Config copy = config;
+  std::string out, section;
+  for (const Knob& knob : knobs(copy)) {
+    if (knob.section != "model" && knob.section != "experts") continue;
+    if (std::exchange(section, knob.section) != knob.section) out += fmt::format("[{}]\n", section);
+    out += fmt::format("{} = {}\n", knob.key, toml_text(knob));
   }
   return out;
 }

@@ -21,6 +21,7 @@ constexpr std::array kFamilies = {
     FamilyTraits{Family::kMixtral, "MixtralForCausalLM", "mixtral", 1e6, 1e-5, true},
     FamilyTraits{Family::kOlmoe, "OlmoeForCausalLM", "olmoe", 10'000, 1e-5, true},
     FamilyTraits{Family::kQwen3Moe, "Qwen3MoeForCausalLM", "qwen3_moe", 10'000, 1e-6, true},
+    FamilyTraits{Family::kBallast, "BallastForCausalLM", "ballast", 10'000, 1e-5, true},
 };
 
 bool is_gpt2(const config::ModelConfig& m) {

@@ -8,8 +8,9 @@
 
 namespace ballast::exchange {
 
-// The models of transformers that a decoder of ours can be, and the reverse.
-enum class Family { kGpt2, kLlama, kQwen2, kQwen3, kMixtral, kOlmoe, kQwen3Moe };
+// The models of transformers that a decoder of ours can be, and the reverse; and our own for
+// transformers (modeling_ballast.py).
+enum class Family { kGpt2, kLlama, kQwen2, kQwen3, kMixtral, kOlmoe, kQwen3Moe, kBallast };
 
 struct FamilyTraits {
   Family family;
@@ -26,8 +27,8 @@ std::optional<Family> find_family(std::string_view architecture, std::string_vie
 // "GPT2LMHeadModel, LlamaForCausalLM, ..."
 std::string families_in_words();
 
-// The one that computes what this model does; nothing: there is none. What only training has
-// (dropout, capacities, masks of documents) does not count.
+// The one of transformers' own that computes what this model does; nothing: there is none. What
+// only training has (dropout, capacities, masks of documents) does not count.
 std::optional<Family> fitting_family(const config::Config& config);
 
 }  // namespace ballast::exchange

@@ -7,6 +7,7 @@
 #include <array>
 #include <set>
 
+#include "ballast/checkpoint/manifest.h"
 #include "ballast/system/error.h"
 #include "ballast/system/json.h"
 
@@ -47,7 +48,11 @@ bool is_pickle(const fs::path& name) {
 bool is_hf_folder(const fs::path& path) {
   if (!is_there(path / kConfigFile)) return false;
   const json root = parse_json_or_discard(read_text(path / kConfigFile));
-  return !root.is_object() || root.value("model_type", json()) != kOwnModelType;
+  if (!root.is_object() || root.value("model_type", json()) != kOwnModelType) return true;
+  // Of ours, which transformers may have saved again: then our metadata is gone.
+  if (!is_there(path / kWeightsFile)) return true;
+  const checkpoint::SafetensorsFile weights(path / kWeightsFile);
+  return !weights.metadata().contains(std::string(checkpoint::kExportKey));
 }
 
 HfFolder::HfFolder(const fs::path& path) : path_(path) {

@@ -17,9 +17,12 @@ namespace ballast::exchange {
 inline constexpr const char* kConfigFile = "config.json";
 inline constexpr const char* kWeightsFile = "model.safetensors";
 inline constexpr const char* kIndexFile = "model.safetensors.index.json";
-inline constexpr const char* kOwnModelType = "ballast";  // of config.json, in exports of ours
+// Of config.json in exports of ours: its model_type, and where the config is in our own words.
+inline constexpr const char* kOwnModelType = "ballast";
+inline constexpr const char* kOwnConfigKey = "ballast_config";
 
-// Whether a folder holds a model as transformers saves one, other than by `ballast export`.
+// Whether a folder holds a model as transformers saves one, other than by `ballast export`. One
+// that transformers loaded from an export of ours and saved again is such a folder.
 bool is_hf_folder(const fs::path& path);
 
 // A model as transformers saves one: config.json, and the weights in one safetensors file or in

@@ -33,10 +33,28 @@ std::span<const std::byte> bytes_of(const TensorView& theirs, const Part& part) 
 
 ImportedModel::ImportedModel(const fs::path& folder, int64_t context)
     : folder_(folder), model_(read_model(folder_, context)) {
+  if (model_.family == Family::kBallast) {
+    take_all();
+    return;
+  }
   const Layout layout = layout_of(folder_, model_.family);
   const std::vector<Correspondence> wanted = correspondences(model_.family, model_.config, layout);
   for (const Correspondence& tensor : wanted) take(tensor);
   check_nothing_is_left(wanted);
+}
+
+void ImportedModel::take_all() {
+  for (const std::string& name : folder_.names()) {
+    const TensorView& tensor = *folder_.find(name);
+    check_number(tensor);
+    tensors_.push_back(tensor);
+  }
+}
+
+void ImportedModel::check_number(const TensorView& tensor) const {
+  if (is_number(tensor.dtype)) return;
+  fail("{}: tensor {} is {}; want F32, BF16 or F16", folder_.file_of(tensor.name).string(),
+       tensor.name, checkpoint::dtype_name(tensor.dtype));
 }
 
 const TensorView& ImportedModel::part_of(const Correspondence& wanted, const Part& part) const {
@@ -51,10 +69,7 @@ const TensorView& ImportedModel::part_of(const Correspondence& wanted, const Par
          checkpoint::describe(found->dtype, found->shape), kConfigFile,
          checkpoint::describe(found->dtype, part.shape));
   }
-  if (!is_number(found->dtype)) {
-    fail("{}: tensor {} is {}; want F32, BF16 or F16", file, part.name,
-         checkpoint::dtype_name(found->dtype));
-  }
+  check_number(*found);
   const TensorView& first = *folder_.find(wanted.parts.front().name);
   if (found->dtype != first.dtype) {
     fail("{}: tensors {} and {} are one here, but they are {} and {}", file, first.name, part.name,

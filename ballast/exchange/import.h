@@ -18,7 +18,8 @@ namespace ballast::exchange {
 class ImportedModel {
  public:
   // UserError: see HfFolder and read_model(); a tensor is missing, of another shape, or more than
-  // the model has; numbers that are not fp32, bf16 or fp16.
+  // the model has (of our own family that is for the caller to see); numbers that are not fp32,
+  // bf16 or fp16.
   explicit ImportedModel(const fs::path& folder, int64_t context = 0);
 
   Family family() const { return model_.family; }
@@ -27,7 +28,9 @@ class ImportedModel {
   const std::vector<checkpoint::TensorView>& tensors() const { return tensors_; }
 
  private:
+  void take_all();  // of a model of ours, whose names are ours
   void take(const Correspondence& wanted);
+  void check_number(const checkpoint::TensorView& tensor) const;
   const checkpoint::TensorView& part_of(const Correspondence& wanted, const Part& part) const;
   void check_nothing_is_left(const std::vector<Correspondence>& taken) const;
 

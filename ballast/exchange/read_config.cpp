@@ -2,9 +2,11 @@
 #include "ballast/exchange/read_config.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ballast/exchange/config_keys.h"
 #include "ballast/exchange/read_rope.h"
+#include "ballast/exchange/write_config.h"
 #include "ballast/system/error.h"
 
 namespace ballast::exchange {
@@ -150,6 +152,27 @@ void read_experts(const ConfigKeys& keys, Family family, Config& config) {
   }
 }
 
+// A model of ours that transformers saved again. What its file says in our words must be what it
+// says in theirs: somebody may have changed either.
+void read_our_own(const ConfigKeys& keys, const nlohmann::json& object, Config& config) {
+  if (!keys.has(kOwnConfigKey)) {
+    fail("{}: it has no {}: export the model again with this program", keys.file(), kOwnConfigKey);
+  }
+  config::read_recorded_config(config, keys.text(kOwnConfigKey, ""),
+                               keys.file() + ", " + kOwnConfigKey);
+  // transformers leaves out what is its default, and has these in its own way.
+  constexpr std::array kTheirs = {"architectures", "auto_map",     "torch_dtype",
+                                  "bos_token_id",  "eos_token_id", "use_cache"};
+  const nlohmann::json wanted = config_of_our_own(config, {});
+  for (const auto& [key, value] : wanted.items()) {
+    if (std::ranges::find(kTheirs, key) != kTheirs.end() || !keys.has(key.c_str())) continue;
+    if (object.at(key) != value) {
+      keys.refuse(key.c_str(),
+                  fmt::format("but {} makes it {}: it was changed", kOwnConfigKey, value.dump()));
+    }
+  }
+}
+
 void shorten(const ConfigKeys& keys, int64_t context, ModelConfig& m) {
   if (context == 0 || context == m.context) return;
   if (m.positions == config::Positions::kLearned || context > m.context) {
@@ -167,6 +190,11 @@ HfModel read_model(const HfFolder& folder, int64_t context) {
   ModelConfig& m = model.config.model;
   if (keys.has("quantization_config"))
     keys.refuse("quantization_config", "but weights here are fp32, bf16 or fp16");
+  if (model.family == Family::kBallast) {
+    read_our_own(keys, folder.config(), model.config);
+    shorten(keys, context, m);
+    return model;
+  }
   m.vocabulary = keys.integer("vocab_size");
   if (model.family == Family::kGpt2) {
     read_gpt2(keys, m);

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "ballast/config/shape_toml.h"
 #include "ballast/exchange/hf_folder.h"
 
 namespace ballast::exchange {
@@ -177,7 +178,8 @@ Json config_of_our_own(const Config& config, const ConfigFacts& facts) {
               {"biases", config::name_of(m.biases)},
               {"logit_cap", m.logit_cap},
               {"tie_word_embeddings", m.tied},
-              {"experts", experts_of_our_own(config)}};
+              {"experts", experts_of_our_own(config)},
+              {kOwnConfigKey, config::shape_to_toml(config)}};
   add_facts(facts, out);
   return out;
 }

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "ballast/kernels/find_op.h"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 
@@ -25,10 +26,6 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 using OptionalTensor = std::optional<Tensor>;
-
-OptionalTensor optional(const Tensor& tensor) {
-  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
-}
 
 struct ChosenWeightsFunction : torch::autograd::Function<ChosenWeightsFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& affinities, const Tensor& expert,
@@ -49,7 +46,7 @@ struct ChosenWeightsFunction : torch::autograd::Function<ChosenWeightsFunction> 
     const auto saved = context->get_saved_variables();
     return {op.call(dweights[0].contiguous(), saved[0], saved[1], saved[2],
                     context->saved_data["sigmoid"].toBool(),
-                    context->saved_data["among_all"].toBool(), optional(saved[3])),
+                    context->saved_data["among_all"].toBool(), kernels::if_defined(saved[3])),
             {},
             {},
             {},
@@ -76,7 +73,7 @@ Tensor chosen_weights(const Tensor& affinities, const Tensor& expert, const Chos
   const bool among_all = expert.size(0) == 1 || !gate.renormalise;
   return ChosenWeightsFunction::apply(affinities.contiguous(), expert.t().contiguous(),
                                       gate.gate == config::Gate::kSigmoid, among_all,
-                                      optional(balance));
+                                      kernels::if_defined(balance));
 }
 
 }  // namespace ballast::experts

@@ -96,7 +96,8 @@ std::vector<std::vector<tokenizer::TokenId>> generate(
   std::vector<bool> done(rows, options.max_tokens <= 0);
   Continuation continuation(model, place, options.routing, rows);
   for (size_t p = 0; p < rows; ++p) {
-    texts[p] = {end_of_text};  // what stands before every document in training
+    texts[p] = options.start;
+    if (texts[p].empty()) texts[p] = {end_of_text};  // as before every document in training
     texts[p].insert(texts[p].end(), prompts[p].begin(), prompts[p].end());
     continuation.read(p, texts[p]);
   }

@@ -20,6 +20,8 @@ struct GenerationOptions {
   experts::RoutingMode routing =
       experts::RoutingMode::kGreedy;  // greedy or priced: a token must not see the others
   bool stop_at_end_of_text = true;
+  // What stands before each prompt (tokenizer::start_of_text); empty: end-of-text.
+  std::vector<tokenizer::TokenId> start = {};
 };
 
 // Called for each new token with the prompt's index; returning false stops all prompts.

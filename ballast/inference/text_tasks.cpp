@@ -6,40 +6,16 @@
 #include <numbers>
 #include <stdexcept>
 
+#include "ballast/inference/white_space.h"
+#include "ballast/inference/wikitext.h"
 #include "ballast/system/error.h"
 
 namespace ballast::inference {
 namespace {
 
-// Bytes of the white space at the start of `text`, as Python's str has it; 0: there is none.
-size_t space_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0U; };
-  const uint32_t first = byte(0), second = byte(1), third = byte(2);
-  if (text.empty()) return 0;
-  if (first == ' ' || (first >= 0x09 && first <= 0x0d) || (first >= 0x1c && first <= 0x1f))
-    return 1;
-  if (first == 0xc2 && (second == 0x85 || second == 0xa0)) return 2;
-  const bool is_space = (first == 0xe1 && second == 0x9a && third == 0x80) ||  // U+1680
-                        (first == 0xe2 && second == 0x80 && third >= 0x80 &&
-                         (third <= 0x8a || third == 0xa8 || third == 0xa9 || third == 0xaf)) ||
-                        (first == 0xe2 && second == 0x81 && third == 0x9f) ||  // U+205F
-                        (first == 0xe3 && second == 0x80 && third == 0x80);    // U+3000
-  return is_space ? 3 : 0;
-}
-
-// Where the white space at the end of `text` begins.
-size_t end_without_space(std::string_view text) {
-  for (size_t end = text.size();;) {
-    size_t length = 0;
-    for (size_t size = 1; size <= std::min<size_t>(3, end); ++size)
-      if (space_length(text.substr(end - size, size)) == size) length = size;
-    if (length == 0) return end;
-    end -= length;
-  }
-}
-
-std::vector<int64_t> encode(const tokenizer::Tokenizer& tokenizer, std::string_view text) {
-  std::vector<tokenizer::TokenId> ids;
+std::vector<int64_t> encode(const tokenizer::Tokenizer& tokenizer, std::string_view text,
+                            const std::vector<tokenizer::TokenId>& begin = {}) {
+  std::vector<tokenizer::TokenId> ids = begin;
   tokenizer.encode(text, ids);
   return {ids.begin(), ids.end()};
 }
@@ -83,26 +59,37 @@ uint64_t count_words(std::string_view text) {
 }
 
 Continuation encode_pair(const tokenizer::Tokenizer& tokenizer, std::string_view context,
-                         std::string_view continuation) {
+                         std::string_view continuation, tokenizer::Framing framing) {
   const std::string whole = std::string(context).append(continuation);
-  context = context.substr(0, end_without_space(context));
+  context = without_space_at_end(context);
+  const std::vector<tokenizer::TokenId> start = tokenizer::start_of_text(tokenizer, framing);
   if (context.empty())
-    return {.context = {tokenizer.end_of_text()}, .target = encode(tokenizer, whole)};
-  Continuation pair{.context = encode(tokenizer, context), .target = {}};
-  const std::vector<int64_t> tokens = encode(tokenizer, whole);
+    return {.context = {start.begin(), start.end()}, .target = encode(tokenizer, whole)};
+  const auto begin = tokenizer::begin_of_document(tokenizer, framing);
+  Continuation pair{.context = encode(tokenizer, context, begin), .target = {}};
+  const std::vector<int64_t> tokens = encode(tokenizer, whole, begin);
   const auto before = std::min(std::ssize(tokens), std::ssize(pair.context));
   pair.target.assign(tokens.begin() + before, tokens.end());
   return pair;
 }
 
-TextTask word_perplexity(const Reader& reader, const std::vector<std::string>& documents) {
+namespace {
+
+// A document as the model reads it, and what its surprise is divided by.
+struct WeighedText {
+  std::string text;
+  uint64_t words = 0, bytes = 0;
+};
+
+TextTask perplexity_of(const Reader& reader, const std::vector<WeighedText>& documents) {
   TextTask task;
   double words = 0, bytes = 0;
-  for (const std::string& document : documents) {
-    words += static_cast<double>(count_words(document));
-    bytes += static_cast<double>(document.size());
-    for (Continuation& window : rolling_windows(encode(reader.tokenizer, document),
-                                                reader.tokenizer.end_of_text(), reader.context))
+  const int64_t first = tokenizer::start_of_text(reader.tokenizer, reader.framing).back();
+  for (const WeighedText& document : documents) {
+    words += static_cast<double>(document.words);
+    bytes += static_cast<double>(document.bytes);
+    for (Continuation& window :
+         rolling_windows(encode(reader.tokenizer, document.text), first, reader.context))
       task.questions.push_back(std::move(window));
   }
   task.sum_up = [words, bytes,
@@ -117,6 +104,24 @@ TextTask word_perplexity(const Reader& reader, const std::vector<std::string>& d
   return task;
 }
 
+}  // namespace
+
+TextTask word_perplexity(const Reader& reader, const std::vector<std::string>& documents) {
+  std::vector<WeighedText> weighed;
+  for (const std::string& document : documents)
+    weighed.push_back({document, count_words(document), document.size()});
+  return perplexity_of(reader, weighed);
+}
+
+TextTask wikitext_perplexity(const Reader& reader, const std::vector<std::string>& files) {
+  std::vector<WeighedText> weighed;
+  for (const std::string& file : files) {
+    for (const std::string& page : wikitext_pages(file))
+      weighed.push_back({wikitext_detokenized(page), count_words(page), page.size()});
+  }
+  return perplexity_of(reader, weighed);
+}
+
 TextTask last_words(const Reader& reader, const std::vector<LastWordItem>& items) {
   TextTask task;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -125,7 +130,7 @@ TextTask last_words(const Reader& reader, const std::vector<LastWordItem>& items
     if (space == text.npos || space + 1 == text.size())
       fail("{}, item {}: its text has no last word after a space", reader.file, i + 1);
     task.questions.push_back(
-        encode_pair(reader.tokenizer, text.substr(0, space), text.substr(space)));
+        encode_pair(reader.tokenizer, text.substr(0, space), text.substr(space), reader.framing));
     check_length(task.questions.back(), reader, i);
   }
   task.sum_up = [](const std::vector<ContinuationScore>& scores) {
@@ -145,7 +150,8 @@ TextTask multiple_choice(const Reader& reader, const std::vector<ChoiceItem>& it
   TextTask task;
   for (size_t i = 0; i < items.size(); ++i) {
     for (const std::string& choice : items[i].choices) {
-      task.questions.push_back(encode_pair(reader.tokenizer, items[i].query, " " + choice));
+      task.questions.push_back(
+          encode_pair(reader.tokenizer, items[i].query, " " + choice, reader.framing));
       check_length(task.questions.back(), reader, i);
     }
   }

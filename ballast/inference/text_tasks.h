@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ballast/inference/score.h"
-#include "ballast/tokenizer/tokenizer.h"
+#include "ballast/tokenizer/text_bounds.h"
 
 namespace ballast::inference {
 
@@ -48,13 +48,17 @@ struct Reader {
   std::string file;  // that the items come from, for messages
   const tokenizer::Tokenizer& tokenizer;
   int64_t context = 0;  // of the model
+  tokenizer::Framing framing = tokenizer::Framing::kPlain;
 };
 
 // All throw UserError naming the item that cannot be asked, counted from 1.
 
-// Documents, each predicted from end-of-text on in rolling_windows(): word_perplexity,
+// Documents, each predicted from start_of_text() on in rolling_windows(): word_perplexity,
 // byte_perplexity, bits_per_byte.
 TextTask word_perplexity(const Reader& reader, const std::vector<std::string>& documents);
+// The same of files of WikiText, by page (wikitext.h): the model reads text as people write it;
+// words and bytes are those of the file.
+TextTask wikitext_perplexity(const Reader& reader, const std::vector<std::string>& files);
 // Of the last word after all before it: perplexity, acc (the model's likeliest tokens are it).
 TextTask last_words(const Reader& reader, const std::vector<LastWordItem>& items);
 // acc: how often the right choice is the likeliest; acc_norm: by nats a character of the choice.
@@ -65,8 +69,10 @@ TextTask multiple_choice(const Reader& reader, const std::vector<ChoiceItem>& it
 uint64_t count_words(std::string_view text);
 
 // The tokens of `context` and those that `continuation` adds to it. White space at the end of the
-// context belongs to what follows; an empty context is end-of-text.
+// context belongs to what follows; an empty context is start_of_text(). Framed texts begin with the
+// frame's begin.
 Continuation encode_pair(const tokenizer::Tokenizer& tokenizer, std::string_view context,
-                         std::string_view continuation);
+                         std::string_view continuation,
+                         tokenizer::Framing framing = tokenizer::Framing::kPlain);
 
 }  // namespace ballast::inference

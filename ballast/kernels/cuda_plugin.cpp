@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include "ballast/system/open_plugin.h"
+
 namespace ballast::kernels {
 
 namespace fs = std::filesystem;
@@ -21,17 +23,10 @@ CudaPlugin load_cuda_plugin() {
 CudaPlugin load_cuda_plugin(const fs::path& folder) {
   CudaPlugin plugin;
   plugin.path = folder / "libballast_cuda.so";
-  std::error_code error;
-  if (!fs::exists(plugin.path, error)) {
-    plugin.reason = "there is no " + plugin.path.string();
-    return plugin;
-  }
   // RTLD_GLOBAL: libtorch_cuda's symbols must be visible to libraries loaded after it.
-  plugin.loaded = dlopen(plugin.path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr;
-  if (!plugin.loaded) {
-    const char* message = dlerror();
-    plugin.reason = message != nullptr ? message : "dlopen failed without a reason";
-  }
+  const OpenedPlugin opened = open_plugin(plugin.path, nullptr, RTLD_NOW | RTLD_GLOBAL);
+  plugin.loaded = opened.entry != nullptr;
+  plugin.reason = opened.reason;
   return plugin;
 }
 

@@ -6,6 +6,7 @@
 
 #include "ballast/kernels/find_op.h"
 #include "ballast/kernels/layer_norm_paths.h"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::kernels {
 namespace {
@@ -13,11 +14,6 @@ namespace {
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
-
-// An argument that an operation can do without.
-std::optional<Tensor> if_defined(const Tensor& x) {
-  return x.defined() ? std::optional(x) : std::nullopt;
-}
 
 auto norm_rows(const Tensor& x, const Tensor& change, const Parameter& weight,
                const Parameter& bias, const NormForm& form) {

@@ -5,6 +5,7 @@
 #include <torch/library.h>
 
 #include "ballast/kernels/layer_norm_paths.h"
+#include "ballast/kernels/widened.h"
 
 namespace ballast::kernels {
 
@@ -13,8 +14,6 @@ using at::Tensor;
 namespace {
 
 // RMSNorm in libtorch's operations; statistics of half precision are in fp32.
-Tensor widened(const Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); }
-
 std::tuple<Tensor, Tensor> rms_rows(const Tensor& x, const Tensor& weight,
                                     const std::optional<Tensor>& bias, double epsilon) {
   const Tensor wide = widened(x);

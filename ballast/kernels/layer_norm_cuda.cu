@@ -13,6 +13,7 @@
 
 #include "ballast/kernels/held_rows_cuda.cuh"
 #include "ballast/kernels/layer_norm_paths.h"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::kernels {
 namespace {
@@ -277,11 +278,6 @@ void with_packs(int packs, const Work& work) {
   : packs == 2 ? work(std::integral_constant<int, 2>())
   : packs == 3 ? work(std::integral_constant<int, 3>())
                : work(std::integral_constant<int, 4>());
-}
-
-template <typename Scalar>
-const Scalar* data_or_null(const std::optional<Tensor>& x) {
-  return x ? x->const_data_ptr<Scalar>() : nullptr;
 }
 
 Tensor empty_stats(const Tensor& x) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ballast/kernels/find_op.h"
+#include "ballast/kernels/optional_tensor.h"
 #include "ballast/kernels/turned_heads_paths.h"
 
 namespace ballast::kernels {
@@ -27,10 +28,6 @@ TORCH_LIBRARY_FRAGMENT(ballast, library) {
 }
 
 namespace {
-
-std::optional<Tensor> if_defined(const Tensor& x) {
-  return x.defined() ? std::optional(x) : std::nullopt;
-}
 
 void check(const Tensor& qkv, const Heads& heads, const Turning& turning) {
   TORCH_CHECK(qkv.dim() == 2 && qkv.size(1) == heads.columns(), "turn_heads: want qkv [T, ",

@@ -5,15 +5,13 @@
 #include <torch/library.h>
 
 #include "ballast/kernels/turned_heads_paths.h"
+#include "ballast/kernels/widened.h"
 
 namespace ballast::kernels {
 
 using at::Tensor;
 
 namespace {
-
-// Half precision is computed in fp32.
-Tensor widened(const Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); }
 
 // Turns pairs of x [T, heads, W] by the angles of the tables, or back.
 Tensor turned(const Tensor& x, const Tensor& cosines, const Tensor& sines, bool back) {

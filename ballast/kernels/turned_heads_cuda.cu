@@ -12,6 +12,7 @@
 #include <array>
 
 #include "ballast/kernels/held_rows_cuda.cuh"
+#include "ballast/kernels/optional_tensor.h"
 #include "ballast/kernels/turned_heads_paths.h"
 #include "ballast/kernels/turned_pairs_cuda.cuh"
 
@@ -223,11 +224,6 @@ std::optional<Shape> shape_of(const Tensor& qkv, int64_t queries, int64_t keys, 
                {divider(queries), divider(keys), divider(keys)},
                divider(cosines ? cosines->size(0) : 1),
                divider(std::max<int64_t>(sequence, 1))};
-}
-
-template <typename Scalar>
-const Scalar* data_or_null(const std::optional<Tensor>& x) {
-  return x ? x->const_data_ptr<Scalar>() : nullptr;
 }
 
 unsigned blocks_for(const Shape& shape) {

@@ -3,13 +3,11 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 
 #include <vector>
 
 #include "ballast/kernels/attention.h"
-#include "ballast/kernels/layer_norm.h"
 #include "ballast/model/initialization.h"
 #include "ballast/model/shard_layers.h"
 
@@ -83,13 +81,7 @@ Attention::Attention(const config::ModelConfig& config, int64_t block,
 Tensor Attention::project(const Tensor& x, step::StepWatch* watch) const {
   const Tensor qkv = shard_linear({shards_, label(), watch}, x, qkv_, qkv_bias_);
   if (norm_ != config::QueryKeyNorm::kWidth) return qkv;
-  const kernels::NormForm form{kernels::NormKind::kRms, epsilon_};
-  const int64_t queries = heads_.queries * heads_.width, keys = heads_.keys * heads_.width;
-  const Tensor normed_queries = kernels::layer_norm(qkv.narrow(1, 0, queries).contiguous(),
-                                                    query_norm_, kernels::no_parameter(), form);
-  const Tensor normed_keys = kernels::layer_norm(qkv.narrow(1, queries, keys).contiguous(),
-                                                 key_norm_, kernels::no_parameter(), form);
-  return at::cat({normed_queries, normed_keys, qkv.narrow(1, queries + keys, keys)}, 1);
+  return norm_over_shards({shards_, label(), watch}, qkv, {query_norm_, key_norm_, epsilon_});
 }
 
 kernels::Turning Attention::turning(const RopeTables& rope) const {

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/model/shard_layers.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
+
+#include <array>
+
 #include "ballast/comm/collectives.h"
 #include "ballast/comm/purpose.h"
 #include "ballast/kernels/gemm.h"
+#include "ballast/kernels/layer_norm.h"
+#include "ballast/kernels/widened.h"
 
 namespace ballast::model {
 namespace {
@@ -98,6 +106,74 @@ struct ShardFeedForward : torch::autograd::Function<ShardFeedForward> {
   }
 };
 
+// The parts of a row that are normed: queries, then keys.
+struct NormedPart {
+  NormedPart(const Tensor& qkv, int64_t first, const Tensor& of_weight)
+      : x(kernels::widened(qkv.narrow(1, first, of_weight.size(0)))),
+        weight(kernels::widened(of_weight)) {}
+  Tensor x, weight;
+};
+std::array<NormedPart, 2> normed_parts(const Tensor& rows, const Tensor& queries,
+                                       const Tensor& keys) {
+  return {NormedPart(rows, 0, queries), NormedPart(rows, queries.size(0), keys)};
+}
+
+Tensor with_values_of(const Tensor& qkv, const Tensor& queries, const Tensor& keys) {
+  const int64_t normed = queries.size(1) + keys.size(1);
+  const auto type = qkv.scalar_type();
+  return at::cat({queries.to(type), keys.to(type), qkv.narrow(1, normed, keys.size(1))}, 1);
+}
+
+struct ShardWidthNorms : torch::autograd::Function<ShardWidthNorms> {
+  static Tensor forward(AutogradContext* context, const Tensor& qkv, const WidthNorms& norms,
+                        const ShardCall& call) {
+    const auto parts = normed_parts(qkv, norms.queries.value, norms.keys.value);
+    const Tensor squares =
+        at::stack({parts[0].x.square().sum(1), parts[1].x.square().sum(1)});  // [2, T]
+    comm::Pending sum = begin_sum(call, squares);
+    wait_for(sum, call.watch);
+    std::array<Tensor, 2> inverse, normed;
+    for (size_t i = 0; i < 2; ++i) {
+      const int64_t width = parts[i].x.size(1) * call.shards.size();
+      inverse[i] = (squares[static_cast<int64_t>(i)] / width).add_(norms.epsilon).rsqrt_();
+      inverse[i].unsqueeze_(1);  // [T, 1]
+      normed[i] = (parts[i].x * inverse[i]).mul_(parts[i].weight);
+    }
+    save(call, context);
+    context->save_for_backward(
+        {qkv, inverse[0], inverse[1], norms.queries.value, norms.keys.value});
+    context->saved_data["sums"] = kernels::gradient_sums({norms.queries, norms.keys});
+    return with_values_of(qkv, normed[0], normed[1]);
+  }
+
+  static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
+    const auto saved = context->get_saved_variables();
+    const auto sums = context->saved_data["sums"].toTensorList();
+    const ShardCall call = saved_call(context);
+    const auto parts = normed_parts(saved[0], saved[3], saved[4]);
+    const auto given = normed_parts(dy[0], saved[3], saved[4]);
+    std::array<Tensor, 2> unit, scaled, dx;
+    for (size_t i = 0; i < 2; ++i) {
+      unit[i] = parts[i].x * saved[1 + i];
+      scaled[i] = given[i].x * parts[i].weight;
+    }
+    const Tensor along =
+        at::stack({(scaled[0] * unit[0]).sum(1), (scaled[1] * unit[1]).sum(1)});  // [2, T]
+    comm::Pending sum = begin_sum(call, along);
+    for (size_t i = 0; i < 2; ++i) {
+      const Tensor& into = sums.get(i);
+      if (into.defined()) into.add_((given[i].x * unit[i]).sum(0));
+    }
+    wait_for(sum, call.watch);
+    for (size_t i = 0; i < 2; ++i) {
+      const int64_t width = parts[i].x.size(1) * call.shards.size();
+      const Tensor mean = (along[static_cast<int64_t>(i)] / width).unsqueeze(1);  // [T, 1]
+      dx[i] = (scaled[i] - unit[i] * mean).mul_(saved[1 + i]);
+    }
+    return {with_values_of(dy[0], dx[0], dx[1]), {}, {}};
+  }
+};
+
 }  // namespace
 
 Tensor shard_linear(const ShardCall& call, const Tensor& x, const kernels::Parameter& weight,
@@ -117,6 +193,19 @@ Tensor sum_of_shard_feed_forwards(const ShardCall& call, const Tensor& x,
   if (call.shards.size() == 1) return kernels::feed_forward(x, weights);
   const Tensor part = ShardFeedForward::apply(x, weights, call);
   return with_bias(sum_of_all(call, part), weights.down_bias);
+}
+
+Tensor norm_over_shards(const ShardCall& call, const Tensor& qkv, const WidthNorms& norms) {
+  if (call.shards.size() > 1) return ShardWidthNorms::apply(qkv, norms, call);
+  const kernels::NormForm form{kernels::NormKind::kRms, norms.epsilon};
+  const int64_t queries = norms.queries.value.size(0), keys = norms.keys.value.size(0);
+  const auto normed = [&](int64_t first, const kernels::Parameter& weight) {
+    const Tensor part = qkv.narrow(1, first, weight.value.size(0)).contiguous();
+    return kernels::layer_norm(part, weight, kernels::no_parameter(), form);
+  };
+  return at::cat(
+      {normed(0, norms.queries), normed(queries, norms.keys), qkv.narrow(1, queries + keys, keys)},
+      1);
 }
 
 }  // namespace ballast::model

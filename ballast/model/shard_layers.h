@@ -41,4 +41,14 @@ at::Tensor sum_of_shard_linears(const ShardCall& call, const at::Tensor& y,
 at::Tensor sum_of_shard_feed_forwards(const ShardCall& call, const at::Tensor& x,
                                       const kernels::FeedForwardWeights& weights);
 
+// RMSNorms of queries and of keys, each over its whole width, of which a shard has a part.
+struct WidthNorms {
+  kernels::Parameter queries, keys;  // [Q / M], [K / M]
+  double epsilon = 1e-6;
+};
+// Queries, keys and as many values lie side by side in a row. The shards tell each other two
+// numbers a row, forward and backward.  qkv [T, (Q + 2 K) / M] -> the same, with values as they
+// were
+at::Tensor norm_over_shards(const ShardCall& call, const at::Tensor& qkv, const WidthNorms& norms);
+
 }  // namespace ballast::model

@@ -28,6 +28,20 @@ void check_patterns(const parameters::ParameterTable& table,
   }
 }
 
+// The iteration of kernels/newton_schulz.h with a matrix of sides n <= l: products of [n, l] with
+// itself, of [n, n] with itself and with [n, l].
+void add_orthogonalising(const parameters::Segment& segment, UpdateCounts& counts) {
+  constexpr double kSteps = 5;
+  const std::vector<int64_t> heights =
+      segment.matrices.empty() ? std::vector<int64_t>{segment.shape[0]} : segment.matrices;
+  for (const int64_t height : heights) {
+    const auto n = static_cast<double>(std::min(height, segment.shape[1]));
+    const auto l = static_cast<double>(std::max(height, segment.shape[1]));
+    counts.muon_products += kSteps * (4 * n * n * l + 2 * n * n * n);
+    counts.muon_numbers += kSteps * (5 * n * l + 6 * n * n);
+  }
+}
+
 }  // namespace
 
 ModelUpdates count_updates(const config::Config& config) {
@@ -54,6 +68,7 @@ ModelUpdates count_updates(const config::Config& config) {
     (update == parameters::Update::kAdam   ? here.adam
      : update == parameters::Update::kMuon ? here.muon
                                            : here.frozen) += segment.size;
+    if (update == parameters::Update::kMuon) add_orthogonalising(segment, here);
   }
   if (counts.trained() == 0)
     fail("training.freeze: it names all parameters, and none is left to train");

@@ -10,6 +10,9 @@ namespace ballast::model {
 // Parameters by what moves them.
 struct UpdateCounts {
   int64_t adam = 0, muon = 0, frozen = 0;
+  // What Muon computes of its matrices in a step: operations of products, and numbers that these
+  // read and write.
+  double muon_products = 0, muon_numbers = 0;
 
   int64_t trained() const { return adam + muon; }
   int64_t all() const { return adam + muon + frozen; }

@@ -14,6 +14,7 @@
 #include "ballast/comm/collectives.h"
 #include "ballast/kernels/embedding.h"
 #include "ballast/kernels/gemm.h"
+#include "ballast/kernels/widened.h"
 #include "ballast/model/initialization.h"
 #include "ballast/model/shard_layers.h"
 
@@ -22,11 +23,6 @@ namespace ballast::model {
 using at::Tensor;
 
 namespace {
-
-// Losses are in fp32, or in fp64 for an fp64 model.
-Tensor widened(const Tensor& logits) {
-  return logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
-}
 
 // Logits of half precision live beside their widened copy, which has twice as many bytes.
 int64_t rows_at_a_time(const Tensor& hidden, int64_t vocabulary) {
@@ -129,7 +125,7 @@ Tensor Vocabulary::losses(const Tensor& hidden, const Tensor& targets) const {
   std::vector<Tensor> parts;
   for (int64_t first = 0; first < hidden.size(0); first += chunk) {
     const int64_t count = std::min(chunk, hidden.size(0) - first);
-    Tensor logits = widened(part_of_logits(hidden.narrow(0, first, count)));
+    Tensor logits = kernels::widened(part_of_logits(hidden.narrow(0, first, count)));
     parts.push_back(part_of_losses(logits, targets.narrow(0, first, count)));
   }
   return combine(at::cat(parts, 1), targets).losses;
@@ -149,7 +145,7 @@ kernels::LossAndGradient Vocabulary::losses_and_gradient(const Tensor& hidden_on
   for (int64_t first = 0; first < hidden.size(0); first += chunk) {
     const int64_t count = std::min(chunk, hidden.size(0) - first);
     const Tensor rows = hidden.narrow(0, first, count), wanted = targets.narrow(0, first, count);
-    Tensor logits = widened(part_of_logits(rows));  // [C, V / M]
+    Tensor logits = kernels::widened(part_of_logits(rows));  // [C, V / M]
     const Tensor capped = cap_ > 0 ? logits.clone() : Tensor();
     const Whole whole = combine(part_of_losses(logits, wanted), wanted);
     losses.push_back(whole.losses);

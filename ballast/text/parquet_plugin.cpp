@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ballast/system/error.h"
+#include "ballast/system/open_plugin.h"
 #include "ballast/text/piece_cut.h"
 
 namespace ballast::text {
@@ -62,20 +63,11 @@ class ParquetDocuments : public DocumentSource {
 ParquetPlugin load_parquet_plugin() {
   ParquetPlugin plugin;
   plugin.path = plugin_path();
-  std::error_code error;
-  if (!fs::exists(plugin.path, error)) {
-    plugin.reason = "there is no " + plugin.path.string() +
-                    " (it is built where tools/setup could install pyarrow)";
-    return plugin;
-  }
-  void* library = dlopen(plugin.path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  void* open = library == nullptr ? nullptr : dlsym(library, "ballast_open_parquet_column");
-  if (open == nullptr) {
-    const char* message = dlerror();
-    plugin.reason = message != nullptr ? message : "dlopen failed without a reason";
-  } else {
-    plugin.open = reinterpret_cast<decltype(plugin.open)>(open);
-  }
+  const OpenedPlugin opened =
+      open_plugin(plugin.path, "ballast_open_parquet_column", RTLD_NOW | RTLD_LOCAL);
+  plugin.open = reinterpret_cast<decltype(plugin.open)>(opened.entry);
+  plugin.reason = opened.reason;
+  if (opened.is_missing) plugin.reason += " (it is built where tools/setup could install pyarrow)";
   return plugin;
 }
 

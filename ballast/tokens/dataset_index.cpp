@@ -119,6 +119,7 @@ DatasetIndex get_index(const json& object) {
         {row.at("file").get<std::string>(), parse_hex(row.at("checksum").get<std::string>())});
     check_file_name(index.tokenizer_files.back().file);
   }
+  index.is_framed = tokenizer.value("framed", false);
   index.domains = object.at("domains").get<std::vector<std::string>>();
   for (const auto& [name, split] : object.at("splits").items()) {
     index.splits[name] = get_split(split, index.domains);
@@ -140,6 +141,7 @@ std::string DatasetIndex::to_text() const {
     object["tokenizer"]["files"].push_back(
         {{"file", file.file}, {"checksum", checksum_hex(file.checksum)}});
   }
+  if (is_framed) object["tokenizer"]["framed"] = true;
   object["token_dtype"] = tokenizer.token_bytes() == 2 ? "uint16" : "uint32";
   object["domains"] = domains;
   for (const auto& [name, split] : splits) object["splits"][name] = put_split(split, domains);

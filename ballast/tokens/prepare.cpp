@@ -110,8 +110,8 @@ class StoppableReader : public text::TextReader {
 class OpenSplit {
  public:
   OpenSplit(const fs::path& folder, const char* name, const tokenizer::Tokenizer& tokenizer,
-            uint64_t shard_tokens)
-      : writer_(folder, name, tokenizer, shard_tokens) {}
+            const PrepareRequest& request)
+      : writer_(folder, name, tokenizer, request.shard_tokens, request.framing) {}
 
   void append(const EncodedPiece& piece, uint32_t domain) {
     files_ += last_file_ != piece.file;
@@ -158,6 +158,8 @@ class Preparation {
       write_splits();
     }
     result_.index.tokenizer = identity_of(*tokenizer_);
+    result_.index.is_framed =
+        request_.framing == tokenizer::Framing::kFramed && tokenizer::has_frame(*tokenizer_);
     tokenizer_->save(folder_);
     result_.index.tokenizer_files = tokenizer_files_in(folder_);
     write_text_atomically(folder_ / TokenDataset::kIndexFile, result_.index.to_text());
@@ -211,9 +213,9 @@ class Preparation {
   void write_splits() {
     const double fraction = document_fraction();
     const auto given = open_valid();
-    const uint64_t most = request_.shard_tokens;
-    OpenSplit train(folder_, "train", *tokenizer_, most);
-    OpenSplit valid(folder_, "valid", *tokenizer_, most), test(folder_, "test", *tokenizer_, most);
+    OpenSplit train(folder_, "train", *tokenizer_, request_);
+    OpenSplit valid(folder_, "valid", *tokenizer_, request_);
+    OpenSplit test(folder_, "test", *tokenizer_, request_);
     encode("encoding", *train_, [&](const EncodedPiece& piece) -> OpenSplit& {
       if (piece.split == text::Split::kTest) return test;
       const bool is_valid = piece.split == text::Split::kValid ||

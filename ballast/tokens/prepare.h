@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ballast/text/file_list.h"
+#include "ballast/tokenizer/text_bounds.h"
 #include "ballast/tokens/staged_folder.h"
 #include "ballast/tokens/token_dataset.h"
 
@@ -30,6 +31,7 @@ struct PrepareRequest {
   std::function<bool()> stop_requested = {};  // asked again and again; true: give up, leave nothing
   text::ListOptions reading = {};  // of `inputs`; in valid_inputs no name tells of another split
   std::string field = "text";      // the text's name in JSON lines and Parquet
+  tokenizer::Framing framing = tokenizer::Framing::kFramed;
 };
 
 // Where the validation split came from.

@@ -22,11 +22,14 @@ void add_document(TextTotals& totals, std::optional<double> nats) {
 }  // namespace
 
 SplitWriter::SplitWriter(std::filesystem::path folder, std::string split,
-                         const tokenizer::Tokenizer& tokenizer, uint64_t shard_tokens)
+                         const tokenizer::Tokenizer& tokenizer, uint64_t shard_tokens,
+                         tokenizer::Framing framing)
     : folder_(std::move(folder)),
       split_(std::move(split)),
       tokenizer_(tokenizer),
-      shard_tokens_(shard_tokens) {}
+      shard_tokens_(shard_tokens),
+      begin_(tokenizer::begin_of_document(tokenizer, framing)),
+      end_(tokenizer::end_of_document(tokenizer, framing)) {}
 
 void SplitWriter::append(uint32_t domain, std::span<const tokenizer::TokenId> ids,
                          uint64_t source_bytes) {
@@ -35,14 +38,14 @@ void SplitWriter::append(uint32_t domain, std::span<const tokenizer::TokenId> id
     domain_ = domain;
     if (index_.domains.size() <= domain) index_.domains.resize(domain + 1);
     begin_part(PartKind::kBeginsHere);
+    append_to_shards(begin_, 0);
   }
   append_to_shards(ids, source_bytes);
 }
 
 void SplitWriter::end_document(std::optional<double> nats) {
   if (!in_document_) throw std::logic_error("SplitWriter: end_document without a document");
-  const tokenizer::TokenId end = tokenizer_.end_of_text();
-  append_to_shards({&end, 1}, 0);
+  append_to_shards(end_, 0);
   add_document(index_.totals, nats);
   add_document(index_.domains[domain_], nats);
   in_document_ = false;

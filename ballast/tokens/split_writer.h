@@ -7,7 +7,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "ballast/tokenizer/text_bounds.h"
 #include "ballast/tokens/token_dataset.h"
 #include "ballast/tokens/token_shard.h"
 
@@ -21,9 +23,11 @@ class SplitWriter {
 
   // REQUIRES: tokenizer outlives this object; shard_tokens > 0.
   SplitWriter(std::filesystem::path folder, std::string split,
-              const tokenizer::Tokenizer& tokenizer, uint64_t shard_tokens);
+              const tokenizer::Tokenizer& tokenizer, uint64_t shard_tokens,
+              tokenizer::Framing framing = tokenizer::Framing::kPlain);
 
   // A document is any number of append() and one end_document(), which adds the end-of-text token.
+  // Framed ones get their frame as well.
   void append(uint32_t domain, std::span<const tokenizer::TokenId> ids, uint64_t source_bytes);
   void end_document(std::optional<double> nats);
   const TextTotals& totals() const { return index_.totals; }
@@ -40,6 +44,7 @@ class SplitWriter {
   std::string split_;
   const tokenizer::Tokenizer& tokenizer_;
   uint64_t shard_tokens_;
+  const std::vector<tokenizer::TokenId> begin_, end_;  // of a document
   SplitIndex index_;
   std::unique_ptr<TokenShardWriter> shard_;
   bool in_document_ = false;

@@ -16,10 +16,16 @@ constexpr uint64_t kCutSearch = 1 << 16;  // tokens in which a line's end is loo
 
 constexpr uint64_t kMinTail = 8;  // less than this is not worth a split
 
+// Tokens of the frame stand for no text.
 uint64_t text_bytes(std::span<const tokenizer::TokenId> ids,
                     const tokenizer::Tokenizer& tokenizer) {
+  const tokenizer::TextFrame& frame = tokenizer.frame();
+  const auto is_in = [](const std::vector<tokenizer::TokenId>& part, tokenizer::TokenId id) {
+    return std::ranges::find(part, id) != part.end();
+  };
   uint64_t bytes = 0;
-  for (const tokenizer::TokenId id : ids) bytes += tokenizer.token_bytes(id).size();
+  for (const tokenizer::TokenId id : ids)
+    if (!is_in(frame.begin, id) && !is_in(frame.end, id)) bytes += tokenizer.token_bytes(id).size();
   return bytes;
 }
 

@@ -28,6 +28,11 @@ bool TokenDataset::is_dataset(const fs::path& folder) {
   return fs::is_regular_file(folder / kIndexFile);
 }
 
+bool TokenDataset::is_framed(const fs::path& folder) {
+  const fs::path path = folder / kIndexFile;
+  return is_dataset(folder) && DatasetIndex::from_text(read_text(path), path).is_framed;
+}
+
 TokenDataset::TokenDataset(const fs::path& folder) : folder_(folder) {
   const fs::path path = folder / kIndexFile;
   index_ = DatasetIndex::from_text(read_text(path), path);

@@ -44,6 +44,7 @@ struct SplitIndex {
 struct DatasetIndex {
   TokenizerIdentity tokenizer;
   std::vector<TokenizerFile> tokenizer_files;  // empty: an older program wrote it
+  bool is_framed = false;                      // documents stand within the tokenizer's frame
   std::vector<std::string> domains;
   std::map<std::string, SplitIndex> splits;  // "train", and "valid", "test" where there are
 
@@ -57,6 +58,8 @@ class TokenDataset {
  public:
   static constexpr const char* kIndexFile = "index.json";
   static bool is_dataset(const std::filesystem::path& folder);
+  // Whether it is one whose documents stand within the tokenizer's frame.
+  static bool is_framed(const std::filesystem::path& folder);
 
   explicit TokenDataset(const std::filesystem::path& folder);
 

@@ -255,6 +255,7 @@ Config resumed_config(const TrainRequest& request, Config stored, SameData same_
   }
   // "0: as many as ..." was resolved at the first start.
   if (wanted.model.vocabulary == 0) wanted.model.vocabulary = stored.model.vocabulary;
+  if (wanted.model.separator < 0) wanted.model.separator = stored.model.separator;
   if (wanted.experts.groups == 0) wanted.experts.groups = stored.experts.groups;
   if (same_data == SameData::kByContent) {
     stored.data.train = wanted.data.train;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "ballast/loading/framing.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "ballast/tokens/prepare.h"
@@ -124,6 +125,8 @@ TrainingData open_training_data(const config::DataConfig& config, const fs::path
   data.valid = open_valid(config, paths, builtin_folder);
   if (data.valid != nullptr) adopt_tokenizer(data, *data.valid);
   data.identity = identity_of(data, config);
+  if (std::ranges::any_of(paths, tokens::TokenDataset::is_framed))
+    data.identity.push_back(loading::entry_of_frame());
   return data;
 }
 

@@ -7,6 +7,7 @@
 #include "ballast/comm/any_worker.h"
 #include "ballast/config/system_words.h"
 #include "ballast/inference/generate.h"
+#include "ballast/loading/framing.h"
 #include "ballast/model/model_size.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
@@ -121,7 +122,8 @@ void TrainingRun::sample() {
       .max_tokens = t.sample_tokens,
       .sampling = {.temperature = 0.8},
       .seed = static_cast<uint64_t>(t.seed + step),
-      .routing = experts::parse_routing_mode(config::name_of(config_.experts.tested_routing()))};
+      .routing = experts::parse_routing_mode(config::name_of(config_.experts.tested_routing())),
+      .start = tokenizer::start_of_text(*data_.tokenizer, loading::framing_of(data_.identity))};
   const auto written = inference::generate(trainer_.model(), place_, data_.tokenizer->end_of_text(),
                                            {prompt}, options);
   sample_ = replace_invalid_utf8(t.sample_prompt + data_.tokenizer->decode(written.front()));

@@ -183,8 +183,27 @@ TEST(HfConfig, WhatNoFamilyComputesIsOurOwn) {
     EXPECT_EQ(fitting_family(config), std::nullopt) << config::to_toml(config);
     const auto json = config_of_our_own(config, {.dtype = "float32"});
     EXPECT_EQ(json.at("model_type"), kOwnModelType);
-    EXPECT_THROW(read(json), UserError);
+    const HfModel back = read(json);
+    EXPECT_EQ(back.family, Family::kBallast);
+    EXPECT_THAT(config::differences(config, back.config, config::Compare::kEverything),
+                testing::IsEmpty());
   }
+}
+
+TEST(HfConfig, AConfigOfOursThatSomebodyChangedIsRefused) {
+  Config config = gpt2();
+  config.experts.layers = 1;
+  auto json = config_of_our_own(config, {.dtype = "float32"});
+  json.erase("positions");  // transformers may leave out what is its default
+  EXPECT_NO_THROW(read(json));
+  auto other = json;
+  other["experts"]["routing"] = "sideways";
+  EXPECT_THROW(read(other), UserError);
+  other = json;
+  other["hidden_size"] = 24;
+  EXPECT_THROW(read(other), UserError);
+  json.erase(kOwnConfigKey);
+  EXPECT_THROW(read(json), UserError);
 }
 
 TEST(HfConfig, EveryTensorOfOursHasItsRowsInTheirs) {

@@ -72,6 +72,38 @@ TEST(TextTasks, APairIsEncodedTogetherAndSpaceBelongsToWhatFollows) {
   EXPECT_THAT(alone.target, ElementsAre('c'));
 }
 
+// Bytes, with two tokens of their own before a text.
+class FramedBytes : public tokenizer::Tokenizer {
+ public:
+  std::string_view kind() const override { return "bytes"; }
+  tokenizer::TokenId vocabulary_size() const override { return 259; }
+  tokenizer::TokenId end_of_text() const override { return 256; }
+  void encode(std::string_view text, std::vector<tokenizer::TokenId>& ids) const override {
+    for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
+  }
+  std::string_view token_bytes(tokenizer::TokenId) const override { return "?"; }
+  const tokenizer::TextFrame& frame() const override { return frame_; }
+  void save(const std::filesystem::path&) const override {}
+  uint64_t fingerprint() const override { return 0; }
+
+ private:
+  const tokenizer::TextFrame frame_{{257, 258}, {}};
+};
+
+TEST(TextTasks, AFramedModelReadsTheFramesBegin) {
+  const FramedBytes framed;
+  constexpr auto kFramed = tokenizer::Framing::kFramed;
+  const Continuation pair = encode_pair(framed, "ab", " c", kFramed);
+  EXPECT_THAT(pair.context, ElementsAre(257, 258, 'a', 'b'));
+  EXPECT_THAT(pair.target, ElementsAre(' ', 'c'));
+  EXPECT_THAT(encode_pair(framed, "", "c", kFramed).context, ElementsAre(257, 258));
+  EXPECT_THAT(encode_pair(framed, "ab", " c").context, ElementsAre('a', 'b'));
+  const Reader reader{.file = "f", .tokenizer = framed, .context = 10, .framing = kFramed};
+  const TextTask task = word_perplexity(reader, {"de"});
+  EXPECT_THAT(task.questions.at(0).context, ElementsAre(258));
+  EXPECT_THAT(task.questions.at(0).target, ElementsAre('d', 'e'));
+}
+
 TEST(TextTasks, LastWordsAndTheirErrors) {
   const TaskResult result =
       answer(last_words(bytes_reader(), {{"the a"}, {"of a"}, {"in c"}, {"x a"}}));

@@ -52,15 +52,18 @@ def configs():
     }
 
 
-def made(config, seed=1):
-    """A model with random weights that write many different tokens."""
-    torch.manual_seed(seed)
-    model = transformers.AutoModelForCausalLM.from_config(config).eval().float()
+def made_wild(model):
+    """The model with random weights that write many different tokens."""
     with torch.no_grad():
         for name, weights in model.named_parameters():
-            deviation = 2 if "wpe" in name else 0.3 if weights.dim() > 1 else 0.1
+            deviation = 2 if "wpe" in name or "position_embedding" in name else 0.3 if weights.dim() > 1 else 0.1
             weights.copy_(torch.randn_like(weights) * deviation + (1 if "norm" in name and "bias" not in name else 0))
     return model
+
+
+def made(config, seed=1):
+    torch.manual_seed(seed)
+    return made_wild(transformers.AutoModelForCausalLM.from_config(config).eval().float())
 
 
 def ballast(*words, cwd=None):

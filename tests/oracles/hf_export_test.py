@@ -3,7 +3,8 @@
 
 import json
 
-from hf_case import HfCase, made, torch, transformers
+from hf_case import HfCase, made, made_wild, torch, transformers
+from safetensors.torch import load_file
 
 SHAPE = "--model.width=32 --model.layers=4 --model.heads=4 --model.context=256".split()
 TRAINING = (
@@ -34,19 +35,23 @@ def wild(kind):
 
 class ExportCase(HfCase):
     def exported(self, *knobs, as_class, start=None):
-        """A run of a few steps. `start`: from a wild model, so that what it writes can show a difference."""
-        first = [*SHAPE, "--training.steps=12", "--optimizer.learning_rate=1e-2"]
+        """A run of a few steps from wild weights, so that what it writes can show a difference. `start`: which dense model
+        they are of; without it they are of the same model, made wild."""
         if start is not None:
             wild(start).save_pretrained(self.folder / "wild")
-            first = ["--init-from", "wild", "--training.steps=2", "--optimizer.learning_rate=1e-5"]
+        else:
+            self.run_well("train", *SHAPE, *TRAINING, *knobs, "--training.steps=1", "--run", "tame")
+            self.run_well("export", "tame", "--format", "hf", "--out", "tame hf")
+            torch.manual_seed(1)
+            made_wild(self.loaded("tame hf")).save_pretrained(self.folder / "wild")
+        first = ["--init-from", "wild", "--training.steps=2", "--optimizer.learning_rate=1e-5"]
         self.run_well("train", *first, *TRAINING, *knobs, "--run", "run")
         facts = json.loads(self.run_well("export", "run", "--format", "hf", "--out", "theirs", "--json"))
         self.assertEqual(facts["architecture"], as_class)
         model = self.loaded("theirs")
         self.assertEqual(type(model).__name__, as_class)
         written = self.assert_same_model("run", model, 257)
-        if start is not None:
-            self.assertGreaterEqual(len(set(written)), 20)
+        self.assertGreaterEqual(len(set(written)), 20, "a continuation that could show a difference")
         return model
 
     def of_our_own(self, *knobs, start=None):
@@ -54,6 +59,26 @@ class ExportCase(HfCase):
         # The folder is a model of ours as well.
         self.assert_same_model("theirs", model, 257, more=20)
         self.assert_padding_changes_nothing(model)
+        self.assert_comes_back(model)
+
+    def assert_comes_back(self, model):
+        """transformers saves it again, in shards too, and `ballast import` takes it over to the bit. It holds prices in fp32."""
+        def tensors_of(name):
+            tensors = load_file(self.folder / name / "model.safetensors")
+            return {key: tensor.float() if key.endswith(".prices") else tensor for key, tensor in tensors.items()}
+
+        ours = tensors_of("theirs")
+        for name, options in (("again", {}), ("shards", {"max_shard_size": "100KB"})):
+            model.save_pretrained(self.folder / name, **options)
+            facts = json.loads(self.run_well("import", name, "--out", f"{name} ours", "--json"))
+            self.assertEqual(facts["architecture"], "BallastForCausalLM")
+            self.assertEqual(facts["parameters"], sum(p.numel() for p in model.parameters()))
+            self.assert_same_tensors(ours, tensors_of(f"{name} ours"))
+        self.assertTrue((self.folder / "shards" / "model.safetensors.index.json").exists())
+        self.run_well("export", "again ours", "--format", "hf", "--out", "back")
+        self.assert_same_tensors(ours, tensors_of("back"))
+        one, other = (json.loads((self.folder / name / "config.json").read_text()) for name in ("theirs", "back"))
+        self.assertEqual({**one, "eos_token_id": None, "bos_token_id": None}, {**other, "eos_token_id": None, "bos_token_id": None})
 
     def assert_padding_changes_nothing(self, model):
         tokens = torch.arange(40, 60)[None]

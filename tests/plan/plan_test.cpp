@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ballast/model/model_size.h"
+#include "ballast/model/update_counts.h"
 #include "ballast/system/error.h"
 #include "ballast/system/progress.h"
 
@@ -117,12 +118,34 @@ TEST(Plan, AFasterClusterIsNeverSlower) {
   }
 }
 
+// Products of the iteration take time whatever the batch; shards gather whole matrices for them.
+TEST(Plan, MuonsProductsTakeTime) {
+  for (const char* name : {"dense_1.5b", "dense_3b", "base_44b"}) {
+    Config config = read_preset(name);
+    const StepParts adam = make_plan(config, cluster_of(128)).own().step;
+    config.optimizer.algorithm = config::Algorithm::kMuon;
+    const StepParts muon = make_plan(config, cluster_of(128)).own().step;
+    EXPECT_GT(muon.optimizer, adam.optimizer) << name;
+    EXPECT_EQ(muon.shard_sums > adam.shard_sums, config.training.model_parallel > 1) << name;
+    const double products = (muon.optimizer - adam.optimizer) * find_device("v100").matrix_rate();
+    const model::ModelUpdates updates = model::count_updates(config);
+    const double here =
+        config.experts.layers == 0 ? 0 : 1.0 / static_cast<double>(config.experts.count);
+    const double least = updates.shared.muon_products + here * updates.experts.muon_products;
+    EXPECT_GE(products, least) << name;
+    EXPECT_LE(products, 1.5 * least) << name << ": its passes are the smaller part";
+  }
+}
+
 TEST(Plan, PartsThatASystemLacksTakeNoTime) {
   const StepParts dense = make_plan(read_preset("dense_1.5b"), cluster_of(128)).own().step;
   EXPECT_EQ(dense.experts + dense.assignment + dense.all_to_all + dense.shard_sums, 0);
   EXPECT_GT(dense.gradient_sums, 0);
   const StepParts divided = make_plan(read_preset("dense_3b"), cluster_of(128)).own().step;
   EXPECT_GT(divided.shard_sums, 0);
+  Config normed = read_preset("dense_3b");
+  normed.model.query_key_norm = config::QueryKeyNorm::kWidth;
+  EXPECT_GT(make_plan(normed, cluster_of(128)).own().step.shard_sums, divided.shard_sums);
   const StepParts gated = make_plan(read_preset("switch_52b"), cluster_of(128)).own().step;
   EXPECT_EQ(gated.assignment, 0);
   EXPECT_GT(gated.all_to_all, 0);

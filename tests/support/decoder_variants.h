@@ -43,6 +43,14 @@ decoder_variants() {
              c.model.query_key_norm = QueryKeyNorm::kHead;
              c.model.tied = false;
            }},
+          {"queries and keys normed over their width",
+           [=](Config& c) {
+             modern(c, Activation::kSwiglu);
+             c.model.heads = 8;
+             c.model.heads_kv = 4;
+             c.model.head_width = 4;
+             c.model.query_key_norm = QueryKeyNorm::kWidth;
+           }},
           {"documents, cap, biases of queries, keys and values",
            [=](Config& c) {
              modern(c, Activation::kRelu2);

@@ -13,6 +13,7 @@
 #include "ballast/system/file.h"
 #include "ballast/tokenizer/bpe_tokenizer.h"
 #include "ballast/tokenizer/bpe_trainer.h"
+#include "ballast/tokenizer/text_bounds.h"
 
 namespace ballast::tokenizer {
 namespace {
@@ -321,7 +322,17 @@ TEST_F(BpeFiles, WhatAPostProcessorPutsAroundATextIsTold) {
   const auto tokenizer = load_tokenizer(folder_);
   EXPECT_EQ(tokenizer->frame().begin, (std::vector<TokenId>{3, 4}));
   EXPECT_EQ(tokenizer->frame().end, (std::vector<TokenId>{5}));
-  EXPECT_TRUE(load_tokenizer("bytes")->frame().begin.empty());
+  using Ids = std::vector<TokenId>;
+  const TokenId end = tokenizer->end_of_text();
+  EXPECT_EQ(start_of_text(*tokenizer, Framing::kFramed), (Ids{3, 4}));
+  EXPECT_EQ(end_of_document(*tokenizer, Framing::kFramed), (Ids{5, end}));
+  EXPECT_EQ(start_of_text(*tokenizer, Framing::kPlain), Ids{end});
+  EXPECT_EQ(end_of_document(*tokenizer, Framing::kPlain), Ids{end});
+  const auto bytes = load_tokenizer("bytes");
+  EXPECT_FALSE(has_frame(*bytes));
+  EXPECT_TRUE(has_frame(*tokenizer));
+  EXPECT_EQ(start_of_text(*bytes, Framing::kFramed), Ids{bytes->end_of_text()});
+  EXPECT_EQ(end_of_document(*bytes, Framing::kFramed), Ids{bytes->end_of_text()});
 }
 
 TEST_F(BpeFiles, RefusesADamagedPairOfFiles) {

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "ballast/tokens/token_dataset.h"
 #include "ballast/tokens/token_source.h"
 
 int main(int argc, char** argv) {
@@ -12,6 +13,7 @@ int main(int argc, char** argv) {
     std::vector<int64_t> tokens(source->size());
     source->read(0, tokens);
     nlohmann::json found{{"format", source->info().format}, {"tokens", tokens}};
+    found["framed"] = ballast::tokens::TokenDataset::is_framed(argv[1]);
     if (source->info().end_of_text) found["end_of_text"] = *source->info().end_of_text;
     if (source->floor_per_token()) found["floor_per_token"] = *source->floor_per_token();
     std::puts(found.dump().c_str());

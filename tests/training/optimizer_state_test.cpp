@@ -252,6 +252,10 @@ TEST(Freeze, CountsWhatIsTrained) {
   const int64_t d = 32, f = 128;
   EXPECT_EQ(all.shared.muon, 4 * (4 * d * d + 2 * d * f));
   EXPECT_EQ(all.experts.muon, 2 * 4 * 2 * 2 * d * f);
+  // docs/optimizers.md: 5 (4 n^2 l + 2 n^3) for a matrix with sides n <= l.
+  const double square = 5.0 * 6 * d * d * d, wide = 5.0 * (4 * d * d * f + 2 * d * d * d);
+  EXPECT_DOUBLE_EQ(all.shared.muon_products, 4 * (4 * square + 2 * wide));
+  EXPECT_DOUBLE_EQ(all.experts.muon_products, 2 * 4 * 2 * 2 * wide);
   config.training.freeze = {"layer.*.expert.*"};
   EXPECT_EQ(model::count_updates(config).trained(), all.shared.trained());
 }

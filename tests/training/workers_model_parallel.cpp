@@ -27,9 +27,7 @@ namespace {
 using at::Tensor;
 using comm::WorkerGrid;
 using config::Config;
-using test::everyone;
 using test::kDouble;
-using test::largest_difference;
 using test::lone_worker;
 
 constexpr int64_t kSteps = 20;
@@ -347,6 +345,24 @@ TEST(ModelParallel, GoesOnFromACheckpointThatWasDividedOtherwise) {
       }
       test::everyone().barrier({"done"});
     }
+  }
+}
+
+TEST(ModelParallel, AResumedRunOfNormedWidthsIsTheSameToTheBit) {
+  const test::TemporaryFolder own;
+  const std::filesystem::path folder = shared_folder(own);
+  Config config = dense_config();
+  config.model.query_key_norm = config::QueryKeyNorm::kWidth;
+  for (const WorkerGrid& grid : test::divisions()) {
+    Trainer straight(config, kDouble, source(), grid);
+    losses(straight, 4);
+    const auto saved =
+        save_training(folder / std::to_string(grid.num_shards()), parts_of(straight), grid);
+    Trainer second(config, kDouble, source(), grid);
+    second.resume(checkpoint::Checkpoint(saved));
+    EXPECT_EQ(losses(second, 4), losses(straight, 4));
+    EXPECT_TRUE(at::equal(second.table().master(), straight.table().master()));
+    test::everyone().barrier({"done"});
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ballast/model/update_counts.h"
 #include "ballast/studio/plan/memory_advice.h"
 #include "ballast/studio/plan/work.h"
 #include "ballast/system/error.h"
@@ -58,8 +59,20 @@ double shard_sum_seconds(const LayoutShape& shape, const Wires& wires,
   // embedding and loss have one each.
   const double passes = shape.recomputes_blocks ? 3 : 2;
   const double sums = passes * (shape.blocks + shape.feed_forwards) + 2;
+  // Norms over the width of queries and keys: two numbers a row, in fp32.
+  const bool norms = shape.config.model.query_key_norm == config::QueryKeyNorm::kWidth;
+  const double of_norms = norms ? passes * shape.blocks : 0;
   return sums * wires.all_reduce(shape.tokens * row, shards) +
+         of_norms * wires.all_reduce(shape.tokens * 2 * sizeof(float), shards) +
          2 * shape.expert_layers * wires.all_gather(shape.own_tokens * row, shards);
+}
+
+// Each shard gathers the momentum of the matrices that Muon moves.
+double momentum_seconds(const LayoutShape& shape, const Wires& wires,
+                        const GroupOnNetwork& shards) {
+  if (shape.shards == 1 || shape.config.optimizer.algorithm != config::Algorithm::kMuon) return 0;
+  const double numbers = as_double(model::count_updates(shape.config).shared.muon);
+  return wires.all_gather(numbers / as_double(shape.shards) * shape.number, shards);
 }
 
 double gradient_sum_seconds(const LayoutShape& shape, const Wires& wires,
@@ -82,7 +95,8 @@ StepParts step_of(const LayoutShape& shape, const Cluster& cluster) {
   step.assignment = times * assignment_seconds(shape, cluster);
   step.optimizer = seconds_of(optimizer_work(shape, device), device);
   step.all_to_all = times * all_to_all_seconds(shape, wires, groups.everyone);
-  step.shard_sums = times * shard_sum_seconds(shape, wires, groups.shards);
+  step.shard_sums = times * shard_sum_seconds(shape, wires, groups.shards) +
+                    momentum_seconds(shape, wires, groups.shards);
   step.gradient_sums = gradient_sum_seconds(shape, wires, groups.replicas);
   if (cluster.overlap_gradients) {
     const double backward = step.compute() / times * 2 / 3;

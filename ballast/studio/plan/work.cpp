@@ -221,6 +221,14 @@ Work optimizer_work(const LayoutShape& s, const Device& device) {
   // Gradients are written, and read twice; weights and two moments read and written.
   work.bytes = s.parameters * (3 * working + 6 * master + (working == master ? 0 : working));
   work.operations = 10;
+  if (s.config.optimizer.algorithm == config::Algorithm::kMuon) {
+    // Whole matrices on every shard; of the experts those that are here.
+    const model::ModelUpdates updates = model::count_updates(s.config);
+    const double here = s.experts_here / std::max(1.0, as_double(s.config.experts.count));
+    work.products = updates.shared.muon_products + here * updates.experts.muon_products;
+    work.bytes += working * (updates.shared.muon_numbers + here * updates.experts.muon_numbers);
+    work.operations += 100;  // kinds of matrices, each with 15 products and a few passes
+  }
   return work;
 }
 
