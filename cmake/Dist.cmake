@@ -2,7 +2,7 @@
 # Component `dist`: what `make dist` packs; tools/dist adds the launcher and the system's libraries.
 # Run paths there are relative to each file, and libtorch is found by the launcher.
 add_custom_target(program)
-foreach(target ballast ballast-bench ballast_cuda ballast_mpi ballast_parquet)
+foreach(target ballast ballast-bench manual ballast_cuda ballast_mpi ballast_parquet)
   if(TARGET ${target})
     add_dependencies(program ${target})
   endif()
