@@ -20,5 +20,7 @@ void add_assign(CLI::App& app, Action& chosen);
 void add_bench(CLI::App& app, Action& chosen);
 void add_experiment(CLI::App& app, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);
+void add_completion(CLI::App& app, Action& chosen);
+void add_man(CLI::App& app, Action& chosen);
 
 }  // namespace ballast::cli

@@ -15,7 +15,7 @@
 #include "ballast/comm/communicator.h"
 #include "ballast/comm/launch.h"
 #include "ballast/system/error.h"
-#include "ballast/system/utf8.h"
+#include "ballast/system/log.h"
 #include "cli/out_of_memory.h"
 
 namespace ballast::cli {
@@ -30,8 +30,7 @@ int complain_of_lost_output() {
 }  // namespace
 
 int complain(const std::string& message, int code) {
-  // One write: lines of several workers come through one pipe.
-  std::fputs(fmt::format("ballast: {}\n", printable(message)).c_str(), stderr);
+  log_error_line(fmt::format("ballast: {}", message));
   return code;
 }
 

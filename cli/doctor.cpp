@@ -25,8 +25,9 @@ Examples:
 Keys of the JSON object: version; hardware {cpu, cores, instruction_sets, memory_bytes, ...};
 libtorch {version, path, threads, cpu_capability, onednn {max_cpu_isa, reason}: null where nothing
 limits it}; cuda {usable, plugin {path, loaded, reason}, driver {version, reason}, devices [{name,
-memory_bytes, compute_capability}]}; nccl and mpi {version, path} or null; programs {mpirun,
-gnuplot}: a path or null; disk {path, free_bytes}; missing [{name, needed_for, how_to_get}].)";
+memory_bytes, compute_capability}]}; nccl and mpi {version, path} or null; parquet {plugin {path,
+loaded, reason}}; programs {mpirun, rsvg-convert}: a path or null; disk {path, free_bytes}; missing
+[{name, needed_for, how_to_get}].)";
 
 std::string bytes_of(const json& number) {
   return number.is_null() ? "unknown" : format_bytes(number.get<double>());
@@ -95,9 +96,10 @@ void print_table(const json& machine) {
   }
   print_row("GPU", describe_gpus(machine.at("cuda")));
   print_row("CUDA plugin", describe_plugin(machine.at("cuda").at("plugin")));
+  print_row("Parquet plugin", describe_plugin(machine.at("parquet").at("plugin")));
   print_row("NCCL", describe_library(machine.at("nccl")));
   print_row("MPI", describe_library(machine.at("mpi")));
-  for (const char* name : {"mpirun", "gnuplot"}) {
+  for (const char* name : {"mpirun", "rsvg-convert"}) {
     print_row(name, describe_program(machine.at("programs").at(name)));
   }
 

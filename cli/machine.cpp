@@ -22,6 +22,7 @@
 #include "ballast/record/hardware.h"
 #include "ballast/system/onednn_limit.h"
 #include "ballast/system/version.h"
+#include "ballast/text/parquet_plugin.h"
 
 namespace ballast::cli {
 namespace {
@@ -55,6 +56,10 @@ json examine_libtorch() {
           {"onednn", examine_onednn()}};
 }
 
+json plugin_json(const fs::path& path, const std::string& reason) {
+  return {{"path", path.string()}, {"loaded", reason.empty()}, {"reason", text_or_null(reason)}};
+}
+
 json examine_cuda() {
   const kernels::CudaDriver driver = kernels::query_cuda_driver();
   const kernels::CudaPlugin plugin = kernels::load_cuda_plugin();
@@ -65,13 +70,15 @@ json examine_cuda() {
                        {"compute_capability", device.compute_capability}});
   }
   return {{"usable", plugin.loaded && at::hasCUDA() && !driver.devices.empty()},
-          {"plugin",
-           {{"path", plugin.path.string()},
-            {"loaded", plugin.loaded},
-            {"reason", text_or_null(plugin.reason)}}},
+          {"plugin", plugin_json(plugin.path, plugin.reason)},
           {"driver",
            {{"version", text_or_null(driver.version)}, {"reason", text_or_null(driver.reason)}}},
           {"devices", devices}};
+}
+
+json examine_parquet() {
+  const text::ParquetPlugin plugin = text::load_parquet_plugin();
+  return {{"plugin", plugin_json(plugin.path, plugin.reason)}};
 }
 
 std::string nccl_version(void* library) {
@@ -121,28 +128,39 @@ json examine_disk() {
           {"free_bytes", error ? json(nullptr) : json(uint64_t{space.available})}};
 }
 
+bool is_there(const json& plugin) { return fs::exists(plugin.at("path").get<std::string>()); }
+
 json missing_from(const json& machine) {
   json missing = json::array();
   const auto miss = [&](const char* name, const char* needed_for, const char* how_to_get) {
     missing.push_back({{"name", name}, {"needed_for", needed_for}, {"how_to_get", how_to_get}});
   };
-  const json& cuda = machine.at("cuda");
+  const json &cuda = machine.at("cuda"), &parquet = machine.at("parquet").at("plugin"),
+             &programs = machine.at("programs");
   if (cuda.at("devices").empty()) {
     miss("GPU", "training on a GPU; everything also runs on the CPU",
          "a machine with an NVIDIA GPU (compute capability 9.0) and its driver");
   }
-  if (!fs::exists(cuda.at("plugin").at("path").get<std::string>())) {
+  if (!is_there(cuda.at("plugin"))) {
     miss("CUDA plugin", "training on a GPU", "install CUDA's nvcc, then `make clean build`");
   } else if (!cuda.at("plugin").at("loaded")) {
     miss("CUDA libraries", "the CUDA plugin",
          "a whole PyTorch: `pip install torch==2.11.0`, then LIBTORCH=<its torch folder> when you "
          "build, or start the program from a dist folder");
   }
-  if (machine.at("programs").at("mpirun").is_null() || machine.at("mpi").is_null()) {
+  if (programs.at("mpirun").is_null() || machine.at("mpi").is_null()) {
     miss("MPI", "training with several workers", "apt-get install openmpi-bin");
   }
-  if (machine.at("programs").at("gnuplot").is_null()) {
-    miss("gnuplot", "figures in reports", "apt-get install gnuplot-nox");
+  if (!is_there(parquet)) {
+    miss("Parquet plugin", "reading Parquet files",
+         "`tools/setup` brings Arrow's libraries, then `make build`");
+  } else if (!parquet.at("loaded")) {
+    miss("Arrow", "the Parquet plugin",
+         "`tools/setup` and `make build` once more, or start the program from a dist folder");
+  }
+  if (programs.at("rsvg-convert").is_null()) {
+    miss("rsvg-convert", "figures as PNG; as SVG they are always written",
+         "apt-get install librsvg2-bin");
   }
   return missing;
 }
@@ -157,7 +175,9 @@ json examine_machine() {
   machine["libtorch"] = examine_libtorch();
   machine["nccl"] = examine_library("libnccl.so.2", nccl_version);
   machine["mpi"] = examine_library("libmpi.so.40", mpi_version);
-  machine["programs"] = {{"mpirun", find_program("mpirun")}, {"gnuplot", find_program("gnuplot")}};
+  machine["parquet"] = examine_parquet();
+  machine["programs"] = {{"mpirun", find_program("mpirun")},
+                         {"rsvg-convert", find_program("rsvg-convert")}};
   machine["disk"] = examine_disk();
   machine["missing"] = missing_from(machine);
   return machine;

@@ -13,10 +13,11 @@ namespace ballast::cli {
 //   cuda       usable, plugin {path, loaded, reason}, driver {version, reason}, and
 //              devices [{name, memory_bytes, compute_capability}]; reason is null where all is well
 //   nccl, mpi  version and path of the library, or null
-//   programs   mpirun, gnuplot: the path of each, or null
+//   parquet    plugin {path, loaded, reason}
+//   programs   mpirun, rsvg-convert: the path of each, or null
 //   disk       path (the current folder), free_bytes
 //   missing    [{name, needed_for, how_to_get}]
-// Loads the CUDA plugin, if it can be loaded.
+// Loads the plugins for CUDA and Parquet, if they can be loaded.
 nlohmann::json examine_machine();
 
 }  // namespace ballast::cli

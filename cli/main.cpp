@@ -15,7 +15,7 @@ First steps
   ballast prepare texts/ --out data/mine        turn your own text into tokens
   ballast train --data data/mine                train on it
   ballast assign --scores scores.npy            assign tokens to experts, balanced and optimal
-  ballast COMMAND --help                        all a command can do, with examples
+  ballast help COMMAND                          all a command can do, with examples
 )";
 
 void add_all(CLI::App& app, Action& chosen) {
@@ -33,6 +33,8 @@ void add_all(CLI::App& app, Action& chosen) {
   add_bench(app, chosen);
   add_experiment(app, chosen);
   add_doctor(app, chosen);
+  add_completion(app, chosen);
+  add_man(app, chosen);
 }
 
 bool computes(std::string_view command) {

@@ -16,6 +16,7 @@
 #include "ballast/system/progress.h"
 #include "ballast/system/stop_signal.h"
 #include "cli/commands.h"
+#include "cli/output_options.h"
 #include "cli/prepare_report.h"
 
 namespace ballast::cli {
@@ -236,7 +237,7 @@ void check_options(const CLI::App& command, const Options& options) {
 void verify(const CLI::App& command, const Options& options) {
   for (const CLI::Option* option : command.get_options()) {
     const std::string name = option->get_name();
-    if (option->count() > 0 && name != "--verify" && name != "--json") {
+    if (option->count() > 0 && name != "--verify" && name != "--json" && !is_output_option(name)) {
       fail("--verify makes nothing: leave out {}", name);
     }
   }

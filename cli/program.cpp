@@ -10,76 +10,75 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
-#include <fstream>
+#include <memory>
+#include <utility>
 
-#include "ballast/config/config.h"
+#include "ballast/config/nearest.h"
 #include "ballast/system/mapped_ranges.h"
 #include "ballast/system/version.h"
 #include "cli/complaint.h"
+#include "cli/help.h"
+#include "cli/help_formatter.h"
+#include "cli/output_options.h"
 
 namespace ballast::cli {
 namespace {
 
 // The innermost subcommand that was reached, which knows the options that were possible.
-const CLI::App* reached(const CLI::App* app) {
-  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
-  return app;
+const CLI::App& reached(const CLI::App& app) {
+  return app.get_subcommands().empty() ? app : reached(*app.get_subcommands().front());
 }
 
-// "ballast bench step"
-std::string full_name(const CLI::App* app) {
-  return app->get_parent() == nullptr ? app->get_name()
-                                      : full_name(app->get_parent()) + " " + app->get_name();
-}
-
-// What CLI11 could not place: names the nearest option or command.
+// What CLI11 could not place: names a near option or command.
 std::string explain_extras(const CLI::App& app, const std::vector<std::string>& extras) {
-  const CLI::App* command = reached(&app);
-  std::vector<std::string> names;
-  for (const CLI::Option* option : command->get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
+  const CLI::App& command = reached(app);
   const std::string& word = extras.front();
   if (word.starts_with("-")) {
+    std::vector<std::string> names;
+    for (const CLI::Option* option : command.get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
     const std::string name = word.substr(0, word.find('='));
-    return fmt::format("there is no option {}; the nearest is {} (`{} --help` lists them all)",
-                       name, config::nearest(name, names), full_name(command));
+    return fmt::format("there is no option {}{} (`{} --help` lists them all)", name,
+                       config::nearest_is(name, names), full_name(command));
   }
-  if (command->get_subcommands([](const CLI::App*) { return true; }).empty()) {
-    return fmt::format("\"{}\" is more than {} takes", word, command->get_name());
-  }
-  std::vector<std::string> commands;
-  for (const CLI::App* sub : command->get_subcommands([](const CLI::App*) { return true; }))
-    commands.push_back(sub->get_name());
-  return fmt::format("there is no command \"{}\"; the nearest is {}", word,
-                     config::nearest(word, commands));
+  if (command_names(command).empty())
+    return fmt::format("\"{}\" is more than {} takes", word, command.get_name());
+  return no_such_command(command, word);
+}
+
+// The exit code of a command line that chooses nothing: a mistake, or --help and --version.
+int end_of_parsing(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0) return with_output_written(app.exit(error));
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
+    return complain(explain_extras(app, app.remaining(true)), kUserMistake);
+  return complain(fmt::format("{} (`{} --help` tells more)", error.what(), full_name(reached(app))),
+                  kUserMistake);
 }
 
 int run(const Program& program, int argc, char** argv) {
   CLI::App app(program.about, program.name);
   app.set_version_flag("--version", version());
   app.require_subcommand(0, 1);
-  app.get_formatter()->column_width(34);
+  app.formatter(std::make_shared<HelpFormatter>());
   Action chosen;
+  OutputOptions output;
   program.add_commands(app, chosen);
+  add_help(app, chosen);
+  add_output_options(app, output);
   try {
     app.parse(argc, argv);
-  } catch (const CLI::ExtrasError&) {
-    return complain(explain_extras(app, app.remaining(true)), kUserMistake);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {  // --help, --version
-      return with_output_written(app.exit(error));
-    }
-    return complain(
-        fmt::format("{} (`{} --help` tells more)", error.what(), full_name(reached(&app))),
-        kUserMistake);
+    output.apply();
+    return end_of_parsing(app, error);
   }
+  output.apply();
   if (!chosen) {
     fmt::print("{}", app.help());
     return with_output_written(argc > 1 ? kUserMistake : 0);
   }
-  return with_output_written(chosen());
+  const Action action = std::exchange(chosen, {});  // `help` may choose once more
+  return with_output_written(action());
 }
 
 // Where a standard stream is closed, the next file that is opened would take its place, and be
@@ -93,14 +92,6 @@ void fill_closed_streams() {
 
 }  // namespace
 
-std::vector<std::string> own_command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> words;
-  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
-  words.front() = std::filesystem::read_symlink("/proc/self/exe").string();
-  return words;
-}
-
 // By default they spin for milliseconds: on a machine that does anything else meanwhile, one takes
 // the core of the other it waits for, and a small model's step takes several times as long.
 bool let_waiting_threads_sleep() {
@@ -113,7 +104,9 @@ bool let_waiting_threads_sleep() {
 int run_program(const Program& program, int argc, char** argv) {
   fill_closed_streams();
   // OpenMP reads it when it is loaded: hence the new start. Where that fails, we go on as we are.
-  if (program.computes(argc > 1 ? argv[1] : "") && let_waiting_threads_sleep())
+  const std::vector<std::string> words(argv, argv + argc);
+  const size_t command = place_of_command(words);
+  if (program.computes(command < words.size() ? words[command] : "") && let_waiting_threads_sleep())
     ::execv("/proc/self/exe", argv);
   // A closed pipe and a file that may not grow are errors of a write, not a death.
   std::signal(SIGPIPE, SIG_IGN);

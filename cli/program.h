@@ -4,7 +4,6 @@
 #include <functional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace CLI {
 class App;
@@ -26,9 +25,6 @@ struct Program {
 // All of main(): finds the command, runs it, and says on stderr what went wrong. Returns the exit
 // code.
 int run_program(const Program& program, int argc, char** argv);
-
-// What this process was started with; the first word is the path of its program.
-std::vector<std::string> own_command_line();
 
 // OpenMP's threads shall sleep soon where they wait for each other, in programs that are started
 // from now on. False: the environment says already how they wait.

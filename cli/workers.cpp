@@ -15,8 +15,9 @@
 #include "ballast/config/config.h"
 #include "ballast/system/error.h"
 #include "cli/at_least.h"
+#include "cli/command_words.h"
 #include "cli/complaint.h"
-#include "cli/program.h"
+#include "cli/output_options.h"
 
 namespace ballast::cli {
 namespace {
@@ -26,22 +27,6 @@ constexpr int kMostWorkers = 4096;  // of one machine
 using Words = std::vector<std::string>;
 
 bool is_option(const std::string& word) { return word.size() > 2 && word.starts_with("--"); }
-
-enum class Takes { kNothing, kValue };
-
-// Removes `name` in either spelling: "--name value" or "--name=value".
-void remove_option(Words& words, const std::string& name, Takes takes) {
-  for (size_t i = 0; i < words.size() && words[i] != "--";) {
-    const auto at = words.begin() + static_cast<long>(i);
-    if (words[i] == name) {
-      words.erase(at, std::min(at + (takes == Takes::kValue ? 2 : 1), words.end()));
-    } else if (words[i].starts_with(name + "=")) {
-      words.erase(at);
-    } else {
-      ++i;
-    }
-  }
-}
 
 // Whether another start may mend it: not the user's mistake, nor what the command itself returned.
 bool may_be_mended(const comm::LaunchResult& result) {
@@ -89,6 +74,7 @@ Words worker_command(Words words, const Words& arguments) {
   remove_option(words, "--workers", Takes::kValue);
   remove_option(words, "--max-restarts", Takes::kValue);
   remove_option(words, "--prefix-lines", Takes::kNothing);
+  remove_output_options(words);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const bool has_value = i + 1 < arguments.size() && !is_option(arguments[i + 1]);
     if (is_option(arguments[i]))

@@ -31,10 +31,11 @@ void add_worker_options(CLI::App& command, WorkerOptions& options);
 // several itself.
 bool must_launch(const WorkerOptions& options);
 
-// Starts this program with its own command line, less the options of starting, and with
-// `extra_arguments`, for each worker; returns the exit code when all have ended. After a failure
-// that a new start may mend (docs/workers.md), starts again, up to max_restarts times, with
-// `restart_arguments` too ({"--resume", "auto"}), and says so on stderr. Options in arguments
+// Starts this program with its own command line, less the options of starting and of output (what
+// workers say goes through this process), and with `extra_arguments`, for each worker; returns the
+// exit code when all have ended. After a failure that a new start may mend (docs/workers.md),
+// starts again, up to max_restarts times, with `restart_arguments` too ({"--resume", "auto"}), and
+// says so on stderr. Options in arguments
 // ("--name", "value") take the place of those of the command line.
 int launch_workers(const WorkerOptions& options, const std::vector<std::string>& extra_arguments,
                    const std::vector<std::string>& restart_arguments);

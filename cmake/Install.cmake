@@ -9,7 +9,7 @@ set(programs ballast ballast-bench)
 set(plugins ballast_cuda ballast_mpi ballast_loopback ballast_parquet)
 if(TARGET ballast)
   add_custom_target(program)
-  foreach(target ${programs} ${plugins})
+  foreach(target ${programs} ${plugins} manual)
     if(TARGET ${target})
       add_dependencies(program ${target})
     endif()
@@ -39,10 +39,10 @@ if(TARGET ballast)
 endif()
 install(FILES LICENSE COMPONENT program DESTINATION share/doc/ballast)
 
-# Man pages and completions: whoever makes them leaves them in these two folders of the build, by these names.
+# Man pages and completions, which the target `manual` makes.
 install(DIRECTORY ${PROJECT_BINARY_DIR}/man/ COMPONENT program DESTINATION share/man/man1 OPTIONAL
   FILES_MATCHING PATTERN "*.1")
-install(FILES ${PROJECT_BINARY_DIR}/completions/ballast.bash COMPONENT program RENAME ballast
+install(FILES ${PROJECT_BINARY_DIR}/completions/ballast COMPONENT program
   DESTINATION share/bash-completion/completions OPTIONAL)
 install(FILES ${PROJECT_BINARY_DIR}/completions/_ballast COMPONENT program
   DESTINATION share/zsh/site-functions OPTIONAL)

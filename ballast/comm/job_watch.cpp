@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 
 #include "ballast/comm/launch.h"
 #include "ballast/comm/processes.h"
 #include "ballast/comm/watchdog.h"
+#include "ballast/system/log.h"
 #include "ballast/system/stop_signal.h"
 
 namespace ballast::comm {
@@ -35,8 +35,7 @@ JobWatch::JobWatch(pid_t mpirun, int workers, double deadline_seconds, Notebook&
 void JobWatch::stop() {
   ++stops_;
   if (stops_ == 1) {
-    std::fputs(fmt::format("{}{}", ::isatty(STDERR_FILENO) != 0 ? "\n" : "", kStopMessage).c_str(),
-               stderr);
+    log_warning_line(kStopMessage.substr(0, kStopMessage.size() - 1));
     ::kill(mpirun_, SIGUSR1);
     custody_.signal_all(SIGCONT);
   } else if (stops_ == 2) {

@@ -25,6 +25,7 @@
 #include "ballast/comm/mpi_plugin.h"
 #include "ballast/comm/notebook.h"
 #include "ballast/comm/world.h"
+#include "ballast/system/console.h"
 #include "ballast/system/error.h"
 #include "ballast/system/stop_signal.h"
 
@@ -114,10 +115,11 @@ class HeldSignals {
 };
 
 // Passes on what comes through a pipe: line by line where `output` is to look at it. What cannot be
-// written is lost, and the stream knows (std::ferror).
+// written is lost, and stdout knows (std::ferror).
 class Relay {
  public:
-  Relay(int fd, std::FILE* to, MpirunOutput* output) : fd_(fd), to_(to), output_(output) {}
+  enum class To { kStdout, kConsole };
+  Relay(int fd, To to, MpirunOutput* output) : fd_(fd), to_(to), output_(output) {}
 
   int fd() const { return fd_; }  // -1: has ended
   void read() {
@@ -139,15 +141,18 @@ class Relay {
 
  private:
   void show(const std::string& line) {
-    if (const auto shown = output_->take(line)) write(*shown + "\n");
+    const auto shown = output_->take(line);
+    if (!shown) return;
+    to_ == To::kConsole ? relay_line(*shown) : write(*shown + "\n");
   }
-  void write(std::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), to_);
-    std::fflush(to_);
+  static void write(std::string_view text) {
+    clear_bar();  // both may be the same terminal
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
   }
 
   int fd_;
-  std::FILE* to_;
+  To to_;
   MpirunOutput* output_;
   std::string rest_;
 };
@@ -307,7 +312,8 @@ LaunchResult run_workers(const LaunchOptions& options) {
   const auto kept_in = folders.mpirun_options();
   command.insert(command.begin() + 1, kept_in.begin(), kept_in.end());
   Notebook notebook;
-  command.insert(command.begin() + 1, {"-x", notebook.variable(), "-x", preloaded_by_all()});
+  command.insert(command.begin() + 1,
+                 {"-x", notebook.variable(), "-x", preloaded_by_all(), "-x", console_variable()});
   std::array<int, 2> out{-1, -1}, err{-1, -1};
   if (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0)
     fail("cannot create a pipe: {}", std::strerror(errno));
@@ -321,13 +327,14 @@ LaunchResult run_workers(const LaunchOptions& options) {
 
   MpirunOutput output;
   // mpirun would lose what it cannot write without a word: stdout goes through this process, too.
-  Relay from_stdout(out_read.fd, stdout, options.prefix_lines ? &output : nullptr);
-  Relay from_stderr(err_read.fd, stderr, &output);
+  Relay from_stdout(out_read.fd, Relay::To::kStdout, options.prefix_lines ? &output : nullptr);
+  Relay from_stderr(err_read.fd, Relay::To::kConsole, &output);
   const std::array<Relay*, 2> relays{&from_stdout, &from_stderr};
   JobWatch watch(mpirun, options.workers, options.deadline_seconds, notebook, custody);
   const Ended ended = relay_until_end(mpirun, relays, signals, watch);
   custody.end_all();
   relay_the_rest(relays);
+  clear_bar();  // of a worker that could not do so itself
   notebook.read();
   return result_of(ended, watch, notebook.failure(), output.failure());
 }

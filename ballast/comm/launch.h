@@ -39,7 +39,8 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options);
 // dies, the workers end. Workers that have not arrived by the deadline end the job with
 // kWorkersLost.
 // Signals within kOneRequest count as one (system/stop_signal.h). stdin is empty for workers; their
-// stdout and stderr go through this process: where one could not be written, std::ferror tells.
+// stdout goes through this process (where it could not be written, std::ferror tells), and so does
+// their stderr, as system/console.h does it.
 // REQUIRES: called before the process starts threads. UserError: there is no mpirun or no MPI
 // plugin, this is one of several workers itself, or workers < 1.
 LaunchResult run_workers(const LaunchOptions& options);

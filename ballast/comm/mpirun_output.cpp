@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <regex>
 
+#include "ballast/system/console.h"
 #include "ballast/system/stop_signal.h"
 
 namespace ballast::comm {
@@ -61,7 +62,8 @@ std::optional<std::string> MpirunOutput::take(std::string_view line) {
   // A worker's own message may come in between.
   if (known || std::regex_search(text, details)) return std::nullopt;
   if (between_rules_ && text.empty()) return std::nullopt;
-  if (in_long_message_ && !text.starts_with("ballast: ")) return std::nullopt;
+  if (in_long_message_ && !text.starts_with("ballast: ") && !is_for_relay(text))
+    return std::nullopt;
   return text;
 }
 

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <numeric>
 
 #include "ballast/config/decoder_config.h"
 #include "ballast/config/knobs.h"
+#include "ballast/config/nearest.h"
 #include "ballast/system/error.h"
 #include "ballast/system/utf8.h"
 
@@ -46,8 +46,8 @@ void check_range(const Knob& knob, double value) {
 
 void check_choice(const Knob& knob, const std::string& value) {
   if (knob.choices.empty() || std::ranges::count(knob.choices, value) > 0) return;
-  fail("{}: want one of {}, got \"{}\" (nearest: {})", knob.name(), fmt::join(knob.choices, ", "),
-       value, nearest(value, knob.choices));
+  fail("{}: want one of {}, got \"{}\"{}", knob.name(), fmt::join(knob.choices, ", "), value,
+       nearest_is(value, knob.choices));
 }
 
 std::vector<std::string> split_list(const std::string& text) {
@@ -100,8 +100,8 @@ void set_knob(Config& config, const std::string& key, const std::string& value) 
     if (knob.name() == key) return std::visit(SetFromText{knob, value}, knob.target);
     names.push_back(knob.name());
   }
-  fail("there is no knob \"{}\"; the nearest is \"{}\" (`ballast train --help` lists them all)",
-       key, nearest(key, names));
+  fail("there is no knob \"{}\"{} (`ballast train --help` lists them all)", key,
+       nearest_is(key, names, "\"{}\""));
 }
 
 namespace {
@@ -350,23 +350,6 @@ double parse_duration(const std::string& name, const std::string& text) {
     fail("{}: want a time such as 90, 90s, 10m, 2h or 1d, got \"{}\"", name, text);
   }
   return value * scale;
-}
-
-std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
-  const auto distance = [&](const std::string& other) {
-    std::vector<size_t> row(other.size() + 1);
-    std::iota(row.begin(), row.end(), 0);
-    for (size_t i = 1; i <= word.size(); ++i) {
-      size_t diagonal = row[0]++;
-      for (size_t j = 1; j <= other.size(); ++j) {
-        const size_t above = row[j];
-        row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (word[i - 1] != other[j - 1])});
-        diagonal = above;
-      }
-    }
-    return row.back();
-  };
-  return candidates.empty() ? "" : *std::ranges::min_element(candidates, {}, distance);
 }
 
 }  // namespace ballast::config

@@ -192,7 +192,7 @@ struct Config {
   CheckpointConfig checkpoint;
 };
 
-// All throw UserError that names the key (and the nearest valid one) and what was wanted.
+// All throw UserError that names the key (and a valid one that is near) and what was wanted.
 
 // The scales at which a file can be read, its own first: paper, gpu, laptop. What differs at
 // another scale stands in sections as [gpu.model]; every section is checked, whichever scale is
@@ -235,7 +235,7 @@ std::vector<KnobHelp> knob_help();
 
 // "90", "90s", "10m", "2h", "1d" as seconds; `name` is for messages.
 double parse_duration(const std::string& name, const std::string& text);
-// The candidate closest to `word` by edit distance.
+// The candidate that was meant by `word`; empty where none is near. nearest.h tells what that is.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace ballast::config

@@ -7,6 +7,7 @@
 
 #include "ballast/config/config.h"
 #include "ballast/config/knobs.h"
+#include "ballast/config/nearest.h"
 #include "ballast/config/shape_toml.h"
 #include "ballast/config/toml_bounds.h"
 #include "ballast/system/error.h"
@@ -116,8 +117,8 @@ void read_sections(Config& config, const toml::table& table, const Origin& origi
     if (keys == nullptr) refuse_value(config, name, origin.line(node));
     if (std::ranges::count(sections, name) == 0) {
       sections.insert(sections.end(), scales.begin(), scales.end());
-      fail("{}: there is no section [{}]; the nearest is [{}]", origin.line(node), name,
-           nearest(name, sections));
+      fail("{}: there is no section [{}]{} (`ballast train --print-config` shows them all)",
+           origin.line(node), name, nearest_is(name, sections, "[{}]"));
     }
     for (const auto& [key, value] : *keys) {
       const std::string full = fmt::format("{}.{}", section.str(), key.str());

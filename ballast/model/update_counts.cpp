@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ballast/comm/single.h"
+#include "ballast/config/nearest.h"
 #include "ballast/model/language_model.h"
 #include "ballast/parameters/name_pattern.h"
 #include "ballast/system/error.h"
@@ -21,9 +22,9 @@ void check_patterns(const parameters::ParameterTable& table,
     const auto fits = [&](const std::string& name) { return parameters::fits(name, pattern); };
     if (std::ranges::none_of(names, fits)) {
       fail(
-          "training.freeze: no parameter is called \"{}\"; the nearest is \"{}\" (* stands for "
-          "anything: block.*)",
-          pattern, config::nearest(pattern, names));
+          "training.freeze: no parameter is called \"{}\"{} (* stands for anything: block.*; "
+          "they are called as {})",
+          pattern, config::nearest_is(pattern, names, "\"{}\""), names.front());
     }
   }
 }

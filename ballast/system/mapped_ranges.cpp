@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 
+#include "ballast/system/console.h"
 #include "ballast/system/utf8.h"
 
 namespace ballast {
@@ -30,18 +31,14 @@ std::mutex& ranges_mutex() {
   return mutex;
 }
 
-void write_text(std::string_view text) { (void)!::write(STDERR_FILENO, text.data(), text.size()); }
-
 void on_bus_error(int, siginfo_t* info, void*) {
   const auto* address = static_cast<const char*>(info->si_addr);
   for (const Range* range = g_ranges; range != nullptr; range = range->next) {
     const char* begin = range->begin;
     if (begin == nullptr || address < begin || address >= begin + range->size) continue;
-    write_text("ballast: cannot read ");
-    write_text(range->name);
-    write_text(
-        ": it has become shorter while it was in use, or its disk fails; bring it back and start "
-        "again\n");
+    write_in_signal({"ballast: cannot read ", range->name,
+                     ": it has become shorter while it was in use, or its disk fails; bring it "
+                     "back and start again\n"});
     ::_exit(g_exit_code);
   }
   std::signal(SIGBUS, SIG_DFL);  // not of a file: the same again, as it would have been

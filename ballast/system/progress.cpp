@@ -2,16 +2,14 @@
 #include "ballast/system/progress.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <mutex>
+#include <utility>
 
-#include "ballast/system/log.h"
+#include "ballast/system/console.h"
 #include "ballast/system/utf8.h"
 
 namespace ballast {
@@ -19,31 +17,19 @@ namespace ballast {
 using Clock = std::chrono::steady_clock;
 
 struct Progress::State {
-  std::string title, unit, note;
+  std::mutex mutex;
+  std::string title, unit;
+  std::vector<LinePart> note;
   uint64_t total = 0, done = 0;
-  Clock::time_point start = Clock::now(), last_draw{};
-  bool terminal = false, silent = false;
+  Clock::time_point start = Clock::now(), last_draw{}, last_line = Clock::now();
+  OffTerminal off_terminal = OffTerminal::kLines;
 };
 
 namespace {
 
-// One lock for everything that writes to stderr, so that lines and bars do not cut into each other.
-std::mutex& terminal_mutex() {
-  static std::mutex mutex;
-  return mutex;
-}
-
-std::string& bar_on_screen() {
-  static std::string bar;
-  return bar;
-}
-
-void write_stderr(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
-
-size_t terminal_columns() {
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
-}
+constexpr std::chrono::milliseconds kBetweenDraws{100};
+constexpr std::chrono::seconds kBetweenLines{10};
+constexpr int kEtaImportance = 2;  // of a note's parts some are above, some below
 
 std::string scaled(double value, double step, const std::array<const char*, 5>& suffixes) {
   size_t i = 0;
@@ -55,85 +41,59 @@ std::string scaled(double value, double step, const std::array<const char*, 5>& 
   return fmt::format("{:.{}f}{}", value, value < 10 ? 2 : value < 100 ? 1 : 0, suffixes[i]);
 }
 
-}  // namespace
-
-void log_line(std::string_view line) {
-  const std::lock_guard lock(terminal_mutex());
-  const std::string& bar = bar_on_screen();
-  if (!bar.empty()) write_stderr("\r\x1b[K");
-  write_stderr(printable(line) + "\n");
-  if (!bar.empty()) write_stderr(bar);
-  std::fflush(stderr);
-}
-
-Progress::Progress(std::string title, uint64_t total, std::string unit, OffTerminal off_terminal)
-    : state_(new State) {
-  state_->title = std::move(title);
-  state_->unit = std::move(unit);
-  state_->total = total;
-  state_->terminal = isatty(STDERR_FILENO) != 0;
-  state_->silent = !state_->terminal && off_terminal == OffTerminal::kSilent;
-  if (!state_->terminal) state_->last_draw = Clock::now();
-}
-
-Progress::~Progress() {
-  {
-    const std::lock_guard lock(terminal_mutex());
-    if (state_->terminal && !bar_on_screen().empty()) {
-      write_stderr("\r\x1b[K");
-      std::fflush(stderr);
-      bar_on_screen().clear();
-    }
-  }
-  delete state_;
-}
-
-namespace {
-
 std::string amount(double value, const std::string& unit) {
   return unit == "bytes" ? format_bytes(value) : format_count(value) + " " + unit;
 }
 
 }  // namespace
 
-void Progress::advance(uint64_t step) {
-  const std::lock_guard lock(terminal_mutex());
-  State& s = *state_;
-  s.done += step;
-  const auto now = Clock::now();
-  const double since = std::chrono::duration<double>(now - s.last_draw).count();
-  if (s.silent || since < (s.terminal ? 0.1 : 10.0)) return;
-  s.last_draw = now;
-  const double seconds = std::chrono::duration<double>(now - s.start).count();
-  const double share = s.total ? std::min(1.0, double(s.done) / double(s.total)) : 0;
-  std::string line = s.title + " ";
-  if (s.total) {
-    const int width = 24, filled = int(share * width);
-    if (s.terminal) line += fmt::format("[{:=>{}}{:>{}}] ", "", filled, "", width - filled);
-    line += fmt::format("{:3.0f}% ", 100 * share);
-  }
-  if (s.note.empty()) {
-    line += fmt::format("{} {}/s", amount(double(s.done), s.unit),
-                        amount(double(s.done) / std::max(seconds, 1e-9), s.unit));
-  } else {
-    line += s.note;
-  }
-  if (s.total && share > 0) {
-    line += fmt::format(" eta {}", format_duration(seconds * (1 - share) / share));
-  }
-  if (s.terminal) {
-    line.resize(std::min(line.size(), terminal_columns() - 1));
-    bar_on_screen() = line;
-    write_stderr("\r\x1b[K" + line);
-  } else {
-    write_stderr(line + "\n");
-  }
-  std::fflush(stderr);
+Progress::Progress(std::string title, uint64_t total, std::string unit, OffTerminal off_terminal)
+    : state_(new State) {
+  state_->title = printable(title);
+  state_->unit = std::move(unit);
+  state_->total = total;
+  state_->off_terminal = off_terminal;
 }
 
-void Progress::note(std::string text) {
-  const std::lock_guard lock(terminal_mutex());
-  state_->note = std::move(text);
+Progress::~Progress() {
+  clear_bar();
+  delete state_;
+}
+
+Bar Progress::bar() const {
+  const State& s = *state_;
+  const double seconds = std::chrono::duration<double>(Clock::now() - s.start).count();
+  Bar bar{s.title, {}, s.note};
+  if (s.total > 0) bar.share = std::min(1.0, double(s.done) / double(s.total));
+  if (bar.parts.empty()) {
+    bar.parts = {{amount(double(s.done), s.unit), 1},
+                 {amount(double(s.done) / std::max(seconds, 1e-9), s.unit) + "/s", 0}};
+  }
+  if (const double share = bar.share.value_or(0); share > 0)
+    bar.parts.push_back(
+        {fmt::format("eta {}", format_duration(seconds * (1 - share) / share)), kEtaImportance});
+  return bar;
+}
+
+void Progress::advance(uint64_t step) {
+  State& s = *state_;
+  const std::lock_guard lock(s.mutex);
+  s.done += step;
+  const Clock::time_point now = Clock::now();
+  if (shows_bars() && now - s.last_draw >= kBetweenDraws) {
+    s.last_draw = now;
+    show_bar(bar());
+  }
+  if (s.off_terminal == OffTerminal::kLines && now - s.last_line >= kBetweenLines) {
+    s.last_line = now;
+    put_line(Weight::kProgress, {{line_of(bar())}});
+  }
+}
+
+void Progress::note(std::vector<LinePart> parts) {
+  for (LinePart& part : parts) part.text = printable(part.text);
+  const std::lock_guard lock(state_->mutex);
+  state_->note = std::move(parts);
 }
 
 std::string format_duration(double seconds) {

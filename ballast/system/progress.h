@@ -4,15 +4,18 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "ballast/system/line_layout.h"
 
 namespace ballast {
 
 // What a progress bar does where stderr is no terminal.
 enum class OffTerminal { kLines, kSilent };
 
-// A progress bar on stderr: redrawn in place on a terminal, and elsewhere one plain line every ten
-// seconds (or nothing), so that logs stay readable. Thread-safe: advance() may be called by several
-// workers.
+// A progress bar on stderr: redrawn in place on a terminal, and elsewhere, as in the file of --log,
+// one plain line every ten seconds (or nothing), so that logs stay readable. Thread-safe: advance()
+// may be called by several workers.
 class Progress {
  public:
   // `unit` is what total counts ("bytes" are shown as MB). total 0: unknown, no percentage.
@@ -23,10 +26,12 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void advance(uint64_t amount);
-  // Replaces the text after the bar (e.g. the last step line).
-  void note(std::string text);
+  // Replaces the text between the bar and the time that is left, which has the importance 2.
+  void note(std::vector<LinePart> parts);
 
  private:
+  Bar bar() const;
+
   struct State;
   State* state_;
 };

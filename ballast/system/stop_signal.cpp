@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ballast/system/console.h"
+
 namespace ballast {
 namespace {
 
@@ -34,7 +36,7 @@ void on_signal(int number) {
     constexpr uint64_t kOne = 1;
     (void)!::write(g_wake, &kOne, sizeof(kOne));
     if (g_on_terminal != 0) (void)!::write(STDERR_FILENO, "\n", 1);
-    (void)!::write(STDERR_FILENO, kStopMessage.data(), kStopMessage.size());
+    write_in_signal({kStopMessage});
   } else if (Clock::duration(now - first) > kOneRequest) {
     ::_exit(128 + number);
   }

@@ -56,11 +56,11 @@ nlohmann::json layers_json(const std::vector<LayerStats>& layers,
   return list;
 }
 
-// " | greedy 0.83 | gap 0 | assign 1.2ms 2% | all2all 3.4ms 5%" over all BASE layers; of an inexact
+// "greedy 0.83", "gap 0", "assign 1.2ms 2%", "all2all 3.4ms 5%" over all BASE layers; of an inexact
 // solver "short<=3e-02" in place of the gap, since it proves no more; or
-// " | dropped 3.1% | balance 1.02 | gate 1.2ms 2% | all2all 3.4ms 5%" over all gates.
-std::string layers_text(const StepStats& stats, const config::ExpertsConfig& config) {
-  if (stats.layers.empty()) return "";
+// "dropped 3.1%", "balance 1.02", "gate 1.2ms 2%", "all2all 3.4ms 5%" over all gates.
+std::vector<std::string> layers_texts(const StepStats& stats, const config::ExpertsConfig& config) {
+  if (stats.layers.empty()) return {};
   const auto count = static_cast<double>(stats.layers.size());
   double greedy = 0, gap = 0, dropped = 0, balance = 0, assign = 0, exchange = 0;
   for (const LayerStats& layer : stats.layers) {
@@ -71,14 +71,17 @@ std::string layers_text(const StepStats& stats, const config::ExpertsConfig& con
     assign += layer.assign_seconds;
     exchange += layer.exchange_seconds;
   }
-  const std::string routing =
-      config.traits().balanced
-          ? fmt::format("greedy {:.2f} | {}{} | assign", greedy,
-                        config.solver == config::TrainingSolver::kExact ? "gap " : "short<=",
-                        gap < 1e-12 ? "0" : fmt::format("{:.0e}", gap))
-          : fmt::format("dropped {:.1f}% | balance {:.2f} | gate", 100 * dropped, balance);
-  return fmt::format(" | {} {:.1f}ms {:.0f}% | all2all {:.1f}ms {:.0f}%", routing, 1e3 * assign,
-                     100 * assign / stats.seconds, 1e3 * exchange, 100 * exchange / stats.seconds);
+  const auto time = [&](const char* name, double seconds) {
+    return fmt::format("{} {:.1f}ms {:.0f}%", name, 1e3 * seconds, 100 * seconds / stats.seconds);
+  };
+  const std::string exchanged = time("all2all", exchange);
+  if (!config.traits().balanced)
+    return {fmt::format("dropped {:.1f}%", 100 * dropped), fmt::format("balance {:.2f}", balance),
+            time("gate", assign), exchanged};
+  return {fmt::format("greedy {:.2f}", greedy),
+          fmt::format("{}{}", config.solver == config::TrainingSolver::kExact ? "gap " : "short<=",
+                      gap < 1e-12 ? "0" : fmt::format("{:.0e}", gap)),
+          time("assign", assign), exchanged};
 }
 
 void add_layer_scalars(const StepStats& stats, const config::ExpertsConfig& config,
@@ -110,18 +113,34 @@ nlohmann::json uses_json(const inference::Evaluation& result, const model::Langu
 
 }  // namespace
 
-std::string RunReporter::step_line(const StepStats& stats) const {
+// The more important a part, the narrower the terminal that shows it.
+std::vector<LinePart> RunReporter::step_parts(const StepStats& stats) const {
   const double rate = static_cast<double>(tokens_) / seconds_;
   const int64_t left = trainer_.config().training.steps - stats.step;
   const double eta = static_cast<double>(left * stats.tokens) / rate;
-  return fmt::format(
-      "step {}/{} | loss {:.4f} | ppl {:.2f} | lr {:.2e} | norm {:.3f} | {} tok/s | MFU {:.0f}% | "
-      "{}{} | eta {}",
-      stats.step, trainer_.config().training.steps, stats.loss, std::exp(stats.loss),
-      stats.learning_rate, stats.gradient_norm, format_count(rate),
-      100 * rate * flops_per_token_ / matrix_rate_,
-      format_bytes(static_cast<double>(memory_in_use(trainer_.place()))),
-      layers_text(stats, trainer_.config().experts), format_duration(eta));
+  std::vector<LinePart> parts = {
+      {fmt::format("step {}/{}", stats.step, trainer_.config().training.steps), 9},
+      {fmt::format("loss {:.4f}", stats.loss), 8},
+      {fmt::format("ppl {:.2f}", std::exp(stats.loss)), 5},
+      {fmt::format("lr {:.2e}", stats.learning_rate), 3},
+      {fmt::format("norm {:.3f}", stats.gradient_norm), 4},
+      {fmt::format("{} tok/s", format_count(rate)), 6},
+      {fmt::format("MFU {:.0f}%", 100 * rate * flops_per_token_ / matrix_rate_), 2},
+      {format_bytes(static_cast<double>(memory_in_use(trainer_.place()))), 1}};
+  for (std::string& text : layers_texts(stats, trainer_.config().experts))
+    parts.push_back({std::move(text), 0});
+  parts.push_back({fmt::format("eta {}", format_duration(eta)), 7});
+  return parts;
+}
+
+// The bar itself shows the time that is left.
+void RunReporter::note_on_bar(const StepStats& stats) {
+  constexpr double kOfLastStep = 0.1;
+  const double rate = static_cast<double>(stats.tokens) / stats.seconds;
+  bar_rate_ = bar_rate_ > 0 ? (1 - kOfLastStep) * bar_rate_ + kOfLastStep * rate : rate;
+  progress_.note({{fmt::format("step {}/{}", stats.step, trainer_.config().training.steps), 3},
+                  {fmt::format("loss {:.4f}", stats.loss), 1},
+                  {fmt::format("{} tok/s", format_count(bar_rate_)), 0}});
 }
 
 void RunReporter::step(const StepStats& stats) {
@@ -148,10 +167,10 @@ void RunReporter::step(const StepStats& stats) {
     log_warning("step {} skipped: {} ({} so far)", stats.step, stats.skipped, state.guard.skipped);
   }
   metrics_.append(record);
+  note_on_bar(stats);
   progress_.advance(1);
   if (!is_logged(stats.step, trainer_.config().training)) return;
-  const std::string line = step_line(stats);
-  log_line(line);
+  log_parts(step_parts(stats));
   std::vector<record::Scalar> scalars = {
       {"train/loss", stats.loss},
       {"train/grad_norm", stats.gradient_norm},

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ballast/config/config.h"
 #include "ballast/record/run_directory.h"
@@ -29,7 +30,8 @@ class RunReporter {
   void sync();  // before a checkpoint is committed
 
  private:
-  std::string step_line(const StepStats& stats) const;
+  std::vector<LinePart> step_parts(const StepStats& stats) const;
+  void note_on_bar(const StepStats& stats);
   void report_use(const inference::Evaluation& result, experts::RoutingMode routing,
                   size_t layer) const;
 
@@ -42,6 +44,7 @@ class RunReporter {
   // Since the last step line.
   double seconds_ = 0;
   int64_t tokens_ = 0;
+  double bar_rate_ = 0;  // tokens a second over the last steps; 0: none yet
 };
 
 }  // namespace ballast::training

@@ -276,8 +276,8 @@ int run(const Options& options) {
   Progress progress("bench assignment", makers.size(), "cases", OffTerminal::kSilent);
   for (const CaseMaker& make : makers) {
     const AssignmentCase made = make();
-    progress.note(fmt::format("{} {},{}", made.scores, made.problem.scores.tokens,
-                              made.problem.scores.experts));
+    progress.note({{fmt::format("{} {},{}", made.scores, made.problem.scores.tokens,
+                                made.problem.scores.experts)}});
     std::vector<Measured> results = measure(options, made, stop);
     if (scipy && made.problem.scores.tokens <= kMostForScipy)
       results.push_back(measure_scipy(*scipy, made));

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/bench/benchmarks.h"
+#include "cli/declarations.h"
 #include "cli/program.h"
 
 namespace ballast::cli {
@@ -15,6 +16,7 @@ void add_benchmarks(CLI::App& app, Action& chosen) {
   add_bench_kernels(app, chosen);
   add_bench_tokenizer(app, chosen);
   add_bench_assignment(app, chosen);
+  add_declarations(app, chosen);
 }
 
 }  // namespace

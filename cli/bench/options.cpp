@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "ballast/system/console.h"
 #include "ballast/system/log.h"
 #include "ballast/system/parallel.h"
 #include "cli/place_options.h"
@@ -30,6 +31,7 @@ void add_bench_options(CLI::App& command, BenchOptions& options) {
 }
 
 void print_row(const BenchOptions& options, const std::string& line) {
+  if (!options.json) clear_bar();  // both may be the same terminal
   options.json ? log_line(line) : fmt::print("{}\n", line);
   std::fflush(stdout);
 }

@@ -7,7 +7,7 @@
 
 #include "ballast/assignment/problem.h"
 #include "ballast/system/file.h"
-#include "cli/bench/child_process.h"
+#include "cli/child_process.h"
 
 namespace ballast::cli {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "cli/bench/child_process.h"
+#include "cli/child_process.h"
 
 namespace CLI {
 class App;

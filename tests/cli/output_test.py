@@ -42,6 +42,7 @@ class LostOutput(InFolder):
         (self.folder / "text.txt").write_text("some words of text\n" * 200)
         self.run_well("train", *TINY, "--run", "run")
         yield from ([], ["--help"], ["--version"], ["train", "--help"], ["train", "--print-config"])
+        yield from (["help"], ["help", "train"], ["completion", "bash"], ["man"], ["man", "--out", "man"])
         yield ["prepare", "text.txt", "--out", "data"]
         yield ["prepare", "text.txt", "--out", "data", "--overwrite", "--json"]
         yield ["train", *TINY, "--run", "more"]

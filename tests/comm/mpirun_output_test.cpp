@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string>
 
+#include "ballast/system/console_frame.h"
 #include "ballast/system/stop_signal.h"
 
 namespace ballast::comm {
@@ -73,6 +74,18 @@ TEST(MpirunOutput, AWorkersMessageWithinMpirunsOwnIsKept) {
             "ballast: worker 0 gave up\nafter it\n");
   ASSERT_TRUE(output.failure());
   EXPECT_EQ(output.failure()->worker, 1);
+}
+
+TEST(MpirunOutput, SoIsALineThatAWorkerMarkedForItsLauncher) {
+  MpirunOutput output;
+  const std::string frame = frame_of_line(Weight::kError, {{"ballast: the disk is full"}});
+  EXPECT_EQ(shown(output, kRule +
+                              "\nmpirun has exited due to process rank 1 with PID 0 on\nnode vm "
+                              "exiting improperly. There are three reasons this could occur:\n" +
+                              frame + "1. this process did not call \"init\"\n" + kRule + "\n"),
+            frame);
+  // Behind the tag that mpirun puts before it.
+  EXPECT_EQ(shown(output, "[1,3]<stderr>:" + frame), "worker 3: " + frame);
 }
 
 TEST(MpirunOutput, TagsBecomeNamesAndTaggedLinesAreNeverTakenForMpiruns) {

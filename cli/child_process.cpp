@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/bench/child_process.h"
+#include "cli/child_process.h"
 
 #include <fcntl.h>
 #include <spawn.h>
