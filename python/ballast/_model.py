@@ -55,7 +55,7 @@ class TrainedModel:
         """
         alone = isinstance(prompts, str) or len(prompts) > 0 and isinstance(prompts[0], int)
         given = [prompts] if alone else list(prompts)
-        ids = [self._inner.prompt(one) if isinstance(one, str) else [int(i) for i in one] for one in given]
+        ids = [self._inner.encode(one) if isinstance(one, str) else [int(i) for i in one] for one in given]
         written = self._inner.generate(ids, max_tokens, temperature, top_k, top_p, seed, stop_at_end_of_text)
         told = [self._inner.decode(new, True) if isinstance(one, str) else list(new) for one, new in zip(given, written)]
         return told[0] if alone else told

@@ -13,9 +13,11 @@
 #include "ballast/comm/world.h"
 #include "ballast/experts/routing.h"
 #include "ballast/inference/generate.h"
+#include "ballast/loading/framing.h"
 #include "ballast/loading/loaded_model.h"
 #include "ballast/system/error.h"
 #include "ballast/system/utf8.h"
+#include "ballast/tokenizer/text_bounds.h"
 
 namespace ballast::python {
 namespace {
@@ -47,6 +49,8 @@ class TrainedModel : public torch::CustomClassHolder {
          .weights = average ? loading::Weights::kAverage : loading::Weights::kLast},
         *world_);
     at::set_num_threads(threads);
+    if (loaded_->tokenizer)
+      start_ = tokenizer::start_of_text(*loaded_->tokenizer, loading::framing_of(loaded_->data));
     if (loaded_->config.experts.layers > 0)
       mode_ =
           experts::parse_routing_mode(config::name_of(loaded_->config.experts.tested_routing()));
@@ -80,6 +84,7 @@ class TrainedModel : public torch::CustomClassHolder {
          .sampling = {.temperature = temperature, .top_k = top_k, .top_p = top_p},
          .seed = static_cast<uint64_t>(seed),
          .routing = mode_,
+         .start = start_,
          .stop_at_end_of_text = stops && loaded_->tokenizer != nullptr});
     std::vector<std::vector<int64_t>> wide;
     for (const auto& text : written) wide.emplace_back(text.begin(), text.end());
@@ -91,8 +96,6 @@ class TrainedModel : public torch::CustomClassHolder {
     tokenizer().encode(text, ids);
     return {ids.begin(), ids.end()};
   }
-  // The ids of a text that is to be continued.
-  std::vector<int64_t> prompt(const std::string& text) const { return encode(text); }
   // Bytes that are no UTF-8 are replaced. `continued`: the text goes on where another ended.
   std::string decode(const std::vector<int64_t>& ids, bool continued) const {
     const auto narrow = narrowed(ids, loaded_->config.model.vocabulary);
@@ -116,6 +119,7 @@ class TrainedModel : public torch::CustomClassHolder {
   std::unique_ptr<comm::World> world_;
   std::unique_ptr<loading::LoadedModel> loaded_;
   experts::RoutingMode mode_ = experts::RoutingMode::kGreedy;
+  std::vector<TokenId> start_;  // what stands before a prompt
 };
 
 }  // namespace
@@ -126,7 +130,6 @@ TORCH_LIBRARY_FRAGMENT(ballast, library) {
       .def("logits", &TrainedModel::logits)
       .def("generate", &TrainedModel::generate)
       .def("encode", &TrainedModel::encode)
-      .def("prompt", &TrainedModel::prompt)
       .def("decode", &TrainedModel::decode)
       .def("config", &TrainedModel::config)
       .def("path", &TrainedModel::path)

@@ -39,15 +39,20 @@ class Load(unittest.TestCase):
 
     def test_logits_are_the_programs(self):
         ids = list(range(40, 60))
-        given = json.dumps({"tokens": ids, "continue": 12})
-        told = subprocess.run([package.BUILD / "logits_tool", self.folder / "run", self.folder / "logits"], input=given,
-                              capture_output=True, text=True, check=True).stdout
+        given = json.dumps({"tokens": ids, "continue": 0})
+        subprocess.run([package.BUILD / "logits_tool", self.folder / "run", self.folder / "logits"], input=given,
+                       capture_output=True, text=True, check=True)
         theirs = numpy.fromfile(self.folder / "logits", numpy.float32).reshape(20, 257)
         numpy.testing.assert_allclose(self.model.logits(ids).numpy(), theirs, rtol=1e-5, atol=1e-5)
         both = self.model.logits(torch.tensor([ids, ids[::-1]]))
         self.assertEqual(both.shape, (2, 20, 257))
         torch.testing.assert_close(both[0], self.model.logits(ids), rtol=1e-4, atol=1e-5)
-        self.assertEqual(self.model.generate(ids, max_tokens=12, temperature=0, stop_at_end_of_text=False), json.loads(told))
+
+    def test_ids_are_continued_by_the_largest_logit(self):
+        text = [256, *b"Weather"]  # end-of-text stands before a document
+        for _ in range(12):
+            text.append(int(self.model.logits(text)[-1].argmax()))
+        self.assertEqual(self.model.generate(list(b"Weather"), max_tokens=12, temperature=0, stop_at_end_of_text=False), text[8:])
 
     def test_texts_are_the_programs(self):
         words = ["--prompt", "Weather", "--max-tokens", "20", "--seed", "5", "--json", "--device", "cpu"]
