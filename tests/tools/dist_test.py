@@ -77,7 +77,7 @@ class Dist(Packed):
             for name, path in re.findall(r"^\s*(\S+) => (\S+)", output, re.MULTILINE):
                 if "cu" in name:
                     continue  # CUDA's libraries come with libtorch, by its own run path
-                known = path.startswith((str(self.folder), libtorch)) or EVERY_MACHINES.search(path)
+                known = str(Path(path).resolve()).startswith((str(self.folder), libtorch)) or EVERY_MACHINES.search(path)
                 self.assertTrue(known, f"{program.name} takes {name} from {path}")
 
     def test_run_paths_are_relative_to_each_file(self):
