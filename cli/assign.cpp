@@ -64,7 +64,8 @@ JSON keys (--json): tokens, experts, solver, device, valid (shares kept, nothing
   proof; the others have rough prices, so it may be far above what is missing), blind (what a blind
   spread is worth: each token's scores weighted by the experts' shares), relative_gap (gap over dual
   - blind: 0 is the optimum, 1 a blind spread; null: dual is not above blind), proved_optimal (gap
-  is rounding, at most 1e-9 of the sum over tokens of the largest |score|), milliseconds (solving alone; see Time), smallest_load, largest_load, replaced_scores, repeats.)";
+  is rounding, at most 1e-9 of the sum over tokens of the largest |score|), milliseconds (solving
+  alone; see Time), smallest_load, largest_load, replaced_scores, repeats.)";
 
 struct Options {
   std::string scores, kind, solver = "exact", capacities, mask;

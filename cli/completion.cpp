@@ -21,7 +21,7 @@ Examples
   For every new one:
     mkdir -p ~/.local/share/bash-completion/completions
     ballast completion bash > ~/.local/share/bash-completion/completions/ballast
-    ballast completion zsh > ~/.zfunc/_ballast      # with fpath+=~/.zfunc before compinit in ~/.zshrc
+    ballast completion zsh > ~/.zfunc/_ballast     # ~/.zshrc: fpath+=~/.zfunc before compinit
     ballast completion fish > ~/.config/fish/completions/ballast.fish
 )";
 

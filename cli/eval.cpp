@@ -69,8 +69,8 @@ greedy.
              tokens it has
   all        the three side by side
 
-Standard tasks, as lm-eval (the Language Model Evaluation Harness) defines them. A file's name is the
-  task's; files may be .gz or .zst.
+Standard tasks, as lm-eval (the Language Model Evaluation Harness) defines them. A file's name is
+  the task's; files may be .gz or .zst.
   --words      text, or .jsonl with "text": perplexity over all documents, each from end-of-text
                (or the tokenizer's begin token) on, per word (white space separates;
                word_perplexity) and per byte
@@ -103,8 +103,8 @@ JSON keys (--json): model, step, data, loss (nats a token), perplexity, bits_per
   With --audit: model, step, data, passed, audits: [{routing, passed, windows, cuts, routes, ties,
   changed_routes, logits (positions), changed_logits, left_out, logit_difference, logit_bound,
   score_bound (shares of the largest), first_leak}].
-  With standard tasks: model, step, results: {TASK: {alias, "METRIC,none", "METRIC_stderr,none" ("N/A"
-  where there is none)}}, n-samples: {TASK: {original, effective}}.
+  With standard tasks: model, step, results: {TASK: {alias, "METRIC,none", "METRIC_stderr,none"
+  ("N/A" where there is none)}}, n-samples: {TASK: {original, effective}}.
 )";
 
 struct Options {

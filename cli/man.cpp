@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kExamples = R"(
 Examples
-  ballast man --out ~/.local/share/man/man1      then `man ballast` and `man ballast-train` find them
+  ballast man --out ~/.local/share/man/man1      then `man ballast-train` finds it
   ballast man --out . && man ./ballast-train.1
   ballast man | man -l -                         the page of the program itself
 )";

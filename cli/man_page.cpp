@@ -47,7 +47,7 @@ std::string escaped(const std::string& text) {
 
 // Where a line starts with a dot, it would be a request.
 std::string text_line(const std::string& line) {
-  return (line.starts_with(".") ? "\\&" : "") + escaped(line) + "\n";
+  return fmt::format("{}{}\n", line.starts_with(".") ? "\\&" : "", escaped(line));
 }
 
 std::string bold(const std::string& text) { return fmt::format("\\fB{}\\fR", escaped(text)); }
@@ -73,21 +73,21 @@ std::string verbatim(const std::string& text) {
   return result + ".fi\n";
 }
 
-std::string section(const std::string& name) { return ".SH " + name + "\n"; }
+std::string section(const std::string& name) { return fmt::format(".SH {}\n", name); }
 
 // "CONFIG", or "INPUT ...", as help has it.
 std::string positional_text(const DeclaredOption& option) {
   const std::string name = italic(option.positional) + (option.repeats ? " ..." : "");
-  return option.is_required ? name : "[" + name + "]";
+  return option.is_required ? name : fmt::format("[{}]", name);
 }
 
 std::string synopsis(const DeclaredCommand& command) {
-  std::string text = section("SYNOPSIS") + ".B " + escaped(command.name) + "\n";
-  text += "[" + italic("OPTIONS") + "]";
+  std::string text = fmt::format("{}.B {}\n", section("SYNOPSIS"), escaped(command.name));
+  text += fmt::format("[{}]", italic("OPTIONS"));
   for (const DeclaredOption& option : command.options) {
-    if (!option.positional.empty()) text += " " + positional_text(option);
+    if (!option.positional.empty()) text += fmt::format(" {}", positional_text(option));
   }
-  if (!command.commands.empty()) text += " " + italic("COMMAND");
+  if (!command.commands.empty()) text += fmt::format(" {}", italic("COMMAND"));
   return text + "\n";
 }
 
@@ -99,9 +99,10 @@ std::string option_entry(const DeclaredOption& option) {
   std::string head = fmt::format("{}", fmt::join(names, ", "));
   const std::string type =
       option.choices.empty() ? option.type : fmt::format("{}", fmt::join(option.choices, "|"));
-  if (option.takes_value && !option.names.empty() && !type.empty()) head += " " + italic(type);
+  if (option.takes_value && !option.names.empty() && !type.empty())
+    head += fmt::format(" {}", italic(type));
   if (option.repeats && type.find("...") == std::string::npos) head += " ...";
-  std::string text = ".TP\n" + head + "\n" + text_line(option.help);
+  std::string text = fmt::format(".TP\n{}\n{}", head, text_line(option.help));
   if (!option.default_value.empty()) text += text_line(fmt::format("[{}]", option.default_value));
   return text;
 }
@@ -126,7 +127,7 @@ std::string commands(const DeclaredCommand& command) {
   if (command.commands.empty()) return "";
   std::string text = section("COMMANDS");
   for (const DeclaredCommand& other : command.commands)
-    text += ".TP\n" + bold(other.own_name()) + "\n" + text_line(other.about);
+    text += fmt::format(".TP\n{}\n{}", bold(other.own_name()), text_line(other.about));
   return text;
 }
 

@@ -34,9 +34,9 @@ Examples
 Without text the standard input is read to its end. In pieces, control characters and bytes that are
 not UTF-8 are written as \n or \x1b.
 
-JSON keys (--json): tokenizer (its kind), vocabulary_size, text_bytes, tokens (how many), ids, pieces;
-  begin and end, the tokens that --special puts around a text. With --ids: tokens, ids, text, in which
-  bytes that are not UTF-8 are replaced. With --count: text_bytes and tokens alone.
+JSON keys (--json): tokenizer (its kind), vocabulary_size, text_bytes, tokens (how many), ids,
+  pieces; begin and end, the tokens that --special puts around a text. With --ids: tokens, ids,
+  text, in which bytes that are not UTF-8 are replaced. With --count: text_bytes and tokens alone.
 )";
 
 struct Options {

@@ -76,7 +76,7 @@ class Help(InFolder):
                 self.assertEqual(self.run_well("help", *words).stdout, self.run_well(*words, "--help").stdout)
 
     def test_no_line_of_it_is_longer_than_100_columns(self):
-        for words in [[], *([name] for name in self.commands()), *(["bench", name] for name in ("step", "layer", "kernels", "tokenizer"))]:
+        for words in [[], *([name] for name in self.commands()), *(["bench", name] for name in ("step", "layer", "kernels", "tokenizer", "assignment"))]:
             lines = self.run_well("help", *words).stdout.splitlines()
             self.assertEqual([line for line in lines if len(line) > 100], [], words)
 
