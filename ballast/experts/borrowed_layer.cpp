@@ -67,7 +67,6 @@ void BorrowedLayer::adopt(const Arguments& arguments) {
 
 BorrowedLayer::Result BorrowedLayer::forward(const Arguments& arguments) {
   adopt(arguments);
-  averaged_ = arguments.training ? arguments.training->averaged : 1;
   tokens_ = arguments.tokens.detach().requires_grad_(arguments.keeps_graph);
   earlier_ = arguments.earlier.defined()
                  ? arguments.earlier.detach().requires_grad_(arguments.keeps_graph)
@@ -87,8 +86,16 @@ BorrowedLayer::Result BorrowedLayer::forward(const Arguments& arguments) {
       .output = output_.detach(),
       .chosen = arguments.training ? tape.experts().to(at::kInt) : seen.to(at::kInt).unsqueeze(0),
       .prices = mean_prices(tokens_)};
-  if (!arguments.keeps_graph) output_ = tokens_ = earlier_ = Tensor();
+  if (!arguments.keeps_graph) let_go();
   return result;
+}
+
+void BorrowedLayer::let_go() {
+  output_ = tokens_ = earlier_ = Tensor();
+  parameters_.clear();
+  table_.adopt(std::vector<kernels::Parameter>(table_.entries().size()));
+  if (PriceAverage* const prices = layer_.router().prices(); prices != nullptr)
+    prices->borrow(Tensor());
 }
 
 Tensor BorrowedLayer::mean_prices(const Tensor& like) {
@@ -120,12 +127,11 @@ BorrowedLayer::Gradients BorrowedLayer::backward(const Tensor& gradient) {
   const auto entries = table_.entries();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Tensor& sum = parameters_[i].gradient;
-    if (averaged_ > 1 && entries[i].first.owner == parameters::Owner::kExpert)
-      sum.div_(static_cast<double>(averaged_));
+    if (workers_->size() > 1 && entries[i].first.owner == parameters::Owner::kExpert)
+      sum.div_(static_cast<double>(workers_->size()));
     result.parameters.push_back(std::move(sum));
   }
-  tokens_ = earlier_ = Tensor();
-  parameters_.clear();
+  let_go();
   return result;
 }
 

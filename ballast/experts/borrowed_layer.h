@@ -56,13 +56,15 @@ class BorrowedLayer {
     std::vector<at::Tensor> parameters;  // the caller's from now on
   };
   // Of the last forward(), which kept its graph; once. Collective. Those of experts are the sum
-  // over all workers' tokens, divided by TrainingRoute::averaged.
+  // over all workers' tokens, divided by the number of workers: others are averaged over them
+  // later.
   Gradients backward(const at::Tensor& gradient);
 
  private:
   class Tape;
   void adopt(const Arguments& arguments);
   at::Tensor mean_prices(const at::Tensor& like);
+  void let_go();  // of the caller's tensors
 
   const config::Config config_;
   std::shared_ptr<comm::Communicator> workers_;
@@ -71,7 +73,6 @@ class BorrowedLayer {
   // Of the last forward() with a graph.
   at::Tensor tokens_, earlier_, output_;
   std::vector<kernels::Parameter> parameters_;
-  int64_t averaged_ = 1;
 };
 
 }  // namespace ballast::experts

@@ -20,7 +20,7 @@ void PriceAverage::set(const Tensor& prices) {
 
 void PriceAverage::borrow(const Tensor& prices) {
   there_ = prices;
-  if (!prices.is_cpu()) return;
+  if (!prices.defined() || !prices.is_cpu()) return;
   value_ = prices;
   is_zero_ = value_.count_nonzero().item<int64_t>() == 0;
 }

@@ -14,7 +14,7 @@ class PriceAverage {
   const at::Tensor& value() const { return value_; }  // [E] float64 on the CPU; zeros at first
   void set(const at::Tensor& prices);                 // [E]
   // The same without a copy and without waiting for a GPU: [E] float64, on the device that on()
-  // will be asked for. value() is theirs on the CPU alone.
+  // will be asked for; undefined: they are given back. value() is theirs on the CPU alone.
   void borrow(const at::Tensor& prices);
   void move_towards(const at::Tensor& seen, double share);  // value += share (seen - value)
   bool is_zero() const { return is_zero_; }

@@ -41,7 +41,8 @@ def assign(scores: Any, capacities: Any = None, mask: Any = None, gap: float = 0
     capacities: [E], how many tokens each expert may take at most; exactly so many where they just suffice. None: all
         experts take equally many (where E does not divide T, floor or ceil of T / E).
     mask: what may be. [..., T] bool: tokens that count; the others are padding, which fills what is left.
-        [..., T, E] bool: pairs that may be; the others are forbidden.
+        [..., T, E] bool: pairs that may be; the others are forbidden. Where both would fit, as a [4, 4] of four
+        problems with four tokens and experts, it is of tokens.
     gap: what may be missing to the optimum, as a part of what it has above a blind spread; on a GPU the solver may stop
         there. 0: nothing. A CPU always finds the optimum.
 
@@ -79,7 +80,7 @@ def _assign_array(scores: numpy.ndarray, capacities: Any, mask: Any) -> Assignme
         scores = scores.astype(numpy.float32)
     counted, allowed = _split_mask(scores, None if mask is None else numpy.asarray(mask))
     if allowed is not None:
-        scores = numpy.where(allowed, scores, numpy.array(-numpy.inf, scores.dtype))
+        scores = numpy.where(allowed.astype(bool), scores, numpy.array(-numpy.inf, scores.dtype))
     single = scores.ndim == 2
     problems = scores[numpy.newaxis] if single else scores
     # A stride that is no whole number of elements, as of a field of records, cannot be told.
@@ -88,7 +89,7 @@ def _assign_array(scores: numpy.ndarray, capacities: Any, mask: Any) -> Assignme
     count, tokens, experts = problems.shape
     room = None if capacities is None else _capacities(numpy.asarray(capacities), experts)
     if counted is not None:
-        counted = numpy.ascontiguousarray(numpy.broadcast_to(counted, (count, tokens)), numpy.uint8)
+        counted = numpy.ascontiguousarray(numpy.broadcast_to(counted.astype(bool), (count, tokens)), numpy.uint8)
     found = Assignment(numpy.empty((count, tokens), numpy.int32), numpy.empty((count, experts), numpy.int32),
                        numpy.empty((count, experts), numpy.float64),
                        Certificate(numpy.empty(count, bool), *(numpy.empty(count) for _ in range(4))))
@@ -132,6 +133,8 @@ def _assign_tensor(scores: Any, capacities: Any, mask: Any, gap: float) -> Assig
         experts, loads, prices, proofs = operations.balanced_assignment(
             scores.unsqueeze(0) if single else scores, counted, room, allowed is not None, gap)
     except RuntimeError as error:
+        if type(error) is not RuntimeError:  # the device's: out of memory and the like
+            raise
         raise ValueError(str(error).splitlines()[0]) from None
     valid, *others = proofs.unbind(1)
     proof = Certificate(valid.bool(), *others)

@@ -15,7 +15,9 @@ def version() -> str:
 @functools.cache
 def assignment() -> ctypes.CDLL:
     """The solver alone. It needs no torch."""
-    return ctypes.CDLL(str(FOLDER / "libballast_assign.so"))
+    library = ctypes.CDLL(str(FOLDER / "libballast_assign.so"))
+    library.ballast_assign.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+    return library
 
 
 @functools.cache
@@ -34,7 +36,7 @@ def operations():  # type: ignore[no-untyped-def]
     torch.library.register_fake("ballast::balanced_assignment", _fake_assignment)
     cuda = FOLDER / "libballast_cuda.so"
     if cuda.exists() and torch.cuda.is_available():
-        torch.ops.load_library(str(cuda))
+        ctypes.CDLL(str(cuda), mode=ctypes.RTLD_GLOBAL)  # others look for what is in it
     return torch.ops.ballast
 
 

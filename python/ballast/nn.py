@@ -68,6 +68,8 @@ class ExpertLayer(nn.Module):
         self._entries = told["parameters"]
         self.test_routing: str = told["test_routing"]  #: in eval mode: "greedy", or "priced" (BASE)
         self._price_decay = told["price_decay"]
+        self._groups = told["groups"]
+        device = torch.get_default_device() if device is None else device
         start = _operations.layer_start(self._settings, self._group_name)
         for entry, weights in zip(self._entries, start):
             parameter = nn.Parameter(weights.to(device=device, dtype=dtype or torch.get_default_dtype()))
@@ -75,7 +77,7 @@ class ExpertLayer(nn.Module):
         balanced = experts if told["balanced"] else 0
         self.register_buffer("prices", torch.zeros(balanced, dtype=torch.float64, device=device), persistent=balanced > 0)
         # Of training; what is drawn at random is a function of it. The host reads it: it stays there.
-        self.register_buffer("steps", torch.zeros(1, dtype=torch.long), persistent=False)
+        self.register_buffer("steps", torch.zeros(1, dtype=torch.long, device="cpu"))
         self.register_state_dict_post_hook(_rename_for_checkpoint)
         self.register_load_state_dict_pre_hook(_rename_from_checkpoint)
 
@@ -90,6 +92,8 @@ class ExpertLayer(nn.Module):
         if x.shape[-1] != self.width:
             raise ValueError(f"tokens of width {x.shape[-1]}: this layer was made for {self.width}")
         tokens = x.reshape(-1, self.width)
+        if self.training and tokens.shape[0] % self._groups != 0:
+            raise ValueError(f"{tokens.shape[0]} tokens cannot be cut into {self._groups} groups")
         parameters = [getattr(self, _attribute(entry)) for entry in self._entries]
         needs = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in parameters)
                                              or earlier is not None and earlier.requires_grad)
@@ -108,7 +112,7 @@ class ExpertLayer(nn.Module):
         self.steps.add_(1)
         if found.shape[0] > 0:
             # The plain average of the first steps, then an exponential one.
-            share = torch.clamp_min(1.0 / self.steps.to(torch.float64), 1 - self._price_decay).to(found.device)
+            share = torch.clamp_min(1.0 / self.steps.to(torch.float64), 1 - self._price_decay).reshape(())
             self.prices.add_(share * (found - self.prices))
 
     def router_parameters(self) -> Iterator[nn.Parameter]:
@@ -123,7 +127,8 @@ class ExpertLayer(nn.Module):
         steps, prices = self.steps, self.prices
         super()._apply(fn, recurse)
         # Their types are not to change, and the host reads `steps`.
-        self.steps, self.prices = steps, prices.to(self.prices.device)
+        self.steps = steps
+        self.prices = self.prices.new_zeros(self.prices.shape, dtype=torch.float64) if prices.is_meta else prices.to(self.prices.device)
         return self
 
     def extra_repr(self) -> str:
@@ -133,7 +138,8 @@ class ExpertLayer(nn.Module):
 class BaseLayer(ExpertLayer):
     """BASE: in training every expert gets the same number of tokens, by the optimum of an assignment problem.
 
-    Tokens of a worker must divide by `groups`; where experts do not divide a group, some get one more. `prices` are
+    On a GPU it may be within `assignment_gap` (0.001) of the optimum. `groups` must divide the tokens of a worker; where
+    experts do not divide a group, some get one more. `prices` are
     the average prices of training: in eval mode tokens go to the best expert after them ("priced"; "greedy": before).
     """
 
@@ -153,13 +159,16 @@ class SparselyGatedLayer(ExpertLayer):
 
 
 def keep_experts_local(model: nn.Module) -> nn.Module:
-    """Call it before DistributedDataParallel(model): experts belong to one worker each, and are not averaged.
+    """Call it before DistributedDataParallel(model), which must have the workers of the layers' process group.
 
-    Their gradients are those of the mean of all workers' losses already, as those that DDP averages will be.
+    Experts that are divided among them belong to one worker each, and are not averaged: their gradients are those of the
+    mean of all workers' losses already. Layers without a process group have all experts everywhere, and are averaged.
     """
-    ignored = [f"{prefix}.{name}".lstrip(".")
-               for prefix, layer in model.named_modules() if isinstance(layer, ExpertLayer)
-               for name in [*(_attribute(entry) for entry in layer._entries if entry["expert"]), "steps", "prices"]]
+    ignored = []
+    for prefix, layer in model.named_modules():
+        if isinstance(layer, ExpertLayer):
+            own = [_attribute(entry) for entry in layer._entries if entry["expert"]] if layer._group_name else []
+            ignored += [f"{prefix}.{name}".lstrip(".") for name in ["steps", *own]]
     nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ignored)
     return model
 
@@ -204,6 +213,11 @@ def _rename_for_checkpoint(layer: ExpertLayer, state: dict[str, Any], prefix: st
 
 def _rename_from_checkpoint(layer: ExpertLayer, state: dict[str, Any], prefix: str, _metadata: Any, _strict: bool,
                             _missing: list[str], _unexpected: list[str], _errors: list[str]) -> None:
+    if prefix + "steps" not in state and prefix + "prices" in state:
+        # Of `ballast train`, which counts its steps elsewhere. Where there are prices, they are of many.
+        many = round(1 / (1 - layer._price_decay)) if state[prefix + "prices"].count_nonzero() > 0 else 0
+        state[prefix + "steps"] = torch.full((1,), many)
+    state.setdefault(prefix + "steps", layer.steps)
     for entry in layer._entries:
         if not entry["stacked"]:
             if prefix + entry["name"] in state:
@@ -252,3 +266,10 @@ def _backward(ctx: Any, gradient: Tensor, *_others: Any) -> Any:
 
 
 torch.library.register_autograd("ballast::expert_layer", _backward, setup_context=_setup_context)
+
+
+def _refuse(_ctx: Any, *_gradients: Any) -> Any:
+    raise RuntimeError("a layer of experts has no second derivative")
+
+
+torch.library.register_autograd("ballast::expert_layer_backward", _refuse)

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trained model as a class of torch: what ballast.load returns is written around it.
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/custom_class.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,20 +38,46 @@ std::vector<TokenId> narrowed(const std::vector<int64_t>& ids, int64_t vocabular
   return narrow;
 }
 
+// Where and with how many threads torch computes is the program's to say; loading a model changes
+// it.
+class KeptPlace {
+ public:
+  KeptPlace() : threads_(at::get_num_threads()) {
+    if (!at::hasCUDA()) return;
+    const c10::impl::VirtualGuardImpl gpus(at::kCUDA);
+    device_ = gpus.getDevice();
+    stream_ = gpus.getStream(*device_);
+  }
+  ~KeptPlace() {
+    at::set_num_threads(threads_);
+    if (!device_) return;
+    const c10::impl::VirtualGuardImpl gpus(at::kCUDA);
+    // What was loaded is there for whatever is queued next, on any stream.
+    gpus.synchronizeStream(gpus.getStream(gpus.getDevice()));
+    gpus.setDevice(*device_);
+    gpus.exchangeStream(*stream_);
+  }
+  KeptPlace(const KeptPlace&) = delete;
+  KeptPlace& operator=(const KeptPlace&) = delete;
+
+ private:
+  int threads_;
+  std::optional<at::Device> device_;
+  std::optional<c10::Stream> stream_;
+};
+
 class TrainedModel : public torch::CustomClassHolder {
  public:
   TrainedModel(const std::string& path, const std::string& device, const std::string& precision,
                bool average)
       : world_(comm::open_world({.kind = comm::WorldKind::kSingle})) {
-    // How many threads torch has is the program's to say.
-    const int threads = at::get_num_threads();
+    const KeptPlace kept;
     loaded_ = loading::load_model(
         {.path = path,
          .device = config::choice_of<config::DeviceChoice>(device),
          .precision = config::choice_of<config::Precision>(precision),
          .weights = average ? loading::Weights::kAverage : loading::Weights::kLast},
         *world_);
-    at::set_num_threads(threads);
     if (loaded_->tokenizer)
       start_ = tokenizer::start_of_text(*loaded_->tokenizer, loading::framing_of(loaded_->data));
     if (loaded_->config.experts.layers > 0)

@@ -2,6 +2,7 @@
 #include "python/ops/held_layers.h"
 
 #include <ATen/ops/from_blob.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <utility>
 
@@ -18,29 +19,34 @@ HeldLayers& HeldLayers::instance() {
   return *layers;
 }
 
-std::unique_ptr<BorrowedLayer> HeldLayers::take(const std::string& settings,
-                                                const std::string& group) {
-  if (group.empty()) {
+HeldLayers::Key HeldLayers::key_of(const std::string& settings, const std::string& group,
+                                   at::Device device) {
+  const int64_t stream =
+      device.is_cpu() ? 0 : c10::impl::VirtualGuardImpl(device.type()).getStream(device).id();
+  return {settings, group, device.str(), stream};
+}
+
+std::unique_ptr<BorrowedLayer> HeldLayers::take(const Key& key) {
+  if (key.group.empty()) {
     const std::scoped_lock lock(mutex_);
-    auto& idle = idle_[settings];
+    auto& idle = idle_[key];
     if (!idle.empty()) {
       auto layer = std::move(idle.back());
       idle.pop_back();
       return layer;
     }
   }
-  const LayerSettings parsed = parse_settings(settings);
-  const auto workers = open_process_group(group);
+  const LayerSettings parsed = parse_settings(key.settings);
+  const auto workers = open_process_group(key.group);
   config::check_workers(parsed.config, workers->size());
   return std::make_unique<BorrowedLayer>(parsed.config, parsed.place, workers);
 }
 
-void HeldLayers::put_back(const std::string& settings, const std::string& group,
-                          std::unique_ptr<BorrowedLayer> layer) {
+void HeldLayers::put_back(const Key& key, std::unique_ptr<BorrowedLayer> layer) {
   constexpr size_t kMostIdle = 4;
-  if (!group.empty()) return;
+  if (!key.group.empty()) return;
   const std::scoped_lock lock(mutex_);
-  auto& idle = idle_[settings];
+  auto& idle = idle_[key];
   if (idle.size() < kMostIdle) idle.push_back(std::move(layer));
 }
 

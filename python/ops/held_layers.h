@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,12 +22,20 @@ class HeldLayers {
  public:
   static HeldLayers& instance();
 
-  // An idle layer with these settings, or a new one. `group`: of open_process_group.
-  std::unique_ptr<experts::BorrowedLayer> take(const std::string& settings,
-                                               const std::string& group);
+  // What a layer is, and where it computes: its memory is for one stream alone.
+  struct Key {
+    std::string settings, group;  // as parse_settings and open_process_group take them
+    std::string device;
+    int64_t stream = 0;  // of a GPU
+    auto operator<=>(const Key&) const = default;
+  };
+  // With the stream that is current there.
+  static Key key_of(const std::string& settings, const std::string& group, at::Device device);
+
+  // An idle layer of this kind, or a new one.
+  std::unique_ptr<experts::BorrowedLayer> take(const Key& key);
   // It may be used again. Layers of a process group may not: the group can end before them.
-  void put_back(const std::string& settings, const std::string& group,
-                std::unique_ptr<experts::BorrowedLayer> layer);
+  void put_back(const Key& key, std::unique_ptr<experts::BorrowedLayer> layer);
 
   // [1] int64 on the CPU, a zero: its memory is what holds the layer. A copy of it does not.
   at::Tensor hold(std::unique_ptr<experts::BorrowedLayer> layer);
@@ -39,7 +48,7 @@ class HeldLayers {
 
   std::mutex mutex_;
   std::map<const void*, std::unique_ptr<experts::BorrowedLayer>> held_;  // by that memory
-  std::map<std::string, std::vector<std::unique_ptr<experts::BorrowedLayer>>> idle_;
+  std::map<Key, std::vector<std::unique_ptr<experts::BorrowedLayer>>> idle_;
 };
 
 }  // namespace ballast::python

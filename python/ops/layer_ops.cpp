@@ -72,7 +72,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> expert_layer(
     const std::string& settings, const std::string& group, const std::string& routing,
     bool training, bool keeps_graph) {
   HeldLayers& layers = HeldLayers::instance();
-  auto layer = layers.take(settings, group);
+  const auto key = HeldLayers::key_of(settings, group, tokens.device());
+  auto layer = layers.take(key);
   auto arguments = arguments_of({settings, group, routing, training}, *layer, tokens, earlier,
                                 parameters, prices, step);
   arguments.experts = experts.value_or(Tensor());
@@ -83,7 +84,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> expert_layer(
   if (keeps_graph) {
     graph = layers.hold(std::move(layer));
   } else {
-    layers.put_back(settings, group, std::move(layer));
+    layers.put_back(key, std::move(layer));
   }
   return {output, chosen, found, graph};
 }
@@ -97,11 +98,12 @@ std::vector<Tensor> expert_layer_backward(const Tensor& gradient, const Tensor& 
                                           const std::string& routing, bool training) {
   HeldLayers& layers = HeldLayers::instance();
   const WithAutograd autograd;
+  const auto key = HeldLayers::key_of(settings, group, tokens.device());
   auto layer = layers.release(graph);
   if (layer == nullptr) {
     // The graph was walked back before (retain_graph), or somebody kept a copy of the tensor that
     // held it: the pass is repeated, with the same experts.
-    layer = layers.take(settings, group);
+    layer = layers.take(key);
     auto arguments = arguments_of({settings, group, routing, training}, *layer, tokens, earlier,
                                   parameters, prices, step);
     if (training) arguments.experts = chosen;
@@ -109,7 +111,7 @@ std::vector<Tensor> expert_layer_backward(const Tensor& gradient, const Tensor& 
     layer->forward(arguments);
   }
   BorrowedLayer::Gradients found = layer->backward(gradient);
-  layers.put_back(settings, group, std::move(layer));
+  layers.put_back(key, std::move(layer));
   std::vector<Tensor> gradients = {
       found.tokens, found.earlier.defined() ? found.earlier : at::empty({0}, tokens.options())};
   gradients.insert(gradients.end(), found.parameters.begin(), found.parameters.end());

@@ -40,13 +40,17 @@ class Installed(unittest.TestCase):
         checks = "assert found.loads.tolist() == [16] * 128 and found.certificate.gap == 0\nassert y.shape == (4, 256, 512)\n"
         self.run_python("-c", PREPARE + blocks[0] + blocks[1] + checks)
 
-    def test_libraries_look_beside_themselves_alone(self):
-        libraries = list((self.folder / "site" / "ballast" / "lib").glob("*.so"))
-        self.assertLessEqual({"libballast_assign.so", "libballast_python.so", "libballast_models.so", "libballast_experts.so"},
-                             {path.name for path in libraries})
-        for library in libraries:
+    def test_libraries_need_each_other_torch_and_what_every_machine_has(self):
+        folder = self.folder / "site" / "ballast" / "lib"
+        names = {path.name for path in folder.iterdir()}
+        self.assertLessEqual({"libballast_assign.so", "libballast_python.so", "libballast_models.so", "libballast_experts.so"}, names)
+        elsewhere = re.compile(r"lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|gomp|torch\w*|c10\w*|cu\w+|nccl|cudart)\.so|ld-linux")
+        for library in folder.glob("*.so*"):
             listing = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
-            self.assertEqual(re.findall(r"R(?:UN)?PATH\).*\[(.*)\]", listing), ["$ORIGIN"], library)
+            needed = re.findall(r"\(NEEDED\).*\[(.*)\]", listing)
+            self.assertEqual([name for name in needed if name not in names and not elsewhere.match(name)], [], library)
+            if library.name.startswith("libballast"):
+                self.assertEqual(re.findall(r"R(?:UN)?PATH\).*\[(.*)\]", listing), ["$ORIGIN"], library)
 
     def test_the_example_learns(self):
         (self.folder / "text").mkdir()

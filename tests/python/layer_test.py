@@ -5,7 +5,6 @@ import copy
 import gc
 import io
 import unittest
-import warnings
 
 import package  # noqa: F401
 import ballast
@@ -56,9 +55,6 @@ def plain_base(layer, x, experts):
 
 
 class Layers(unittest.TestCase):
-    def setUp(self):
-        warnings.filterwarnings("ignore", category=UserWarning)
-
     def test_a_base_layer_is_its_equation(self):
         layer, x = made(), tokens()
         out, experts = layer(x, return_experts=True)
@@ -185,7 +181,7 @@ class Layers(unittest.TestCase):
         self.assertEqual(list(state)[0], "prices")
         self.assertIn("expert_embeddings", state)
         self.assertEqual(state["expert.3.sublayer.1.down.weight"].shape, (WIDTH, 12))
-        self.assertEqual(len(state), 2 + EXPERTS * 2 * 6)
+        self.assertEqual(len(state), 3 + EXPERTS * 2 * 6)  # embeddings, prices, steps
         self.assertIn("gate.weight", made(SwitchLayer).state_dict())
         self.assertNotIn("prices", made(SwitchLayer).state_dict())
 
@@ -202,6 +198,49 @@ class Layers(unittest.TestCase):
         state = source.state_dict()
         del state["expert.2.sublayer.0.up.weight"]
         self.assertRaisesRegex(RuntimeError, "sublayer_0_up_weight", target.load_state_dict, state)
+
+    def test_training_goes_on_from_loaded_prices(self):
+        source = made()
+        for step in range(5):
+            source(tokens(step))
+        state = source.state_dict()
+        of_run = {name: value for name, value in state.items() if name != "steps"}  # a checkpoint of `ballast train`
+        for given, most in ((state, 0.25), (of_run, 0.05)):
+            target = made()
+            target.load_state_dict(given)
+            before = target.prices.clone()
+            target(tokens(9))
+            moved = (target.prices - before).norm() / before.norm()
+            self.assertGreater(moved, 0)
+            self.assertLess(moved, most * 3)
+
+    def test_tensors_of_the_caller_are_not_kept(self):
+        def owners(tensor):
+            return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+
+        alone = owners(torch.nn.Parameter(torch.zeros(3)))
+        layer, x = made(), tokens()
+        layer(x).sum().backward()
+        with torch.no_grad():
+            layer(x)
+        self.assertEqual({owners(p) for p in layer.parameters()}, {alone})
+        self.assertEqual({owners(p.grad) for p in layer.parameters()}, {alone})
+        self.assertEqual(owners(layer.prices), alone)
+
+    def test_a_second_derivative_is_refused(self):
+        layer, x = made(), tokens().requires_grad_()
+        (gradient,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+        self.assertRaisesRegex(RuntimeError, "second derivative", gradient.sum().backward)
+
+    def test_devices_that_are_said_elsewhere(self):
+        with torch.device("meta"):
+            layer = BaseLayer(WIDTH, EXPERTS)
+        self.assertTrue(all(p.is_meta for p in layer.parameters()))
+        layer.to_empty(device="cpu")
+        self.assertEqual((layer.prices.device.type, layer.steps.device.type), ("cpu", "cpu"))
+        layer.load_state_dict(BaseLayer(WIDTH, EXPERTS).state_dict())
+        x = tokens(dtype=torch.float32)
+        torch.testing.assert_close(layer(x), x, rtol=0, atol=0)
 
     def test_copies_are_layers_of_their_own(self):
         layer, x = made(), tokens()
@@ -259,7 +298,7 @@ class Layers(unittest.TestCase):
         for words, make in {
             "8 different experts": lambda: BaseLayer(WIDTH, 4, per_token=8), "router_ratio": lambda: BaseLayer(WIDTH, 4, router_ratio=2),
             "activation": lambda: BaseLayer(WIDTH, 4, activation="cube"), "frame": lambda: BaseLayer(WIDTH, 4, frame="mine"),
-            "width 5": lambda: made()(torch.zeros(3, 5)),
+            "width 5": lambda: made()(torch.zeros(3, 5)), "cut into 3 groups": lambda: made(groups=3)(tokens(count=25)),
         }.items():
             with self.subTest(words):
                 self.assertRaisesRegex(ValueError, words, make)
