@@ -113,8 +113,8 @@ class TrainedModel : public torch::CustomClassHolder {
          .sampling = {.temperature = temperature, .top_k = top_k, .top_p = top_p},
          .seed = static_cast<uint64_t>(seed),
          .routing = mode_,
-         .start = start_,
-         .stop_at_end_of_text = stops && loaded_->tokenizer != nullptr});
+         .stop_at_end_of_text = stops && loaded_->tokenizer != nullptr,
+         .start = start_});
     std::vector<std::vector<int64_t>> wide;
     for (const auto& text : written) wide.emplace_back(text.begin(), text.end());
     return wide;
