@@ -112,7 +112,7 @@ class ExpertLayer(nn.Module):
         self.steps.add_(1)
         if found.shape[0] > 0:
             # The plain average of the first steps, then an exponential one.
-            share = torch.clamp_min(1.0 / self.steps.to(torch.float64), 1 - self._price_decay).reshape(())
+            share = torch.clamp_min(1.0 / self.steps.to(torch.float64), 1 - self._price_decay).to(found.device, non_blocking=True)
             self.prices.add_(share * (found - self.prices))
 
     def router_parameters(self) -> Iterator[nn.Parameter]:
