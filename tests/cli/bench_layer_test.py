@@ -158,7 +158,7 @@ class TwinIsMissing(unittest.TestCase):
     def test_it_is_said_where_it_was_looked_for(self):
         result = self.run_there()
         self.assertEqual(result.returncode, 0, result.stderr)
-        for folder in [self.place.parent, self.place.parent.parent]:
+        for folder in [self.place.parent / "share" / "ballast", self.place.parent.parent]:
             self.assertIn(f"{folder}/benchmarks/twin/step_twin.py", result.stderr)
 
     def test_who_asks_for_it_is_refused(self):
