@@ -34,8 +34,8 @@ A folder as transformers saves one: config.json, model.safetensors (or its shard
 and tokenizer.json. Weights keep their precision. Architectures: GPT2LMHeadModel,
 LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, MixtralForCausalLM, OlmoeForCausalLM,
 Qwen3MoeForCausalLM, and BallastForCausalLM, which `ballast export --format hf` wrote and
-transformers saved again. What cannot be represented is refused by name; pickles (.bin, .pt) are never
-opened. docs/hugging_face.md says what becomes what.
+transformers saved again. What cannot be represented is refused by name; pickles (.bin, .pt) are
+never opened. docs/hugging_face.md says what becomes what.
 
 JSON keys (--json): file, architecture, parameters, bytes, tokenizer (null where there is none).
 )";
