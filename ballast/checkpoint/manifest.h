@@ -28,7 +28,7 @@ struct TensorEntry {
 
 // What a run read, by its content: the same data may lie elsewhere later.
 struct DataEntry {
-  std::string role;         // "train", "valid" or "tokenizer"
+  std::string role;         // "train", "valid", "tokenizer", or "frame" (loading/framing.h)
   std::string name;         // as the user called it
   std::string fingerprint;  // equal for equal content
 
