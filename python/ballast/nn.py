@@ -58,22 +58,24 @@ class ExpertLayer(nn.Module):
         workers = 1 if process_group is None else process_group.size()
         settings = {"place": place, "model.width": width, "model.heads": 1, "model.layers": max(blocks, 1),
                     "model.activation": activation, "model.norm": norm, "model.biases": "all" if bias else "none",
-                    "training.seed": seed, "training.batch": groups * workers, "experts.layers": 1, "experts.router": self.router, "experts.count": experts,
+                    "training.seed": seed, "training.batch": groups * workers, "experts.layers": 1,
+                    "experts.router": self.router, "frame": frame, "experts.count": experts,
                     "experts.sublayers": sublayers, "experts.hidden": hidden or 0, "experts.per_token": per_token or 0,
                     "experts.placement": "replace" if in_place else "spread", "experts.groups": groups * workers,
-                    **_frame(frame, self.router), "experts.look_ahead": look_ahead,
+                    "experts.look_ahead": look_ahead,
                     **{f"experts.{name}": value for name, value in knobs.items()}}
         self._settings = "\n".join(f"{key} {_text(value)}" for key, value in settings.items())
         told = _told(self._settings, self._group_name)
         self._entries = told["parameters"]
+        self._names = [_attribute(entry) for entry in self._entries]
         self.test_routing: str = told["test_routing"]  #: in eval mode: "greedy", or "priced" (BASE)
         self._price_decay = told["price_decay"]
         self._groups = told["groups"]
         device = torch.get_default_device() if device is None else device
         start = _operations.layer_start(self._settings, self._group_name)
-        for entry, weights in zip(self._entries, start):
+        for name, weights in zip(self._names, start):
             parameter = nn.Parameter(weights.to(device=device, dtype=dtype or torch.get_default_dtype()))
-            self.register_parameter(_attribute(entry), parameter)
+            self.register_parameter(name, parameter)
         balanced = experts if told["balanced"] else 0
         self.register_buffer("prices", torch.zeros(balanced, dtype=torch.float64, device=device), persistent=balanced > 0)
         # Of training; what is drawn at random is a function of it. The host reads it: it stays there.
@@ -94,7 +96,7 @@ class ExpertLayer(nn.Module):
         tokens = x.reshape(-1, self.width)
         if self.training and tokens.shape[0] % self._groups != 0:
             raise ValueError(f"{tokens.shape[0]} tokens cannot be cut into {self._groups} groups")
-        parameters = [getattr(self, _attribute(entry)) for entry in self._entries]
+        parameters = [getattr(self, name) for name in self._names]
         needs = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in parameters)
                                              or earlier is not None and earlier.requires_grad)
         # Copies, since both change before the way back reads them.
@@ -171,15 +173,6 @@ def keep_experts_local(model: nn.Module) -> nn.Module:
             ignored += [f"{prefix}.{name}".lstrip(".") for name in ["steps", *own]]
     nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ignored)
     return model
-
-
-def _frame(name: str, router: str) -> dict[str, Any]:
-    if name == "ballast":
-        return {}
-    if name != "paper":
-        raise ValueError(f"frame {name!r}: want 'ballast' or 'paper'")
-    base = {"features": "raw", "gate": "sigmoid", "embedding_gain": 0.1} if router == "base" else {}
-    return {f"experts.{key}": value for key, value in {"scores": "dot", "router_rate": 1, **base}.items()}
 
 
 def _text(value: Any) -> str:

@@ -16,6 +16,10 @@ LayerSettings parse_settings(const std::string& text) {
     const std::string key = line.substr(0, space), value = line.substr(space + 1);
     if (key == "place") {
       settings.place = std::stoll(value);
+    } else if (key == "frame") {
+      if (value != "ballast" && value != "paper")
+        fail("frame \"{}\": want ballast or paper", value);
+      if (value == "paper") config::take_papers_frame(settings.config.experts);
     } else {
       config::set_knob(settings.config, key, value);
     }

@@ -8,8 +8,8 @@
 
 namespace ballast::python {
 
-// What a layer is, as one text: lines "KEY VALUE" with the keys of config/knobs.cpp, and "place N",
-// which its parameters' names have.
+// What a layer is, as one text: lines "KEY VALUE" with the keys of config/knobs.cpp; "place N",
+// which its parameters' names have; and after the router "frame ballast" or "frame paper".
 struct LayerSettings {
   config::Config config;
   int64_t place = 1;
