@@ -75,11 +75,11 @@ std::string write_model(const loading::LoadedModel& loaded, const Options& optio
                  .tokenizer = loaded.tokenizer.get(),
                  .tokenizer_folder = loading::tokenizer_folder_of(options.model)});
   }
-  checkpoint::export_weights(folder / loading::kExportedWeights, tensors, manifest_of(loaded));
   if (loaded.tokenizer != nullptr) {
     make_folder(folder / "tokenizer");
     loaded.tokenizer->save(folder / "tokenizer");
   }
+  checkpoint::export_weights(folder / loading::kExportedWeights, tensors, manifest_of(loaded));
   return "";
 }
 
@@ -98,6 +98,8 @@ int run(const Options& options) {
   if (fs::exists(file) && !options.overwrite)
     fail("{} is there already: choose another --out, or add --overwrite", file.string());
   make_folder(folder);
+  // Weights go first and come last: where they are, the export is whole.
+  fs::remove(file);
   const std::string architecture = write_model(*loaded, options);
   const fs::path tokenizer = options.format == "hf" ? folder : folder / "tokenizer";
   const auto bytes = fs::file_size(file);

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "ballast/config/nearest.h"
+#include "ballast/system/last_words.h"
 #include "ballast/system/mapped_ranges.h"
 #include "ballast/system/version.h"
 #include "cli/complaint.h"
@@ -112,6 +113,7 @@ int run_program(const Program& program, int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   explain_lost_mappings(kUserMistake);
+  explain_crashes();
   try {
     return run(program, argc, argv);
   } catch (const std::exception&) {

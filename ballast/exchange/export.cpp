@@ -94,19 +94,19 @@ std::string write_hf_folder(const fs::path& folder, const HfExport& model) {
   ConfigFacts facts{.dtype = torch_name(model.tensors.front().dtype)};
   if (model.tokenizer != nullptr) facts.end_of_text = model.tokenizer->end_of_text();
   const auto family = fitting_family(model.config);
+  const Json config = family ? config_of_family(*family, model.config, facts)
+                             : config_of_our_own(model.config, facts);
+  write_tokenizer(folder, model);
+  write_json(folder / kConfigFile, config);
   if (family) {
+    fs::remove(folder / kModelingFile);  // of an export that was there
     const TheirTensors theirs(model.tensors,
                               correspondences(*family, model.config, usual_layout(*family)));
     checkpoint::write_safetensors(folder / kWeightsFile, theirs.views(), {{"format", "pt"}});
-    fs::remove(folder / kModelingFile);  // of an export that was there
   } else {
-    checkpoint::export_weights(folder / kWeightsFile, model.tensors, model.manifest);
     write_text_atomically(folder / kModelingFile, modeling_ballast());
+    checkpoint::export_weights(folder / kWeightsFile, model.tensors, model.manifest);
   }
-  write_tokenizer(folder, model);
-  const Json config = family ? config_of_family(*family, model.config, facts)
-                             : config_of_our_own(model.config, facts);
-  write_json(folder / kConfigFile, config);
   return config.at("architectures").at(0).get<std::string>();
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 os.environ.setdefault("BALLAST_ATTACKS", "10")  # before worker_attacks is read
 sys.path.insert(0, str(Path(os.environ["BALLAST_SOURCE"]) / "tests/cli"))
+import fault_attacks  # noqa: E402
 import file_attacks  # noqa: E402
 from in_folder import InFolder  # noqa: E402
 from killed_runs import KilledRuns  # noqa: E402
@@ -38,6 +39,13 @@ class Files(InFolder):
 
     def test_none_of_forty_deep_files_crashes_the_program(self):
         self.check(file_attacks.bomb(file_attacks.make_subject(self.folder), 40))
+
+
+class Faults(InFolder):
+    def test_no_call_and_no_allocation_that_fails_does_harm(self):
+        outcomes = list(fault_attacks.survey(self.folder, every=1, memory=500))
+        self.assertEqual(fault_attacks.faults_of(outcomes), [])
+        print(collections.Counter((outcome.command, outcome.kind) for outcome in outcomes), file=sys.stderr)
 
 
 if __name__ == "__main__":

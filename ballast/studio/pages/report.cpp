@@ -49,8 +49,9 @@ WrittenReport write_report(const Comparison& comparison, const fs::path& folder)
   WrittenReport written;
   written.page = folder / "index.html";
   const fs::path figures = folder / "figures";
-  make_folder(figures);
+  make_folder(folder);
   write_text_atomically(written.page, page.finish());  // first: it marks the folder as a report
+  make_folder(figures);
   for (const FigureFile& figure : page.files()) {
     const fs::path svg = figures / (figure.name + ".svg"), png = figures / (figure.name + ".png");
     write_text_atomically(svg, figure.drawing.svg);

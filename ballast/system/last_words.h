@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace ballast {
+
+// From now on a crash (SIGSEGV, SIGILL, SIGFPE) says a line on stderr before it ends the program as
+// it would have. Libraries below us crash where they get no memory. For the program; once. Handlers
+// of others, a sanitizer's, are left alone.
+void explain_crashes();
+
+}  // namespace ballast

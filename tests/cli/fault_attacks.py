@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes system calls on files fail or fall short, and allocations, and tells what the program makes of it.
+
+    BALLAST_BUILD=build/release tools/python_test tests/cli/fault_attacks.py --every 1 --memory 500
+
+Each attack lets one command run with one fault (fault_preload.cpp), and then the command that a user would give next.
+"""
+
+import argparse
+import collections
+import errno
+import os
+import random
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy
+from file_attacks import TINY
+from in_folder import BUILD, ballast
+from safetensors.numpy import load
+
+# What became of a fault. Told: the command ended with a message. Harmless: it ended well, with the right result.
+# Fault: a crash, an end without a word, or another result, at once or after the command that followed.
+Outcome = collections.namedtuple("Outcome", "command attack kind words")
+
+PREPARE = ["prepare", "text.txt", "--out", "data", "--tokenizer", "bpe", "--vocab-size", "300", "--shard-tokens", "8000"]
+TRAIN = ["train", *TINY, "--training.steps=4", "--checkpoint.every=2", "--data", "data", "--run", "run"]
+RESUME = ["train", "--run", "run", "--resume", "auto", "--training.steps=6"]
+EXPORT = ["export", "run", "--out", "export"]
+REPORT = ["report", "run"]
+
+# Per command: what must be there before, what a user would give after it ended badly, and what it leaves: files whose
+# bytes are always the same.
+Command = collections.namedtuple("Command", "before words again leaves")
+COMMANDS = {
+    "prepare": Command([], PREPARE, PREPARE, ["data"]),
+    "train": Command([PREPARE], TRAIN, [*TRAIN, "--resume", "auto"], ["run/checkpoints/step_00000004"]),
+    "resume": Command([PREPARE, TRAIN], RESUME, RESUME, ["run/checkpoints/step_00000006"]),
+    "export": Command([PREPARE, TRAIN], EXPORT, EXPORT, ["export"]),
+    "report": Command([PREPARE, TRAIN], REPORT, REPORT, []),
+}
+# Files of a result that tell when or where it was made.
+VARYING = {"lock", "manifest.json"}
+# What weights of this size may differ by after two steps that were computed in another order: Adam moves them by 1e-4.
+ROUNDING = 1e-6
+
+
+def make_text(folder):
+    text = "".join(f"line {i} tells of {i * i} things and of others\n" for i in range(1500))
+    (folder / "text.txt").write_text(text)
+
+
+def faulty(place, words, counts=None, **settings):
+    """Runs the program on `place` with faults; settings are those of fault_preload.cpp."""
+    environment = {**os.environ, "LD_PRELOAD": str(BUILD / "libfault_preload.so"), "BALLAST_FAULT_FOLDER": str(place),
+                   "GOMP_SPINCOUNT": "1000"}  # as the program sets it: it need not start again
+    environment.update({f"BALLAST_FAULT_{name.upper()}": str(value) for name, value in settings.items()})
+    if counts:
+        environment["BALLAST_FAULT_COUNTS"] = str(counts)
+    return ballast(*words, cwd=place, env=environment)
+
+
+def result_of(place, leaves):
+    """All bytes of what a command leaves, by name."""
+    files = {}
+    for name in leaves:
+        folder = place / name
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path.name not in VARYING:
+                files[str(path.relative_to(place))] = path.read_bytes()
+    return files
+
+
+def is_near(files, right):
+    """Whether two results are the same but for rounding. A library that gets no memory for one way to compute may take
+    another, in silence."""
+    if files.keys() != right.keys():
+        return False
+    for name, content in files.items():
+        if not name.endswith(".safetensors"):
+            continue  # they tell of the numbers, by checksums and losses
+        one, other = load(content), load(right[name])
+        if one.keys() != other.keys() or any(numpy.abs(one[key] - other[key]).max() > ROUNDING for key in one):
+            return False
+    return True
+
+
+class Subject:
+    """What a command starts from, how many calls it makes, and the right result."""
+
+    def __init__(self, name, folder):
+        self.name, self.command = name, COMMANDS[name]
+        self.folder = folder / "+".join(["subject", *(words[0] for words in self.command.before)])
+        if not self.folder.exists():
+            self.folder.mkdir()
+            make_text(self.folder)
+            for words in self.command.before:
+                self.run_well(self.folder, words)
+        with tempfile.TemporaryDirectory(prefix="ballast-faults-") as temporary:
+            place = Path(temporary) / "place"
+            shutil.copytree(self.folder, place)
+            counts = Path(temporary) / "counts"
+            result = faulty(place, self.command.words, counts, at=0, memory=0)
+            if result.returncode != 0:
+                raise RuntimeError(f"{name} without a fault: {result.stderr}")
+            numbers, names = counts.read_text().splitlines()
+            self.calls, self.allocations = map(int, numbers.split())
+            self.names = names.split()
+            self.right = result_of(place, self.command.leaves)
+
+    @staticmethod
+    def run_well(place, words):
+        result = ballast(*words, cwd=place)
+        if result.returncode != 0:
+            raise RuntimeError(f"{words}: {result.stderr}")
+
+    def attack(self, place, label, **settings):
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(self.folder, place)
+        result = faulty(place, self.command.words, **settings)
+        said = result.stderr.strip()
+        reason = said.splitlines()[-1] if said else ""
+
+        def outcome(kind, words):
+            return Outcome(self.name, label, kind, f"{words}; it said: {reason}")
+
+        if result.returncode == 0:
+            found = result_of(place, self.command.leaves)
+            if found != self.right and not ("memory" in settings and is_near(found, self.right)):
+                told = "passed over" in said  # an older checkpoint in place of one that cannot be read
+                return outcome("told" if told else "fault", "ended well with another result")
+            return outcome("harmless", "the right result")
+        # Libraries crash where they get no memory: then the words count. After a call on a file nothing may crash.
+        if "memory" not in settings and not 0 <= result.returncode < 128:
+            return outcome("fault", f"crashed with {result.returncode}")
+        if not reason.startswith("ballast: "):
+            return outcome("fault", f"ended with {result.returncode} without a reason")
+        after = ballast(*self.command.again, cwd=place)
+        if after.returncode != 0:
+            return outcome("fault", f"cannot be done again: {after.stderr.strip()[-300:]}")
+        if result_of(place, self.command.leaves) != self.right:
+            return outcome("fault", "another result when done again")
+        return outcome("told", f"ended with {result.returncode}")
+
+
+def attack_calls(subject, place, every=1, kinds=("fail", "short", "stays")):
+    """An Outcome for each `every`-th call of a command and each kind of fault."""
+    for number in range(1, subject.calls + 1):
+        if (number - 1) % every:
+            continue
+        name = subject.names[number - 1]
+        for kind in kinds:
+            if kind == "short" and "write" not in name:
+                continue
+            error = errno.ENOMEM if name == "mmap" else errno.ENOSPC if number % 2 else errno.EIO
+            yield subject.attack(place, f"call {number} of {subject.calls}, {name}: {kind}", at=number, kind=kind, errno=error)
+
+
+def attack_memory(subject, place, count, rng):
+    """An Outcome for each of `count` allocations that get nothing."""
+    for _ in range(count):
+        number = rng.randint(1, subject.allocations)
+        yield subject.attack(place, f"allocation {number} of {subject.allocations}", memory=number)
+
+
+def survey(folder, every, memory, seed=1, commands=COMMANDS):
+    """All attacks on all commands, `memory` allocations in all."""
+    rng = random.Random(seed)
+    folder = Path(folder)
+    place = folder / "place"
+    for name in commands:
+        subject = Subject(name, folder)
+        yield from attack_calls(subject, place, every)
+        yield from attack_memory(subject, place, memory // len(commands), rng)
+
+
+def faults_of(outcomes):
+    return [outcome for outcome in outcomes if outcome.kind == "fault"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--memory", type=int, default=500)
+    parser.add_argument("--commands", nargs="*", default=list(COMMANDS))
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ballast-faults-") as folder:
+        table = collections.Counter()
+        for outcome in survey(folder, options.every, options.memory, options.seed, options.commands):
+            table[outcome.command, outcome.kind] += 1
+            if outcome.kind == "fault":
+                print("fault:", *outcome, sep=" | ", flush=True)
+        for key, count in sorted(table.items()):
+            print(*key, count)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""System calls that fail or fall short, memory that is not there: nothing damaged is left, and there is always a word."""
+
+import collections
+import random
+import shutil
+import tempfile
+import unittest
+from pathlib import Path
+
+import fault_attacks
+
+
+class FaultAttacks(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(tempfile.mkdtemp(prefix="ballast-test-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+
+    def check(self, outcomes, told):
+        self.assertEqual(fault_attacks.faults_of(outcomes), [])
+        kinds = collections.Counter(outcome.kind for outcome in outcomes)
+        self.assertGreaterEqual(kinds["told"], told, kinds)
+
+    def attack(self, name, calls, kinds=("fail",)):
+        """On `calls` calls of a command, spread over all of them."""
+        subject = fault_attacks.Subject(name, self.folder)
+        every = max(1, subject.calls // calls)
+        return list(fault_attacks.attack_calls(subject, self.folder / "place", every, kinds))
+
+    def test_a_checkpoint_that_was_there_is_never_lost(self):
+        self.check(self.attack("resume", 5, ("stays",)), told=4)
+
+    def test_an_export_that_failed_can_be_done_again(self):
+        self.check(self.attack("export", 4), told=2)
+
+    def test_a_report_that_failed_can_be_done_again(self):
+        self.check(self.attack("report", 3), told=1)
+
+    def test_data_that_were_not_finished_are_not_there(self):
+        self.check(self.attack("prepare", 3), told=2)
+
+    def test_memory_that_is_not_there_is_told(self):
+        subject = fault_attacks.Subject("resume", self.folder)
+        self.check(list(fault_attacks.attack_memory(subject, self.folder / "place", 4, random.Random(1))), told=1)
+
+
+if __name__ == "__main__":
+    unittest.main()
