@@ -35,8 +35,8 @@ class ExpertSample {
   void read_next(const loading::LoadedModel& loaded, experts::RoutingMode routing);
 
   uint64_t tokens() const;  // of all windows that were read
-  // Tokens, by domain too, of expert `expert` of the model's `layer`-th layer of experts, as expert 0, and of
-  // all others, as expert 1.
+  // Tokens, by domain too, of expert `expert` of the model's `layer`-th layer of experts, as expert
+  // 0, and of all others, as expert 1.
   ExpertUse use_of(size_t layer, int64_t expert) const;
   // At most n tokens that the expert got, of as many windows as possible, in the order of the text,
   // with at most `around` tokens on each side.

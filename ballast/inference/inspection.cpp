@@ -32,14 +32,13 @@ using experts::RoutingMode;
 // once, and read once.
 struct FramedText {
   batches::Batch batch;
-  int64_t before = 0;           // tokens that stand before the text
+  int64_t before = 0;                // tokens that stand before the text
   std::vector<int64_t> places = {};  // in the batch, of each token that is read but the last
 };
 
 FramedText frame(const loading::LoadedModel& loaded,
                  const std::vector<tokenizer::TokenId>& tokens) {
-  const auto start =
-      tokenizer::start_of_text(*loaded.tokenizer, loading::framing_of(loaded.data));
+  const auto start = tokenizer::start_of_text(*loaded.tokenizer, loading::framing_of(loaded.data));
   std::vector<int64_t> ids(start.begin(), start.end());
   ids.insert(ids.end(), tokens.begin(), tokens.end());
   ids.push_back(loaded.tokenizer->end_of_text());
@@ -77,8 +76,7 @@ Tensor at_experts(const Tensor& values, const Tensor& expert) {
 // The best of the experts but `expert`, [T]; -1: there is none.
 Tensor best_of_others(const Tensor& compared, const Tensor& expert) {
   if (compared.size(1) == 1) return at::full({expert.size(0)}, -1, at::kLong);
-  return compared
-      .scatter(1, expert.unsqueeze(1), -std::numeric_limits<double>::infinity())
+  return compared.scatter(1, expert.unsqueeze(1), -std::numeric_limits<double>::infinity())
       .argmax(1);
 }
 
@@ -102,9 +100,11 @@ Tensor gates(const loading::LoadedModel& loaded, const experts::ExpertLayer& lay
   const config::ExpertsConfig& config = loaded.config.experts;
   Tensor affinities = scores;
   if (config.scores == config::Scores::kCosine)
-    affinities = scores * at::linalg_vector_norm(expert_embeddings(loaded, layer), 2, {1})
-                              .to(at::kCPU, at::kFloat);
-  return experts::chosen_weights(affinities, chosen, {config.gate, config.renormalise}).select(1, 0);
+    affinities =
+        scores *
+        at::linalg_vector_norm(expert_embeddings(loaded, layer), 2, {1}).to(at::kCPU, at::kFloat);
+  return experts::chosen_weights(affinities, chosen, {config.gate, config.renormalise})
+      .select(1, 0);
 }
 
 // `read`: where the text's tokens lie in the batch.
