@@ -39,10 +39,10 @@ struct Writing {
   std::function<void(WritingEnd)> on_end;
 };
 
-// Continues many texts side by side, a token of each a step. Texts come and go at any time; what one
-// gets does not depend, to the bit, on the others. When a text fills the model's context, its older
-// half is forgotten. Not thread-safe.
-// With several workers all give the same texts in the same order, and get what worker 0 writes.
+// Continues many texts side by side, a token of each a step. Texts come and go at any time; what
+// one gets does not depend, to the bit, on the others. When a text fills the model's context, its
+// older half is forgotten. Not thread-safe. With several workers all give the same texts in the
+// same order, and get what worker 0 writes.
 class Writer {
  public:
   // At most `rows` texts at a time; others wait for their turn. Routing: greedy or priced.
