@@ -2,12 +2,15 @@
 #include "ballast/record/run_directory.h"
 
 #include <fmt/chrono.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <ctime>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <system_error>
 
 #include "ballast/system/error.h"
@@ -93,6 +96,25 @@ RunDirectory::RunDirectory(const fs::path& path)
 bool RunDirectory::is_run(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path / "run.json", ignored);
+}
+
+bool RunDirectory::in_use(const fs::path& path) {
+  struct stat lock = {};
+  if (::stat((path / "lock").c_str(), &lock) != 0) return false;
+  // "3: FLOCK  ADVISORY  WRITE 4711 08:01:1835022 0 EOF". The device is another than stat's on some
+  // file systems, so that the process, which the file names, tells equal inodes apart.
+  std::ifstream locks("/proc/locks");
+  std::ifstream holder(path / "lock");
+  std::string pid;
+  if (!(holder >> pid)) return false;
+  const std::string inode = fmt::format(":{}", lock.st_ino);
+  for (std::string line; std::getline(locks, line);) {
+    std::istringstream words(line);
+    std::string number, kind, advisory, access, process, file;
+    words >> number >> kind >> advisory >> access >> process >> file;
+    if (kind == "FLOCK" && process == pid && file.ends_with(inode)) return true;
+  }
+  return false;
 }
 
 RunDirectory RunDirectory::create(const fs::path& path, std::string_view config,
