@@ -9,8 +9,8 @@
 
 namespace ballast::training {
 
-// Whether the model's data is the built-in corpus, and what the run prepared of it is not beside the
-// model (a run, a checkpoint of it, or an export).
+// Whether the model's data is the built-in corpus, and what the run prepared of it is not beside
+// the model (a run, a checkpoint of it, or an export).
 bool lacks_builtin_data(const std::filesystem::path& model, const loading::LoadedModel& loaded);
 
 // What the model was validated on when it was trained. The built-in corpus, where it is lacking, is

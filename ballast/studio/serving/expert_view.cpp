@@ -79,7 +79,7 @@ Json sampled_use(const inference::ExpertSample& sample, const loading::LoadedMod
   Json tokens = Json::array();
   for (const auto& top : use.top_tokens(0, kTopTokens)) {
     const auto text = tokenizer::token_text(loaded.tokenizer.get(), top.token);
-    tokens.push_back({{"text", text.value_or(shown_token(nullptr, top.token))},
+    tokens.push_back({{"text", text.value_or(token_for_page(nullptr, top.token))},
                       {"count", top.count},
                       {"lift", top.lift}});
   }
@@ -89,15 +89,15 @@ Json sampled_use(const inference::ExpertSample& sample, const loading::LoadedMod
   const std::vector<double> own = numbers(use.domain_loads(0));
   std::vector<double> all = numbers(use.domain_loads(1));
   for (size_t i = 0; i < all.size(); ++i) all[i] += own[i];
-  return {{"of", "sample"},
-          {"tokens", use.total()},
-          {"whole_split", false},
-          {"load", use.loads()[0]},
-          {"fair", static_cast<double>(use.total()) /
-                       static_cast<double>(loaded.config.experts.count)},
-          {"top_tokens", tokens},
-          {"previous", Json::array()},
-          {"domains", domains_json(use.domains(), own, all)}};
+  return {
+      {"of", "sample"},
+      {"tokens", use.total()},
+      {"whole_split", false},
+      {"load", use.loads()[0]},
+      {"fair", static_cast<double>(use.total()) / static_cast<double>(loaded.config.experts.count)},
+      {"top_tokens", tokens},
+      {"previous", Json::array()},
+      {"domains", domains_json(use.domains(), own, all)}};
 }
 
 Json contexts_json(const ValidationSamples::Entry& sampled, const loading::LoadedModel& loaded,
@@ -109,13 +109,15 @@ Json contexts_json(const ValidationSamples::Entry& sampled, const loading::Loade
   if (whole) {
     for (const inference::TokenInContext& one :
          sampled.sample->contexts_of(order.layer, order.expert, kContexts, kAround)) {
-      list.push_back({{"before", shown_text(tokenizer, one.before)},
-                      {"token", shown_token(tokenizer, one.token)},
-                      {"after", shown_text(tokenizer, one.after)},
+      list.push_back({{"before", text_for_page(tokenizer, one.before)},
+                      {"token", token_for_page(tokenizer, one.token)},
+                      {"after", text_for_page(tokenizer, one.after)},
                       {"domain", one.domain}});
     }
   }
-  return {{"state", !sampled.trouble.empty() ? "missing" : whole ? "ready" : "reading"},
+  return {{"state", !sampled.trouble.empty() ? "missing"
+                    : whole                  ? "ready"
+                                             : "reading"},
           {"trouble", sampled.trouble},
           {"windows", exists ? sampled.sample->read() : 0},
           {"wanted", exists ? sampled.sample->wanted() : 0},
@@ -199,8 +201,8 @@ Json expert_json(const loading::LoadedModel& loaded, const ExpertOrder& order,
           {"price", prices.is_null() ? Json() : prices[static_cast<size_t>(order.expert)]},
           {"nearest", nearest},
           {"use", use},
-          {"loads", fits ? loads_by_routing(validation, layer.place(), order.expert)
-                         : Json(Json::object())},
+          {"loads",
+           fits ? loads_by_routing(validation, layer.place(), order.expert) : Json(Json::object())},
           {"contexts", contexts_json(sampled, loaded, order)}};
 }
 

@@ -58,8 +58,7 @@ ModelOrder order_of(const ServedModels& models, const std::string& run,
 ModelOrder order_of(const ServedModels& models, const HttpRequest& request) {
   const auto run = given(request, "run"), step = given(request, "step");
   if (!run) fail("the request lacks \"run\"");
-  return order_of(models, *run,
-                  step ? std::optional(whole_number(*step, "step")) : std::nullopt);
+  return order_of(models, *run, step ? std::optional(whole_number(*step, "step")) : std::nullopt);
 }
 
 void check_routing(const loading::LoadedModel& loaded, RoutingMode routing) {
@@ -83,8 +82,7 @@ void answer_later(ServedModels& models, const ModelOrder& order, const To& to,
     answer.update(make(loaded));
     to->answer(json_answer(answer));
   };
-  models.post(order, work,
-              [to](const std::exception& error) { to->answer(refusal_of(error)); });
+  models.post(order, work, [to](const std::exception& error) { to->answer(refusal_of(error)); });
 }
 
 struct InspectOrder {
@@ -137,8 +135,7 @@ void answer_layers(ServedModels& models, const HttpRequest& request, const To& t
     Json layers = Json::array();
     for (size_t i = 0; i < names.size(); ++i) {
       const experts::ExpertLayer& layer = *loaded.model->expert_layers()[i];
-      const record::LayerUse* const recorded =
-          fits ? layer_in(validation, layer.place()) : nullptr;
+      const record::LayerUse* const recorded = fits ? layer_in(validation, layer.place()) : nullptr;
       layers.push_back({{"layer", layer.place()},
                         {"name", names[i]},
                         {"experts", layer.experts()},
@@ -150,6 +147,14 @@ void answer_layers(ServedModels& models, const HttpRequest& request, const To& t
   });
 }
 
+void answer_sample(ServedModels& models, const HttpRequest& request, const To& to) {
+  const ModelOrder order = order_of(models, request);
+  answer_later(models, order, to,
+               [run = models.runs()[order.run]](const loading::LoadedModel& loaded) {
+                 return Json{{"text", text_of_validation(run, loaded)}};
+               });
+}
+
 void answer_expert(ServedModels& models, const std::shared_ptr<ValidationSamples>& samples,
                    const HttpRequest& request, const To& to) {
   const ModelOrder order = order_of(models, request);
@@ -158,25 +163,24 @@ void answer_expert(ServedModels& models, const std::shared_ptr<ValidationSamples
   const fs::path run = models.runs()[order.run].path;
   // Files are read here, so that the models' thread need not wait for them.
   const auto validation = validation_of(run);
-  const Json history = price_history(run, static_cast<int64_t>(layer), static_cast<int64_t>(expert));
-  answer_later(models, order, to,
-               [order, layer, expert, validation, history,
-                samples](const loading::LoadedModel& loaded) {
-                 const auto& layers = loaded.model->expert_layers();
-                 const auto found =
-                     std::ranges::find(layers, static_cast<int64_t>(layer),
-                                       [](const auto& one) { return one->place(); });
-                 if (found == layers.end()) fail("there is no layer of experts {}", layer);
-                 if (expert >= static_cast<uint64_t>((*found)->experts()))
-                   fail("layer {} has {} experts: there is no expert {}", layer,
-                        (*found)->experts(), expert);
-                 const ExpertOrder which{.layer = static_cast<size_t>(found - layers.begin()),
-                                         .expert = static_cast<int64_t>(expert)};
-                 Json answer =
-                     expert_json(loaded, which, validation, samples->of(order, loaded));
-                 answer["prices"] = history;
-                 return answer;
-               });
+  const Json history =
+      price_history(run, static_cast<int64_t>(layer), static_cast<int64_t>(expert));
+  answer_later(
+      models, order, to,
+      [order, layer, expert, validation, history, samples](const loading::LoadedModel& loaded) {
+        const auto& layers = loaded.model->expert_layers();
+        const auto found = std::ranges::find(layers, static_cast<int64_t>(layer),
+                                             [](const auto& one) { return one->place(); });
+        if (found == layers.end()) fail("there is no layer of experts {}", layer);
+        if (expert >= static_cast<uint64_t>((*found)->experts()))
+          fail("layer {} has {} experts: there is no expert {}", layer, (*found)->experts(),
+               expert);
+        const ExpertOrder which{.layer = static_cast<size_t>(found - layers.begin()),
+                                .expert = static_cast<int64_t>(expert)};
+        Json answer = expert_json(loaded, which, validation, samples->of(order, loaded));
+        answer["prices"] = history;
+        return answer;
+      });
 }
 
 }  // namespace
@@ -188,6 +192,9 @@ void add_inspector(HttpServer& server, ServedModels& models) {
   });
   server.get("/api/layers", [&models](const HttpRequest& request, const To& to) {
     answer_layers(models, request, to);
+  });
+  server.get("/api/sample", [&models](const HttpRequest& request, const To& to) {
+    answer_sample(models, request, to);
   });
   server.get("/api/expert", [&models, samples](const HttpRequest& request, const To& to) {
     answer_expert(models, samples, request, to);

@@ -26,14 +26,15 @@ HttpResponse json_answer(const Json& json) {
   return {.body = json.dump(-1, ' ', false, Json::error_handler_t::replace)};
 }
 
-std::string shown_token(const tokenizer::Tokenizer* tokenizer, int64_t token) {
+std::string token_for_page(const tokenizer::Tokenizer* tokenizer, int64_t token) {
   const auto in_words = tokenizer::token_text(tokenizer, token);
   if (!in_words) return fmt::format("#{}", token);
   const std::string bytes(tokenizer->token_bytes(static_cast<tokenizer::TokenId>(token)));
   return replace_invalid_utf8(bytes) == bytes ? bytes : *in_words;
 }
 
-std::string shown_text(const tokenizer::Tokenizer* tokenizer, const std::vector<int64_t>& tokens) {
+std::string text_for_page(const tokenizer::Tokenizer* tokenizer,
+                          const std::vector<int64_t>& tokens) {
   std::string text;
   for (const int64_t token : tokens) {
     text += tokenizer == nullptr
@@ -53,7 +54,7 @@ Json prices_json(const experts::ExpertLayer& layer) {
 Json inspection_json(const loading::LoadedModel& loaded, const inference::Inspection& found) {
   Json texts = Json::array(), layers = Json::array();
   for (const tokenizer::TokenId token : found.tokens)
-    texts.push_back(shown_token(loaded.tokenizer.get(), token));
+    texts.push_back(token_for_page(loaded.tokenizer.get(), token));
   const std::vector<std::string> names = config::layers_in_words(loaded.config);
   for (size_t i = 0; i < found.layers.size(); ++i) {
     const inference::InspectedLayer& layer = found.layers[i];

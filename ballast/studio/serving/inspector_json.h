@@ -17,9 +17,10 @@ using Json = nlohmann::ordered_json;
 HttpResponse json_answer(const Json& json);
 
 // A token as the page shows it: its own bytes where they are UTF-8, otherwise as token_text().
-std::string shown_token(const tokenizer::Tokenizer* tokenizer, int64_t token);
+std::string token_for_page(const tokenizer::Tokenizer* tokenizer, int64_t token);
 // Tokens one after another, as text.
-std::string shown_text(const tokenizer::Tokenizer* tokenizer, const std::vector<int64_t>& tokens);
+std::string text_for_page(const tokenizer::Tokenizer* tokenizer,
+                          const std::vector<int64_t>& tokens);
 
 // The prices of each expert, of routers that have any; otherwise null.
 Json prices_json(const experts::ExpertLayer& layer);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ballast/studio/serving/inspector_json.h"
 #include "ballast/system/error.h"
 #include "ballast/training/validation_data.h"
 
@@ -20,7 +21,36 @@ std::shared_ptr<tokens::TokenSource> data_of(const ServedRun& run,
   return training::open_validation_data(run.path, loaded, {});
 }
 
+// The first tokens of the document that begins next after a place; fewer where it ends sooner.
+std::vector<int64_t> next_document(const tokens::TokenSource& source, uint64_t place,
+                                   int64_t separator) {
+  constexpr uint64_t kFar = 4096;
+  constexpr ptrdiff_t kLongest = 40;
+  std::vector<int64_t> ids(std::min(kFar, source.size() - place));
+  source.read(place, ids);
+  auto begin = ids.begin();
+  if (place > 0) begin = std::ranges::find(ids, separator);
+  while (begin != ids.end() && *begin == separator) ++begin;
+  auto end = std::find(begin, begin + std::min(kLongest, ids.end() - begin), separator);
+  return {begin, end};
+}
+
 }  // namespace
+
+std::string text_of_validation(const ServedRun& run, const loading::LoadedModel& loaded) {
+  if (loaded.tokenizer == nullptr) fail("{} has no tokenizer", run.name);
+  constexpr uint64_t kDocuments = 5;
+  const auto source = data_of(run, loaded);
+  std::string text;
+  for (uint64_t i = 0; i < kDocuments; ++i) {
+    const std::vector<int64_t> ids =
+        next_document(*source, i * source->size() / kDocuments, loaded.tokenizer->end_of_text());
+    const std::string passage = text_for_page(loaded.tokenizer.get(), ids);
+    text += passage;
+    if (!passage.empty() && !passage.ends_with('\n') && i + 1 < kDocuments) text += '\n';
+  }
+  return text;
+}
 
 ValidationSamples::Entry* ValidationSamples::find(const ModelOrder& order, uint64_t step) {
   const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) {

@@ -30,6 +30,7 @@ function query(values) {
 
 export const runs = () => ask('/api/runs');
 export const layers = (run, step, signal) => ask(`/api/layers?${query({ run, step })}`, { signal });
+export const sample = (run) => ask(`/api/sample?${query({ run })}`);
 export const expert = (where, signal) => ask(`/api/expert?${query(where)}`, { signal });
 export const inspect = (what, signal) =>
   ask('/api/inspect', { method: 'POST', signal, headers: { 'content-type': 'application/json' }, body: JSON.stringify(what) });

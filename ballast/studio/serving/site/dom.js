@@ -23,7 +23,7 @@ function fill(element, attributes, children) {
 /** 3 digits after the point, or fewer of large numbers; a dash where nothing is known. */
 export function number(value, digits = 3) {
   if (value === null || value === undefined || !Number.isFinite(value)) return '–';
-  return value.toFixed(digits).replace(/^-(0(\.0+)?)$/, '$1');
+  return value.toFixed(digits).replace(/^-(?=0(\.0+)?$)/, '').replace('-', '−');
 }
 
 export function count(value) {

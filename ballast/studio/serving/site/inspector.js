@@ -6,7 +6,7 @@ import { showExpert, showExpertTrouble } from '/about_expert.js';
 import { showNoToken, showToken } from '/about_token.js';
 import { count, make } from '/dom.js';
 import { expertButtons, summary, TokenList } from '/token_list.js';
-import { COLOURS, readState, ROUTINGS, writeState } from '/view_state.js';
+import { COLOURS, readState, ROUTINGS, SAMPLE, writeState } from '/view_state.js';
 
 const byId = (id) => document.getElementById(id);
 const place = { text: byId('text'), status: byId('status'), error: byId('error'), views: byId('views'), token: byId('about-token'), expert: byId('about-expert') };
@@ -54,17 +54,14 @@ function showControls() {
   }));
   byId('colours').replaceChildren(...COLOURS.map((name) => make('label', {}, make('input', { type: 'radio', name: 'colour', value: name,
     checked: state.colour === name, onchange: () => changeColour(name) }), COLOUR_WORDS[name])));
-  place.text.value = state.text;
+  place.text.value = state.text ?? '';
 }
 
 function changeRoutings() {
   const wanted = [...document.querySelectorAll('input[name="routing"]:checked')].map((input) => input.value);
   if (wanted.length > 0) state.routings = wanted;
-  else complainAboutNone();
+  else showControls();  // the last one stays
   look();
-}
-function complainAboutNone() {
-  showControls();  // one stays
 }
 function changeColour(name) {
   state.colour = name;
@@ -97,7 +94,7 @@ function heading(block) {
     make('input', { type: 'range', min: 0, max: steps.length - 1, step: 1, value: at, 'aria-valuetext': told.textContent, oninput: slide })) : make('p', { class: 'less' }, told);
   const layer = layersOf(run).length > 0 ? make('label', { class: 'field' }, make('span', {}, 'Layer of experts'),
     make('select', { onchange: (event) => changeLayer(block, Number(event.target.value)) },
-      layersOf(run).map((place_) => make('option', { value: place_, selected: place_ === side.layer }, `after block ${place_}`)))) : null;
+      layersOf(run).map((number) => make('option', { value: number, selected: number === side.layer }, `layer ${number}`)))) : null;
   return make('div', { class: 'run-head' }, make('h2', {}, run.name, ' ', make('small', {}, run.system)), make('div', { class: 'row' }, slider, layer));
 }
 
@@ -225,7 +222,7 @@ async function openExpert(block, layer, expert, { quietly = false } = {}) {
       const known = await api.expert(where, signal);
       const within = place.expert.contains(document.activeElement);
       showExpert(place.expert, known, { open: (other) => openExpert(block, layer, other), close: closeExpert });
-      if ((first && !quietly) || (within && !place.expert.contains(document.activeElement))) place.expert.querySelector('h2').focus();
+      if ((first && !quietly) || (within && !place.expert.contains(document.activeElement))) turnToExpert();
       if (known.contexts.state !== 'reading') return;
       await new Promise((done) => setTimeout(done, 300));
       if (signal.aborted) return;
@@ -233,6 +230,13 @@ async function openExpert(block, layer, expert, { quietly = false } = {}) {
   } catch (error) {
     if (error.name !== 'AbortError') showExpertTrouble(place.expert, error.message, closeExpert);
   }
+}
+
+function turnToExpert() {
+  const wide = getComputedStyle(place.expert.parentElement).position === 'sticky';
+  place.expert.querySelector('h2').focus({ preventScroll: true });
+  if (wide) place.expert.parentElement.scrollTop = place.expert.offsetTop - place.token.offsetTop;
+  else place.expert.scrollIntoView({ block: 'start' });
 }
 
 function closeExpert() {
@@ -244,6 +248,15 @@ function closeExpert() {
   const back = place.expert.returnTo;
   if (back?.isConnected) back.focus();
   else allViews().find((view) => view.list)?.list.items[0].focus();
+}
+
+/** What the first run's model may know; where its data is gone, a text of ours. */
+async function sampleText() {
+  try {
+    return (await api.sample(state.sides[0].run)).text || SAMPLE;
+  } catch {
+    return SAMPLE;
+  }
 }
 
 async function start() {
@@ -261,6 +274,9 @@ async function start() {
   state = settle(readState());
   showNoToken(place.token);
   showControls();
+  state.sample = await sampleText();
+  state.text ??= state.sample;
+  place.text.value = state.text;
   const open = state.expert;
   await look();
   if (open && blocks[open.side]?.views.some((view) => view.found)) openExpert(blocks[open.side], blocks[open.side].side.layer, open.expert, { quietly: true });

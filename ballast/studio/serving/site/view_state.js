@@ -10,7 +10,7 @@ def area(width, height):
 export const COLOURS = ['expert', 'loss', 'cost'];
 export const ROUTINGS = ['greedy', 'priced', 'balanced'];
 
-/** {text, sides: [{run, step, layer}], routings, colour, expert: {side, expert} or null}; step and layer may be null. */
+/** {text (null: the run's sample), sides: [{run, step, layer}], routings, colour, expert: {side, expert} or null}; step and layer may be null. */
 export function readState() {
   const values = new URLSearchParams(location.hash.slice(1));
   const numberOf = (key) => (/^\d{1,15}$/.test(values.get(key) ?? '') ? Number(values.get(key)) : null);
@@ -20,7 +20,7 @@ export function readState() {
   const routings = (values.get('r') ?? '').split(',').filter((name) => ROUTINGS.includes(name));
   const open = (values.get('x') ?? '').match(/^([01])\.(\d{1,6})$/);
   return {
-    text: values.get('t') ?? SAMPLE,
+    text: values.get('t'),
     sides,
     routings: routings.length > 0 ? routings : null,
     colour: COLOURS.includes(values.get('c')) ? values.get('c') : 'expert',
@@ -39,6 +39,6 @@ export function writeState(state) {
   values.set('r', state.routings.join(','));
   if (state.colour !== 'expert') values.set('c', state.colour);
   if (state.expert) values.set('x', `${state.expert.side}.${state.expert.expert}`);
-  if (state.text !== SAMPLE) values.set('t', state.text);
+  if (state.text !== state.sample) values.set('t', state.text);
   history.replaceState(null, '', `#${values}`);
 }
