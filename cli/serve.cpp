@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ballast/record/run_directory.h"
+#include "ballast/studio/serving/completions.h"
 #include "ballast/studio/serving/http_server.h"
 #include "ballast/studio/serving/inspector_api.h"
 #include "ballast/studio/serving/run_list.h"
@@ -77,8 +78,22 @@ void wait_for_stop() {
 }
 
 std::string url_of(const serving::ServerOptions& options, uint16_t port) {
-  const bool is_v6 = options.address.find(':') != std::string::npos;
-  return fmt::format(is_v6 ? "http://[{}]:{}/" : "http://{}:{}/", options.address, port);
+  if (options.address.find(':') == std::string::npos)
+    return fmt::format("http://{}:{}/", options.address, port);
+  return fmt::format("http://[{}]:{}/", options.address, port);
+}
+
+serving::ModelsOptions models_options(const Options& options) {
+  serving::ModelsOptions out;
+  out.how.device = options.model.device;
+  out.how.precision = options.model.precision;
+  out.how.tokenizer = options.model.tokenizer;
+  if (options.model.average) out.how.weights = loading::Weights::kAverage;
+  out.routing = [wish = options.routing](const loading::LoadedModel& loaded) {
+    return choose_routing(loaded, wish);
+  };
+  out.rows = options.rows;
+  return out;
 }
 
 int run(const Options& options) {
@@ -89,27 +104,17 @@ int run(const Options& options) {
   serving::ServerOptions where = options.server;
   where.port = static_cast<uint16_t>(options.port);
   serving::HttpServer server(where);  // a taken port is told before models are loaded
-  serving::ServedModels models(
-      serving::name_runs(options.runs),
-      {.how = {.device = options.model.device,
-               .precision = options.model.precision,
-               .tokenizer = options.model.tokenizer,
-               .weights = options.model.average ? loading::Weights::kAverage
-                                                : loading::Weights::kLast},
-       .routing =
-           [wish = options.routing](const loading::LoadedModel& loaded) {
-             return choose_routing(loaded, wish);
-           },
-       .rows = options.rows},
-      *world);
+  serving::ServedModels models(serving::name_runs(options.runs), models_options(options), *world);
   load_all(models);
   serving::add_site(server);
+  serving::add_completions(server, models);
   serving::add_run_list(server, models);
   serving::add_inspector(server, models);
   if (!is_loopback(where.address)) {
-    log_warning("--address {}: everyone who reaches this machine can use the models and look into "
-                "the runs; no password protects them",
-                where.address);
+    log_warning(
+        "--address {}: everyone who reaches this machine can use the models and look into "
+        "the runs; no password protects them",
+        where.address);
   }
   server.start();
   fmt::print("{}\n", url_of(where, server.port()));
