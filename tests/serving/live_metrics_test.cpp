@@ -13,7 +13,7 @@
 #include <string>
 
 #include "ballast/record/run_log.h"
-#include "ballast/system/file.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ballast::serving {
 namespace {
@@ -53,8 +53,8 @@ class LiveMetricsTest : public testing::Test {
     return steps;
   }
 
-  TemporaryFolder folder_;
-  fs::path file_ = folder_.path() / "metrics.jsonl";
+  test::TemporaryFolder folder_;
+  fs::path file_ = folder_ / "metrics.jsonl";
   LiveMetrics metrics_{file_, 7};
 };
 
@@ -102,8 +102,8 @@ TEST_F(LiveMetricsTest, ALineThatIsBeingWrittenIsLeftForTheNextTime) {
 }
 
 TEST_F(LiveMetricsTest, DamagedLinesArePassedOver) {
-  append("{\"step\": 1, \"loss\"\n\n[1]\n\"step\"\n{\"loss\": 2}\nnull\n" + std::string(50, '\0') + "\n" +
-         std::string(3'000'000, 'x') + "\n{\"step\": \"a\", \"loss\": []}\n" + step_line(9));
+  append("{\"step\": 1, \"loss\"\n\n[1]\n\"step\"\n{\"loss\": 2}\nnull\n" + std::string(50, '\0') +
+         "\n" + std::string(3'000'000, 'x') + "\n{\"step\": \"a\", \"loss\": []}\n" + step_line(9));
   refresh_all();
   ASSERT_FALSE(steps().empty());
   EXPECT_EQ(steps().back(), 9);
@@ -111,7 +111,8 @@ TEST_F(LiveMetricsTest, DamagedLinesArePassedOver) {
 }
 
 TEST_F(LiveMetricsTest, NumbersThatAreNotFiniteAreUnknown) {
-  append(R"({"step": 4, "loss": null, "seconds": "x", "layers": [{}, 3, null]})" "\n");
+  append(R"({"step": 4, "loss": null, "seconds": "x", "layers": [{}, 3, null]})"
+         "\n");
   metrics_.refresh();
   ASSERT_THAT(steps(), testing::ElementsAre(4));
   EXPECT_TRUE(std::isnan(metrics_.points()[0].loss));
@@ -148,7 +149,8 @@ TEST_F(LiveMetricsTest, AFileThatWasCutAndHasGrownAgainStartsAnew) {
   metrics_.refresh();
   const uint64_t life = metrics_.life();
   fs::resize_file(file_, step_line(1).size());
-  append(step_line(2, 9) + step_line(3, 9) + step_line(4, 9));  // the same file, and longer than before
+  append(step_line(2, 9) + step_line(3, 9) +
+         step_line(4, 9));  // the same file, and longer than before
   metrics_.refresh();
   EXPECT_NE(metrics_.life(), life);
   EXPECT_THAT(steps(), testing::ElementsAre(1, 2, 3, 4));

@@ -10,7 +10,7 @@
 
 #include "ballast/config/config.h"
 #include "ballast/record/run_directory.h"
-#include "ballast/system/file.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ballast::serving {
 namespace {
@@ -41,7 +41,7 @@ class LiveRunTest : public testing::Test {
     return {news["life"], news["end"], news["validations_seen"], news["samples_seen"]};
   }
 
-  TemporaryFolder parent_;
+  test::TemporaryFolder parent_;
   fs::path folder_ = parent_.path() / "run";
   LiveRun run_{folder_, 1};
 };

@@ -17,7 +17,7 @@ using nlohmann::json;
 constexpr uint64_t kMiB = 1 << 20;
 // More than this at once is a past, of which samples will do; its end is read whole.
 constexpr uint64_t kPast = 2 * kMiB, kWholeEnd = kMiB / 2;
-constexpr uint64_t kPiece = kMiB;         // parsed by one refresh()
+constexpr uint64_t kPiece = kMiB;          // parsed by one refresh()
 constexpr uint64_t kSearched = 64 * kMiB;  // searched for validations by one refresh()
 constexpr uint64_t kLongestLine = kMiB;
 constexpr int kSamples = 1500;  // of a past
@@ -44,8 +44,7 @@ LivePoint point_of(const json& record, uint64_t end) {
           .tokens = record::number_in(record, "tokens"),
           .seconds = record::number_in(record, "seconds"),
           .tokens_per_second = record::number_in(record, "tokens_per_second"),
-          .assign_seconds =
-              mean_of(layers, "assign_seconds") * static_cast<double>(layers.size()),
+          .assign_seconds = mean_of(layers, "assign_seconds") * static_cast<double>(layers.size()),
           .greedy_share = mean_of(layers, "greedy_share"),
           .dropped_share = mean_of(layers, "dropped_share")};
 }

@@ -47,7 +47,7 @@ class LiveMetrics {
   // Changes where the file was replaced or cut, as by a run that goes on from an earlier step: then
   // nothing holds that was told before.
   uint64_t life() const { return life_; }
-  uint64_t end() const { return end_; }      // the byte up to which points are known
+  uint64_t end() const { return end_; }       // the byte up to which points are known
   bool is_behind() const { return behind_; }  // there is more to be read
   const std::optional<FileMark>& mark() const { return mark_; }  // none: there is no such file
 

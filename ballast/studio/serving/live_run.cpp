@@ -59,7 +59,7 @@ bool has_changed(std::optional<FileMark>& known, const fs::path& path) {
 }
 
 template <typename Point, typename Value>
-json column(const std::vector<Point>& points, uint64_t behind, Value Point::* value) {
+json column(const std::vector<Point>& points, uint64_t behind, Value Point::*value) {
   json values = json::array();
   for (auto point = std::ranges::upper_bound(points, behind, {}, &Point::end);
        point != points.end(); ++point)
@@ -178,9 +178,9 @@ std::string LiveRun::state() const {
   constexpr double kLongSilence = 60, kLongStep = 10;
   const int64_t step = metrics_.points().empty() ? 0 : metrics_.points().back().step;
   const double patience = std::fmax(kLongSilence, kLongStep * metrics_.step_seconds());
-  const bool trains = is_locked(folder_ / "lock") || (!start_.is_here && metrics_.mark() &&
-                                                      age_of(*metrics_.mark()) < patience &&
-                                                      (plan_.steps == 0 || step < plan_.steps));
+  const bool trains = is_locked(folder_ / "lock") ||
+                      (!start_.is_here && metrics_.mark() && age_of(*metrics_.mark()) < patience &&
+                       (plan_.steps == 0 || step < plan_.steps));
   if (trains) return step > 0 ? "training" : "starting";
   if (step == 0) return "waiting";
   return plan_.steps > 0 && step >= plan_.steps ? "ended" : "stopped";

@@ -18,14 +18,14 @@ FileMark mark_of(const struct stat& status) {
 }  // namespace
 
 std::optional<FileMark> mark_of(const std::filesystem::path& path) {
-  struct stat status{};
+  struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return {};
   return mark_of(status);
 }
 
 RunFile::RunFile(const std::filesystem::path& path)
     : descriptor_(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)) {
-  struct stat status{};
+  struct stat status {};
   if (descriptor_ < 0) return;
   if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) {
     mark_ = mark_of(status);
