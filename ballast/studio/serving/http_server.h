@@ -5,7 +5,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ballast::serving {
@@ -20,10 +22,29 @@ struct HttpRequest {
 struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
-  std::string body;
+  std::string body = {};
+  std::map<std::string, std::string> headers = {};  // beside those that every answer has
 };
-// {"error": {"message": ..., "type": ..., "param": null, "code": null}}, as OpenAI's clients expect it.
+// {"error": {"message": ..., "type": ..., "param": null, "code": null}}, as OpenAI's clients expect
+// it.
 HttpResponse refusal(int status, const std::string& message);
+
+// Thrown by whoever answers: becomes a refusal with that status. `param` names what was wrong of
+// the request.
+class Refused : public std::runtime_error {
+ public:
+  Refused(int status, const std::string& message, std::string param = "")
+      : std::runtime_error(message), status_(status), param_(std::move(param)) {}
+  int status() const { return status_; }
+  const std::string& param() const { return param_; }
+
+ private:
+  int status_;
+  std::string param_;
+};
+// The refusal that an exception stands for: a Refused its own, a UserError 400, any other 500,
+// which is logged too.
+HttpResponse refusal_of(const std::exception& error);
 
 // One answer in pieces. May be used from any thread, also after the server has ended.
 class ResponseStream {
@@ -47,15 +68,15 @@ using Handler = std::function<void(const HttpRequest&, const std::shared_ptr<Res
 
 struct ServerOptions {
   std::string address = "127.0.0.1";
-  uint16_t port = 8080;  // 0: any that is free
+  uint16_t port = 8080;                 // 0: any that is free
   std::vector<std::string> hosts = {};  // accepted in Host, beside localhost and the address itself
 };
 
-// Answers HTTP/1.1. Refused before any handler: a Host that is not ours (403, against pages that
-// rebind names), a foreign Origin (403), bodies above 4 MiB (413), unknown paths (404), other
-// methods (405). No header allows other origins. Handlers run on a few threads of the server's own
-// and may take their time; those that need a model go to the models' thread (served_models.h).
-// A handler's UserError becomes 400 with its message, any other exception 500.
+// Answers HTTP/1.1 (docs/serve.md has its limits). Refused before any handler: a Host that is not
+// ours (403, against pages that rebind names), a foreign Origin (403), bodies above 4 MiB (413),
+// unknown paths (404), other methods (405). No header allows other origins. Handlers run on a few
+// threads of the server's own and may take their time; those that need a model go to the models'
+// thread (served_models.h). What a handler throws becomes its refusal_of().
 class HttpServer {
  public:
   explicit HttpServer(ServerOptions options);  // UserError: the address cannot be bound

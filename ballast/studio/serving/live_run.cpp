@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/studio/serving/live_run.h"
 
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "ballast/checkpoint/step_folders.h"
 #include "ballast/config/system_words.h"
 #include "ballast/record/json_fields.h"
+#include "ballast/record/run_directory.h"
 #include "ballast/system/json.h"
 
 namespace ballast::serving {
@@ -87,27 +85,6 @@ json validations_json(const std::vector<LiveValidation>& validations) {
 
 }  // namespace
 
-// Lines are "1: FLOCK  ADVISORY  WRITE 8814 fe:00:10978885 0 EOF". File systems in layers give
-// other devices there than stat() does; then the process that is named in the lock must fit.
-bool is_locked(const fs::path& lock) {
-  const RunFile file(lock);
-  if (!file.is_there()) return false;
-  const std::string holder = file.read(0, 32);
-  std::ifstream locks("/proc/locks");
-  for (std::string line; std::getline(locks, line);) {
-    std::istringstream words(line);
-    std::string number, kind, advisory, mode, process, place;
-    if (!(words >> number >> kind >> advisory >> mode >> process >> place) || kind != "FLOCK")
-      continue;  // a "->" waits for one
-    unsigned major = 0, minor = 0;
-    unsigned long inode = 0;
-    if (std::sscanf(place.c_str(), "%x:%x:%lu", &major, &minor, &inode) != 3) continue;
-    const bool same_device = ::makedev(major, minor) == file.mark().device;
-    if (inode == file.mark().inode && (same_device || process == holder)) return true;
-  }
-  return false;
-}
-
 LiveRun::LiveRun(fs::path folder, uint64_t life)
     : folder_(std::move(folder)), metrics_(folder_ / "metrics.jsonl", life) {}
 
@@ -178,7 +155,7 @@ std::string LiveRun::state() const {
   constexpr double kLongSilence = 60, kLongStep = 10;
   const int64_t step = metrics_.points().empty() ? 0 : metrics_.points().back().step;
   const double patience = std::fmax(kLongSilence, kLongStep * metrics_.step_seconds());
-  const bool trains = is_locked(folder_ / "lock") ||
+  const bool trains = record::RunDirectory::in_use(folder_) ||
                       (!start_.is_here && metrics_.mark() && age_of(*metrics_.mark()) < patience &&
                        (plan_.steps == 0 || step < plan_.steps));
   if (trains) return step > 0 ? "training" : "starting";

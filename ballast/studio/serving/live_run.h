@@ -14,10 +14,6 @@
 
 namespace ballast::serving {
 
-// Whether some process of this machine holds the lock of that name. It is looked up in the system's
-// list and never taken, not for a moment: a trainer would be refused.
-bool is_locked(const std::filesystem::path& lock);
-
 // What a page knows already, by the answer it got before.
 struct KnownOfRun {
   uint64_t life = 0, end = 0, validations = 0, samples = 0;
