@@ -55,8 +55,8 @@ std::vector<std::string> own_environment() {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
-    const bool of_workers = text.starts_with("OMPI_") || text.starts_with("PMI") ||
-                            text.starts_with("SLURM_STEP");
+    const bool of_workers =
+        text.starts_with("OMPI_") || text.starts_with("PMI") || text.starts_with("SLURM_STEP");
     if (!of_workers) variables.emplace_back(text);
   }
   return variables;
@@ -69,9 +69,10 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
   return pointers;
 }
 
-// Lower than all of the training's, and the first that the system ends when memory is short.
+// Behind the training, and the first that the system ends when memory is short. At the very lowest
+// priority it would take minutes on a busy machine to load its libraries: it goes there afterwards.
 void step_behind() {
-  ::setpriority(PRIO_PROCESS, 0, 19);
+  ::setpriority(PRIO_PROCESS, 0, 10);
   const int score = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (score >= 0) (void)!::write(score, "1000", 4);
 }

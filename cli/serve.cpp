@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -99,6 +100,7 @@ serving::ModelsOptions models_options(const Options& options) {
 int run(const Options& options) {
   if (comm::num_started_workers() > 1)
     fail("serve is one process: start it without mpirun or srun");
+  if (options.watch) ::setpriority(PRIO_PROCESS, 0, 19);  // and so all threads that it starts
   const StopSignal signal;
   const auto world = comm::open_world({.kind = comm::WorldKind::kSingle});
   serving::ServerOptions where = options.server;
@@ -110,9 +112,10 @@ int run(const Options& options) {
   serving::add_run_list(server, models);
   serving::add_live_api(server, models.runs());
   if (!is_loopback(where.address)) {
-    log_warning("--address {}: everyone who reaches this machine can use the models and look into "
-                "the runs; no password protects them",
-                where.address);
+    log_warning(
+        "--address {}: everyone who reaches this machine can use the models and look into "
+        "the runs; no password protects them",
+        where.address);
   }
   server.start();
   fmt::print("{}\n", url_of(where, server.port()));
@@ -144,8 +147,8 @@ void add_serve(CLI::App& app, Action& chosen) {
       ->type_name("NAME")
       ->allow_extra_args(false);
   command->add_flag("--watch", options->watch,
-                    "for runs that are about to train: they need not be there yet, and models are "
-                    "loaded only when they are asked for (docs/live.md)");
+                    "for runs that are about to train: they need not be there yet, models are "
+                    "loaded only when they are asked for, and others go first (docs/live.md)");
   command->add_option("--rows", options->rows, "texts of a model that are written side by side")
       ->check(at_least(1))
       ->capture_default_str()

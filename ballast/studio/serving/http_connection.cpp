@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Boost.Asio and Beast are headers alone. Debian's cpp-httplib is a shared library that needs OpenSSL
-// and brotli wherever the program runs, and gives each client a thread.
+// Boost.Asio and Beast are headers alone. Debian's cpp-httplib is a shared library that needs
+// OpenSSL and brotli wherever the program runs, and gives each client a thread.
 #include "ballast/studio/serving/http_connection.h"
 
 #include <fmt/chrono.h>
@@ -30,13 +30,13 @@ using Error = boost::system::error_code;
 
 constexpr uint32_t kMaxHeader = 16 * 1024;
 constexpr uint64_t kMaxBody = 4 * 1024 * 1024;
-constexpr size_t kMaxAhead = 64 * 1024;          // bytes of later requests, while one is answered
-constexpr size_t kMaxUnread = 8 * 1024 * 1024;   // of a stream: then its client counts as gone
+constexpr size_t kMaxAhead = 64 * 1024;         // bytes of later requests, while one is answered
+constexpr size_t kMaxUnread = 8 * 1024 * 1024;  // of a stream: then its client counts as gone
 constexpr size_t kReadAtOnce = 16 * 1024;
-constexpr std::chrono::seconds kIdle{75};        // between two requests
-constexpr std::chrono::seconds kRequestTime{30}; // from a request's first byte to its last
-constexpr std::chrono::seconds kWriteTime{30};   // in which a client reads at least something
-constexpr std::chrono::seconds kDrainTime{2};    // in which a client reads why it was refused
+constexpr std::chrono::seconds kIdle{75};         // between two requests
+constexpr std::chrono::seconds kRequestTime{30};  // from a request's first byte to its last
+constexpr std::chrono::seconds kWriteTime{30};    // in which a client reads at least something
+constexpr std::chrono::seconds kDrainTime{2};     // in which a client reads why it was refused
 
 // Nothing from outside, no script or style within a page, in no frame, for no other origin.
 constexpr std::string_view kSafety =
@@ -48,9 +48,9 @@ constexpr std::string_view kSafety =
     "Cache-Control: no-store\r\n";
 
 std::string head_of(int status, std::string_view content_type, std::string_view more) {
-  return fmt::format("HTTP/1.1 {} {}\r\nDate: {:%a, %d %b %Y %H:%M:%S} GMT\r\nContent-Type: {}\r\n{}{}\r\n",
-                     status, reason_of(status), fmt::gmtime(std::time(nullptr)), content_type,
-                     kSafety, more);
+  return fmt::format(
+      "HTTP/1.1 {} {}\r\nDate: {:%a, %d %b %Y %H:%M:%S} GMT\r\nContent-Type: {}\r\n{}{}\r\n",
+      status, reason_of(status), fmt::gmtime(std::time(nullptr)), content_type, kSafety, more);
 }
 
 // What threads other than the connection's may see of an answer.

@@ -161,9 +161,10 @@ class HttpServer::Impl {
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
     if (error == asio::error::address_in_use) {
-      fail("port {} of {} is taken by another program: choose one by --port, or by --port 0 any "
-           "that is free",
-           options.port, address);
+      fail(
+          "port {} of {} is taken by another program: choose one by --port, or by --port 0 any "
+          "that is free",
+          options.port, address);
     }
     if (error) fail("cannot listen at {}, port {}: {}", address, options.port, error.message());
   }
@@ -216,8 +217,8 @@ class HttpServer::Impl {
     if (method == methods.end()) {
       std::string allowed;
       for (const auto& [name, handler] : methods) allowed += (allowed.empty() ? "" : ", ") + name;
-      HttpResponse refused = refusal(
-          405, fmt::format("{} takes {}, not {}", request.path, allowed, request.method));
+      HttpResponse refused =
+          refusal(405, fmt::format("{} takes {}, not {}", request.path, allowed, request.method));
       refused.headers["Allow"] = allowed;
       return responder->answer(std::move(refused));
     }

@@ -69,9 +69,10 @@ void add_run_list(HttpServer& server, ServedModels& models) {
   });
   server.get("/health", [&models](const HttpRequest&, const std::shared_ptr<Responder>& to) {
     const TextCounts texts = models.texts();
-    to->answer({.body = text_of({{"status", "ok"},
-                                 {"version", version()},
-                                 {"texts", {{"written", texts.written}, {"waiting", texts.waiting}}}})});
+    to->answer(
+        {.body = text_of({{"status", "ok"},
+                          {"version", version()},
+                          {"texts", {{"written", texts.written}, {"waiting", texts.waiting}}}})});
   });
 }
 

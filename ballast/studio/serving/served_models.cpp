@@ -155,8 +155,7 @@ class ServedModels::Impl {
         return model->second;
       if (!std::ranges::count(there, *order.step))
         fail("{} has no checkpoint of step {}", run.name, *order.step);
-      return load(order.run,
-                  checkpoints_of(run.path) / checkpoint::step_folder_name(*order.step));
+      return load(order.run, checkpoints_of(run.path) / checkpoint::step_folder_name(*order.step));
     }
     // A training may have saved another one meanwhile. The newest that verifies may be an older
     // one than the newest that is there.
@@ -235,8 +234,9 @@ void ServedModels::write(const ModelOrder& order, MakeTexts make, Failure failed
 
 void ServedModels::load(const ModelOrder& order) {
   std::promise<void> done;
-  post(order, [&done](const loading::LoadedModel&) { done.set_value(); },
-       [&done](const std::exception&) { done.set_exception(std::current_exception()); });
+  post(
+      order, [&done](const loading::LoadedModel&) { done.set_value(); },
+      [&done](const std::exception&) { done.set_exception(std::current_exception()); });
   done.get_future().get();
 }
 

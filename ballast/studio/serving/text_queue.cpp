@@ -39,14 +39,14 @@ void TextQueue::begin_texts() {
     if (!text.wanted()) continue;
     const uint64_t number = number_++;
     written_[number] = std::move(failed);
-    text.writing.on_end = [this, number, told = std::move(text.writing.on_end)](
-                              inference::WritingEnd end) {
+    text.writing.on_end = [this, number,
+                           told = std::move(text.writing.on_end)](inference::WritingEnd end) {
       written_.erase(number);
       told(end);
     };
     if (writer_ == nullptr) {
-      writer_ = std::make_unique<inference::Writer>(*model_.model, model_.place,
-                                                    model_.tokenizer->end_of_text(), routing_, rows_);
+      writer_ = std::make_unique<inference::Writer>(
+          *model_.model, model_.place, model_.tokenizer->end_of_text(), routing_, rows_);
     }
     writer_->add(std::move(text.writing));
   }
