@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ballast/record/run_directory.h"
+#include "ballast/studio/serving/completions.h"
 #include "ballast/studio/serving/http_server.h"
 #include "ballast/studio/serving/live_api.h"
 #include "ballast/studio/serving/run_list.h"
@@ -79,22 +80,22 @@ void wait_for_stop() {
 }
 
 std::string url_of(const serving::ServerOptions& options, uint16_t port) {
-  const bool is_v6 = options.address.find(':') != std::string::npos;
-  return is_v6 ? fmt::format("http://[{}]:{}/", options.address, port)
-               : fmt::format("http://{}:{}/", options.address, port);
+  if (options.address.find(':') == std::string::npos)
+    return fmt::format("http://{}:{}/", options.address, port);
+  return fmt::format("http://[{}]:{}/", options.address, port);
 }
 
 serving::ModelsOptions models_options(const Options& options) {
-  serving::ModelsOptions models;
-  models.how.device = options.model.device;
-  models.how.precision = options.model.precision;
-  models.how.tokenizer = options.model.tokenizer;
-  models.how.weights = options.model.average ? loading::Weights::kAverage : loading::Weights::kLast;
-  models.routing = [wish = options.routing](const loading::LoadedModel& loaded) {
+  serving::ModelsOptions out;
+  out.how.device = options.model.device;
+  out.how.precision = options.model.precision;
+  out.how.tokenizer = options.model.tokenizer;
+  if (options.model.average) out.how.weights = loading::Weights::kAverage;
+  out.routing = [wish = options.routing](const loading::LoadedModel& loaded) {
     return choose_routing(loaded, wish);
   };
-  models.rows = options.rows;
-  return models;
+  out.rows = options.rows;
+  return out;
 }
 
 int run(const Options& options) {
@@ -109,6 +110,7 @@ int run(const Options& options) {
   serving::ServedModels models(serving::name_runs(options.runs), models_options(options), *world);
   if (!options.watch) load_all(models);
   serving::add_site(server);
+  serving::add_completions(server, models);
   serving::add_run_list(server, models);
   serving::add_live_api(server, models.runs());
   if (!is_loopback(where.address)) {

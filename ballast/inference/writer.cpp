@@ -21,7 +21,7 @@ using tokenizer::TokenId;
 
 namespace {
 
-constexpr int64_t kLogitRows = 256;   // rows of the vocabulary's size that are there at a time
+constexpr int64_t kLogitRows = 256;  // rows of the vocabulary's size that are there at a time
 constexpr size_t kReadAtATime = 512;  // tokens of new texts, for which those being written wait
 
 struct Text {
@@ -164,10 +164,10 @@ class Writer::Impl {
       std::vector<int64_t> ids = window.context;
       ids.insert(ids.end(), window.target.begin(), window.target.end() - 1);
       const Tensor hidden = model_.forward(to_device(ids).unsqueeze(0), routing_);
-      const auto part =
-          likelihoods(window.target,
-                      hidden.narrow(0, std::ssize(window.context) - 1, std::ssize(window.target)),
-                      writing.likeliest);
+      const auto part = likelihoods(
+          window.target,
+          hidden.narrow(0, std::ssize(window.context) - 1, std::ssize(window.target)),
+          writing.likeliest);
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -18,7 +18,6 @@
 #include "ballast/checkpoint/step_folders.h"
 #include "ballast/studio/serving/text_queue.h"
 #include "ballast/system/error.h"
-#include "ballast/system/log.h"
 #include "ballast/system/utf8.h"
 
 namespace ballast::serving {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ballast/comm/world.h"
 #include "ballast/experts/routing.h"
 #include "ballast/inference/writer.h"
 #include "ballast/loading/loaded_model.h"
@@ -26,13 +27,6 @@ std::vector<ServedRun> name_runs(const std::vector<std::string>& paths);
 struct ModelOrder {
   size_t run = 0;                     // its place in runs()
   std::optional<uint64_t> step = {};  // of a checkpoint; none: the newest valid one
-};
-
-// A text to be written for somebody.
-struct ServedText {
-  inference::Writing writing;
-  // False: nobody waits for it any more. Then it is not begun, and nothing is called.
-  std::function<bool()> wanted;
 };
 
 struct TextCounts {
@@ -68,7 +62,7 @@ class ServedModels {
 
   // Writes texts, which `make` gives when the model is there. All calls are made on the models'
   // thread. `failed` gets what loading, `make` or writing throws, once.
-  using MakeTexts = std::function<std::vector<ServedText>(const loading::LoadedModel&)>;
+  using MakeTexts = std::function<std::vector<inference::Writing>(const loading::LoadedModel&)>;
   void write(const ModelOrder& order, MakeTexts make, Failure failed);
   TextCounts texts() const;
 

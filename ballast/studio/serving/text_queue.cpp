@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -12,65 +13,55 @@
 namespace ballast::serving {
 namespace {
 
-constexpr size_t kMaxWaiting = 4096;
+constexpr size_t kMaxTexts = 4096;
 
 }  // namespace
 
 TextQueue::TextQueue(const loading::LoadedModel& model, experts::RoutingMode routing, int64_t rows)
     : model_(model), routing_(routing), rows_(rows) {}
 
-void TextQueue::add(std::vector<ServedText> texts, const ServedModels::Failure& failed) {
-  if (waiting_.size() + texts.size() > kMaxWaiting)
-    throw Refused(503, fmt::format("{} texts wait for their turn, and no more fit: ask again later",
-                                   waiting_.size()));
+void TextQueue::add(std::vector<inference::Writing> texts, const ServedModels::Failure& failed) {
+  if (texts_.size() + texts.size() > kMaxTexts) {
+    throw Refused(503, fmt::format("{} texts are being written or wait for their turn, and no more "
+                                   "fit: ask again later",
+                                   texts_.size()));
+  }
+  if (writer_ == nullptr) {
+    writer_ = std::make_unique<inference::Writer>(*model_.model, model_.place,
+                                                  model_.tokenizer->end_of_text(), routing_, rows_);
+  }
   const auto told = std::make_shared<const ServedModels::Failure>(failed);
-  for (ServedText& text : texts) waiting_.push_back({std::move(text), told});
+  for (inference::Writing& text : texts) {
+    const uint64_t number = number_++;
+    texts_[number] = told;
+    text.on_end = [this, number, on_end = std::move(text.on_end)](inference::WritingEnd end) {
+      texts_.erase(number);
+      on_end(end);
+    };
+    writer_->add(std::move(text));
+  }
 }
 
 TextCounts TextQueue::counts() const {
-  return {.written = static_cast<int64_t>(written_.size()),
-          .waiting = static_cast<int64_t>(waiting_.size())};
-}
-
-void TextQueue::begin_texts() {
-  while (!waiting_.empty() && std::ssize(written_) < rows_) {
-    auto [text, failed] = std::move(waiting_.front());
-    waiting_.pop_front();
-    if (!text.wanted()) continue;
-    const uint64_t number = number_++;
-    written_[number] = std::move(failed);
-    text.writing.on_end = [this, number,
-                           told = std::move(text.writing.on_end)](inference::WritingEnd end) {
-      written_.erase(number);
-      told(end);
-    };
-    if (writer_ == nullptr) {
-      writer_ = std::make_unique<inference::Writer>(
-          *model_.model, model_.place, model_.tokenizer->end_of_text(), routing_, rows_);
-    }
-    writer_->add(std::move(text.writing));
-  }
+  const auto all = static_cast<int64_t>(texts_.size());
+  return {.written = std::min(all, rows_), .waiting = std::max<int64_t>(all - rows_, 0)};
 }
 
 void TextQueue::step() {
   if (is_empty()) return;
   try {
-    begin_texts();
-    if (!written_.empty()) writer_->step();
+    writer_->step();
   } catch (const std::exception& error) {
-    log_warning("writing failed: {}", error.what());
     fail_all(error);
   }
 }
 
 void TextQueue::fail_all(const std::exception& error) {
-  std::set<Told> all;
-  for (const auto& [number, told] : written_) all.insert(told);
-  for (const Waiting& text : waiting_) all.insert(text.failed);
-  writer_.reset();
-  written_.clear();
-  waiting_.clear();
-  for (const Told& told : all) (*told)(error);
+  std::set<std::shared_ptr<const ServedModels::Failure>> all;
+  for (const auto& [number, told] : texts_) all.insert(told);
+  writer_.reset();  // what it was about is unknown now
+  texts_.clear();
+  for (const auto& told : all) (*told)(error);
 }
 
 }  // namespace ballast::serving
