@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +14,7 @@
 #include "ballast/studio/serving/completions.h"
 #include "ballast/studio/serving/http_server.h"
 #include "ballast/studio/serving/inspector_api.h"
+#include "ballast/studio/serving/live_api.h"
 #include "ballast/studio/serving/run_list.h"
 #include "ballast/studio/serving/served_models.h"
 #include "ballast/studio/serving/site_files.h"
@@ -49,6 +51,7 @@ struct Options {
   std::string routing;
   serving::ServerOptions server;
   int64_t port = 8080, rows = 64;
+  bool watch = false;
 };
 
 bool is_loopback(const std::string& address) {
@@ -99,17 +102,19 @@ serving::ModelsOptions models_options(const Options& options) {
 int run(const Options& options) {
   if (comm::num_started_workers() > 1)
     fail("serve is one process: start it without mpirun or srun");
+  if (options.watch) ::setpriority(PRIO_PROCESS, 0, 19);  // and so all threads that it starts
   const StopSignal signal;
   const auto world = comm::open_world({.kind = comm::WorldKind::kSingle});
   serving::ServerOptions where = options.server;
   where.port = static_cast<uint16_t>(options.port);
   serving::HttpServer server(where);  // a taken port is told before models are loaded
   serving::ServedModels models(serving::name_runs(options.runs), models_options(options), *world);
-  load_all(models);
+  if (!options.watch) load_all(models);
   serving::add_site(server);
   serving::add_completions(server, models);
   serving::add_run_list(server, models);
   serving::add_inspector(server, models);
+  serving::add_live_api(server, models.runs());
   if (!is_loopback(where.address)) {
     log_warning(
         "--address {}: everyone who reaches this machine can use the models and look into "
@@ -145,6 +150,9 @@ void add_serve(CLI::App& app, Action& chosen) {
                    "a name by which others reach the server; may be given several times")
       ->type_name("NAME")
       ->allow_extra_args(false);
+  command->add_flag("--watch", options->watch,
+                    "for runs that are about to train: they need not be there yet, models are "
+                    "loaded only when they are asked for, and others go first (docs/live.md)");
   command->add_option("--rows", options->rows, "texts of a model that are written side by side")
       ->check(at_least(1))
       ->capture_default_str()

@@ -3,6 +3,7 @@
 
 #include <fmt/chrono.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -100,19 +101,20 @@ bool RunDirectory::is_run(const fs::path& path) {
 
 bool RunDirectory::in_use(const fs::path& path) {
   struct stat lock = {};
-  if (::stat((path / "lock").c_str(), &lock) != 0) return false;
+  if (::lstat((path / "lock").c_str(), &lock) != 0 || !S_ISREG(lock.st_mode)) return false;
   // "3: FLOCK  ADVISORY  WRITE 4711 08:01:1835022 0 EOF". The device is another than stat's on some
-  // file systems, so that the process, which the file names, tells equal inodes apart.
-  std::ifstream locks("/proc/locks");
-  std::ifstream holder(path / "lock");
-  std::string pid;
-  if (!(holder >> pid)) return false;
+  // file systems. There the process, which the file names, tells equal inodes apart.
   const std::string inode = fmt::format(":{}", lock.st_ino);
+  const std::string here =
+      fmt::format("{:02x}:{:02x}{}", major(lock.st_dev), minor(lock.st_dev), inode);
+  std::ifstream holder(path / "lock"), locks("/proc/locks");
+  std::string pid;
+  holder >> pid;
   for (std::string line; std::getline(locks, line);) {
     std::istringstream words(line);
     std::string number, kind, advisory, access, process, file;
     words >> number >> kind >> advisory >> access >> process >> file;
-    if (kind == "FLOCK" && process == pid && file.ends_with(inode)) return true;
+    if (kind == "FLOCK" && (file == here || (process == pid && file.ends_with(inode)))) return true;
   }
   return false;
 }

@@ -7,12 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
 
-#include "ballast/record/append_file.h"
 #include "ballast/record/json_fields.h"
 #include "ballast/record/run_directory.h"
+#include "ballast/record/run_log.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 #include "ballast/system/json.h"
@@ -119,19 +118,11 @@ void read_last_validation(RunRecord& run) {
   }
 }
 
-// The last sample, without the two spaces before each of its lines.
 void read_sample(RunRecord& run) {
-  const std::string text = text_or_nothing(run.path / "samples.txt");
-  for (const std::string_view line : record::whole_lines(text)) {
-    constexpr std::string_view kHead = "== step ";
-    if (line.starts_with(kHead)) {
-      run.sample_step = std::atoll(std::string(line.substr(kHead.size())).c_str());
-      run.sample.clear();
-    } else {
-      run.sample += std::string(line.starts_with("  ") ? line.substr(2) : line) + "\n";
-    }
-  }
-  while (run.sample.ends_with("\n")) run.sample.pop_back();
+  const auto samples = record::read_samples(text_or_nothing(run.path / "samples.txt"));
+  if (samples.empty()) return;
+  run.sample_step = static_cast<int64_t>(samples.back().step);
+  run.sample = samples.back().text;
 }
 
 void note_progress(RunRecord& run) {
