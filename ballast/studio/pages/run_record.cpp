@@ -41,6 +41,24 @@ void read_config(RunRecord& run) {
   }
 }
 
+// A command as it can be given to a shell again.
+std::string as_typed(const std::vector<std::string>& words) {
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
+  std::string command;
+  for (const std::string& word : words) {
+    if (!command.empty()) command += ' ';
+    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
+      command += word;
+      continue;
+    }
+    command += '\'';
+    for (const char letter : word) letter == '\'' ? command += "'\\''" : command += letter;
+    command += '\'';
+  }
+  return command;
+}
+
 void read_starts(RunRecord& run) {
   const json file = parse_json_or_discard(text_or_nothing(run.path / "run.json"));
   for (const json& start : record::list_in(file, "starts")) {
@@ -48,8 +66,7 @@ void read_starts(RunRecord& run) {
     for (const json& word : record::list_in(start, "command_line"))
       words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
     run.starts.push_back({record::count_in(start, "step"), record::text_in(start, "time"),
-                          record::text_in(start, "program_version"),
-                          fmt::format("{}", fmt::join(words, " ")),
+                          record::text_in(start, "program_version"), as_typed(words),
                           machine_in_words(record::field_in(start, "hardware"))});
   }
 }
