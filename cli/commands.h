@@ -11,6 +11,7 @@ void add_tokenize(CLI::App& app, Action& chosen);
 void add_train(CLI::App& app, Action& chosen);
 void add_eval(CLI::App& app, Action& chosen);
 void add_generate(CLI::App& app, Action& chosen);
+void add_serve(CLI::App& app, Action& chosen);
 void add_import(CLI::App& app, Action& chosen);
 void add_export(CLI::App& app, Action& chosen);
 void add_params(CLI::App& app, Action& chosen);

@@ -24,6 +24,7 @@ void add_all(CLI::App& app, Action& chosen) {
   add_train(app, chosen);
   add_eval(app, chosen);
   add_generate(app, chosen);
+  add_serve(app, chosen);
   add_import(app, chosen);
   add_export(app, chosen);
   add_params(app, chosen);
@@ -38,7 +39,8 @@ void add_all(CLI::App& app, Action& chosen) {
 }
 
 bool computes(std::string_view command) {
-  return command == "train" || command == "eval" || command == "generate" || command == "plan";
+  return command == "train" || command == "eval" || command == "generate" || command == "serve" ||
+         command == "plan";
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ballast/studio/pages/results.h"
+#include "ballast/studio/pages/verdict.h"
 #include "cli/commands.h"
 #include "cli/report_page.h"
 
@@ -31,11 +32,13 @@ Examples
   ballast report experiments/dense                       all systems of an experiment
   ballast report runs/dense runs/base --out comparison   runs side by side
 
-JSON keys (--json): page, figures (paths of all files), title, panels [{title, systems (ids),
-  equal_tokens, planned_cluster, planned_tokens_per_second {ID: of the cost model}}], systems [{id,
-  title, words, kind, experts, seeds, perplexity (of BASE the better of greedy and priced routing),
-  routing (which of them; null where there is one way), perplexity_spread (standard deviation over
-  seeds), greedy_perplexity, priced_perplexity, equal_tokens_perplexity {PANEL: perplexity},
+JSON keys (--json): page, figures (paths of all files), title, panels [{title, verdict (who is best,
+  or why that cannot be told), systems (ids), equal_tokens, planned_cluster,
+  planned_tokens_per_second {ID: of the cost model}}], systems [{id, title, words, kind, experts,
+  seeds, perplexity (of BASE the better of greedy and priced routing), routing (which of them; null
+  where there is one way), perplexity_spread (standard deviation over seeds), greedy_perplexity,
+  priced_perplexity, validated_tokens (that the last validation read), whole_split (whether they
+  are all there are), equal_tokens_perplexity {PANEL: perplexity},
   equal_tokens_routing, floor_perplexity, tokens, seconds, tokens_per_second (median), active,
   parameters}], notes (what is missing or damaged); null where something is not known.
 )";
@@ -75,6 +78,8 @@ Json system_json(const pages::Comparison& comparison, const pages::System& syste
           {"perplexity_spread", number(result.best().deviation)},
           {"greedy_perplexity", number(result.greedy.mean)},
           {"priced_perplexity", number(result.priced.mean)},
+          {"validated_tokens", number(result.validated_tokens)},
+          {"whole_split", result.whole_split},
           {"equal_tokens_perplexity", at_equal_tokens},
           {"equal_tokens_routing", text(pages::routing_on_the_way(system))},
           {"floor_perplexity", number(result.floor)},
@@ -92,6 +97,7 @@ void print_json(const pages::Comparison& comparison, const pages::WrittenReport&
     Json ids = Json::array();
     for (const size_t i : panel.systems) ids.push_back(comparison.systems[i].id);
     panels.push_back({{"title", panel.title},
+                      {"verdict", pages::verdict(comparison, panel)},
                       {"systems", ids},
                       {"equal_tokens", number(pages::tokens_of_all(comparison, panel))},
                       {"planned_cluster", text(panel.planned_cluster())},

@@ -10,8 +10,10 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "ballast/comm/agreement.h"
+#include "ballast/comm/processes.h"
 #include "ballast/comm/texts.h"
 #include "ballast/loading/loaded_model.h"
 #include "ballast/record/run_directory.h"
@@ -19,10 +21,12 @@
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "cli/at_least.h"
+#include "cli/command_words.h"
 #include "cli/commands.h"
 #include "cli/expert_table.h"
 #include "cli/knob_options.h"
 #include "cli/report_page.h"
+#include "cli/run_watcher.h"
 #include "cli/workers.h"
 
 namespace ballast::cli {
@@ -51,6 +55,8 @@ Examples
       --experts.router sparsely_gated --upcycle copy --run runs/upcycled
   Fine-tune a model from Hugging Face:
     ballast train --init-from models/Llama-3.2-1B --data data/mine --model.context 1024
+  Watch it in a browser while it trains:
+    ballast train --config configs/first_run.toml --watch
   See what a run would use, as TOML:
     ballast train --config configs/first_run.toml --print-config
 
@@ -67,6 +73,7 @@ struct Options {
   std::string run, resume = "never", max_time, initial_weights, upcycle = "none";
   double upcycle_noise = training::Upcycling().noise;
   WorkerOptions workers;
+  WatchOption watch;
   std::vector<std::string> data;
   int64_t profile = 0;
   bool allow_other_data = false, print_config = false, json = false, report = false;
@@ -89,6 +96,7 @@ std::vector<std::string> command_line() {
   std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> words;
   for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  remove_option(words, kWatchOption, Takes::kNothing);  // who looks on is no part of the run
   return words;
 }
 
@@ -228,9 +236,15 @@ int run(const Options& options) {
   if (must_launch(options.workers)) {
     // What is wrong with it is said once, before workers start. A run that goes on has its own.
     if (!record::RunDirectory::is_run(request.run)) training::resolve_config(request);
-    return launch_workers(options.workers, {"--run", request.run.string()}, {"--resume", "auto"});
+    const RunWatcher watcher(options.watch, request.run);
+    const int code =
+        launch_workers(options.workers, {"--run", request.run.string()}, {"--resume", "auto"});
+    if (code == 0) watcher.show_end();
+    return code;
   }
-  return run_as_worker(options.workers, [&](comm::World& world) {
+  std::optional<RunWatcher> watcher;
+  if (comm::own_worker_number() == 0) watcher.emplace(options.watch, request.run);
+  const int code = run_as_worker(options.workers, [&](comm::World& world) {
     comm::Communicator& workers = world.everyone();
     const comm::Fact given[] = {{"--run", options.run}};
     comm::check_agreement(workers, given, {"start"});
@@ -241,6 +255,8 @@ int run(const Options& options) {
     options.json ? print_json(summary, page) : print_summary(summary, page);
     return 0;
   });
+  if (code == 0 && watcher) watcher->show_end();
+  return code;
 }
 
 }  // namespace
@@ -283,6 +299,7 @@ void add_train(CLI::App& app, Action& chosen) {
       ->check(CLI::Range(0.0, 10.0))
       ->capture_default_str();
   add_worker_options(*command, options->workers);
+  add_watch_option(*command, options->watch);
   command->add_option("--max-time", options->max_time, "short for --training.max_time")
       ->type_name("TIME");
   command->add_flag(

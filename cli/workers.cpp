@@ -74,6 +74,7 @@ Words worker_command(Words words, const Words& arguments) {
   remove_option(words, "--workers", Takes::kValue);
   remove_option(words, "--max-restarts", Takes::kValue);
   remove_option(words, "--prefix-lines", Takes::kNothing);
+  remove_option(words, "--watch", Takes::kNothing);  // this process has the live view
   remove_output_options(words);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const bool has_value = i + 1 < arguments.size() && !is_option(arguments[i + 1]);

@@ -43,6 +43,7 @@ if(NOT BALLAST_PART STREQUAL "assignment")
   ballast_find(tomlplusplus tomlplusplus)
 endif()
 if(BALLAST_PART STREQUAL "all")
+  find_package(Boost 1.74 REQUIRED)  # its headers alone
   find_package(CLI11 REQUIRED)
   ballast_find(zlib zlib)
   ballast_find(zstd libzstd)

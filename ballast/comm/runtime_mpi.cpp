@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <array>
@@ -47,13 +48,20 @@ std::vector<std::string> gather_texts(const std::string& own, int size) {
 
 // Lets others compute while this worker waits: first it gives way, then it sleeps for a twentieth
 // of the time it has waited, half a millisecond at most.
-void rest(double waited) {
-  constexpr double kYieldSeconds = 20e-3, kShare = 0.05, kLongest = 0.5e-3;
-  if (waited < kYieldSeconds) {
+void rest(double waited, double gives_way) {
+  constexpr double kShare = 0.05, kLongest = 0.5e-3;
+  if (waited < gives_way) {
     ::sched_yield();
   } else {
     std::this_thread::sleep_for(std::chrono::duration<double>(std::min(waited * kShare, kLongest)));
   }
+}
+
+// Where a machine has fewer cores than workers, those that only give way take a large part of them.
+// A worker may be bound to a core, so the machine is asked for all that it has.
+double seconds_to_give_way(const PlaceOnMachine& place) {
+  static const int cores = ::get_nprocs();
+  return place.workers > cores ? 0.5e-3 : 20e-3;
 }
 
 }  // namespace
@@ -141,9 +149,10 @@ void MpiRuntime::wait(MpiTransfer& transfer) {
   // This stays true of a worker that gives up: it does nothing else any more.
   roll_call_->waits(true);
   Patience patience(*roll_call_, transfer.call);
+  const double gives_way = seconds_to_give_way(place_);
   double waited = 0;
   for (Clock::time_point last = Clock::now(); !test(transfer);) {
-    rest(waited);
+    rest(waited, gives_way);
     const Clock::time_point now = Clock::now();
     // A turn that took longer was spent stopped: that is not the others' fault.
     waited += std::min(std::chrono::duration<double>(now - last).count(), kLongestTurn);

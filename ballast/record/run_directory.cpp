@@ -2,12 +2,16 @@
 #include "ballast/record/run_directory.h"
 
 #include <fmt/chrono.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <ctime>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <system_error>
 
 #include "ballast/system/error.h"
@@ -93,6 +97,26 @@ RunDirectory::RunDirectory(const fs::path& path)
 bool RunDirectory::is_run(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path / "run.json", ignored);
+}
+
+bool RunDirectory::in_use(const fs::path& path) {
+  struct stat lock = {};
+  if (::lstat((path / "lock").c_str(), &lock) != 0 || !S_ISREG(lock.st_mode)) return false;
+  // "3: FLOCK  ADVISORY  WRITE 4711 08:01:1835022 0 EOF". The device is another than stat's on some
+  // file systems. There the process, which the file names, tells equal inodes apart.
+  const std::string inode = fmt::format(":{}", lock.st_ino);
+  const std::string here =
+      fmt::format("{:02x}:{:02x}{}", major(lock.st_dev), minor(lock.st_dev), inode);
+  std::ifstream holder(path / "lock"), locks("/proc/locks");
+  std::string pid;
+  holder >> pid;
+  for (std::string line; std::getline(locks, line);) {
+    std::istringstream words(line);
+    std::string number, kind, advisory, access, process, file;
+    words >> number >> kind >> advisory >> access >> process >> file;
+    if (kind == "FLOCK" && (file == here || (process == pid && file.ends_with(inode)))) return true;
+  }
+  return false;
 }
 
 RunDirectory RunDirectory::create(const fs::path& path, std::string_view config,

@@ -28,6 +28,9 @@ class RunDirectory {
  public:
   // True if `path` is the folder of a run. False for anything else, also if nothing is there.
   static bool is_run(const fs::path& path);
+  // True while a process of this machine has the run's folder locked: it is training. Just looks:
+  // a run that starts meanwhile does not notice.
+  static bool in_use(const fs::path& path);
   // Starts a run in a new or empty folder: stores the resolved config and the first start.
   static RunDirectory create(const fs::path& path, std::string_view config, const RunStart& start);
   // Locks the folder of an existing run, and changes nothing else in it.

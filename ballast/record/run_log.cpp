@@ -67,6 +67,23 @@ void MetricsLog::append(const json& record) {
   file_.append(record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
+std::vector<Sample> read_samples(std::string_view text) {
+  constexpr std::string_view kIndent = "  ";
+  std::vector<Sample> samples;
+  for (const std::string_view line : whole_lines(text)) {
+    if (const auto step = heading_step(line)) {
+      samples.push_back({.step = *step});
+    } else if (!samples.empty()) {
+      samples.back().text += line.substr(line.starts_with(kIndent) ? kIndent.size() : 0);
+      samples.back().text += '\n';
+    }
+  }
+  for (Sample& sample : samples) {
+    while (sample.text.ends_with('\n')) sample.text.pop_back();
+  }
+  return samples;
+}
+
 SampleLog::SampleLog(const fs::path& path, uint64_t first_step)
     : file_(cut_samples(path, first_step)) {}
 

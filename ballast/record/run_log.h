@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "ballast/record/append_file.h"
 
@@ -29,6 +31,15 @@ class MetricsLog {
 
 // samples.txt: for people. A line "== step 500 ==", the text with each line indented by two
 // spaces, an empty line.
+
+struct Sample {
+  uint64_t step = 0;
+  std::string text = {};
+};
+// Those of a file's text, or of its end: what stands before the first heading is passed over, and
+// so is a last line without an end.
+std::vector<Sample> read_samples(std::string_view text);
+
 class SampleLog {
  public:
   SampleLog(const fs::path& path, uint64_t first_step);

@@ -52,6 +52,15 @@ size_t unfinished_length(std::string_view text) {
   return 0;
 }
 
+// What is held and the piece, but for the start of a character, which is held on.
+std::string take_whole(std::string& held, std::string_view piece) {
+  held += piece;
+  const size_t ready = held.size() - unfinished_length(held);
+  std::string whole = held.substr(0, ready);
+  held.erase(0, ready);
+  return whole;
+}
+
 }  // namespace
 
 std::string replace_invalid_utf8(std::string_view text) {
@@ -79,12 +88,14 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+std::string ValidUtf8Stream::add(std::string_view piece) {
+  return replace_invalid_utf8(take_whole(held_, piece));
+}
+
+std::string ValidUtf8Stream::rest() { return replace_invalid_utf8(std::exchange(held_, {})); }
+
 std::string PrintableStream::add(std::string_view piece) {
-  held_ += piece;
-  const size_t ready = held_.size() - unfinished_length(held_);
-  std::string out = printable(std::string_view(held_).substr(0, ready));
-  held_.erase(0, ready);
-  return out;
+  return printable(take_whole(held_, piece));
 }
 
 std::string PrintableStream::rest() { return printable(std::exchange(held_, {})); }

@@ -10,6 +10,16 @@ namespace ballast {
 // JSON and TensorBoard take, where a model may have written anything.
 std::string replace_invalid_utf8(std::string_view text);
 
+// The same of a text that comes in pieces, which may end within a character.
+class ValidUtf8Stream {
+ public:
+  std::string add(std::string_view piece);
+  std::string rest();  // at the end
+
+ private:
+  std::string held_;
+};
+
 // The text as a terminal may be given it: control characters other than tabs and line ends, and
 // bytes that are no UTF-8, stand as "\x1b". So the text cannot command the terminal.
 std::string printable(std::string_view text);

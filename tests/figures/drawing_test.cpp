@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <regex>
+#include <set>
 
 #include "ballast/studio/figures/bar_chart.h"
 #include "ballast/studio/figures/heat_map.h"
@@ -155,6 +156,41 @@ TEST(Palette, TellsMoreFromLess) {
   EXPECT_EQ(diverging_colour(0), "#ffffff");
   EXPECT_EQ(diverging_colour(1), diverging_colour(7));
   EXPECT_NE(diverging_colour(-1), diverging_colour(1));
+}
+
+// A page in the dark replaces colours by their attributes: one that it does not know would stay.
+TEST(Palette, HasAnotherColourInTheDarkForEachOfADrawing) {
+  std::set<std::string> known;
+  for (const Shade& shade : dark_shades()) {
+    EXPECT_TRUE(known.insert(shade.light).second) << shade.light << " twice";
+    EXPECT_NE(shade.light, shade.dark);
+  }
+  std::vector<Series> series;
+  BarChart bars;
+  HeatMap map;
+  map.rows = {"a"};
+  map.lifts = {{}};
+  bars.bars = {{"a", {}}};
+  for (size_t i = 0; i < 8; ++i) {
+    series.push_back(
+        {.name = "line", .points = {{0, 1}, {1, 2}}, .style = i, .marks = Marks::kPoints});
+    bars.parts.emplace_back(i == 7 ? "other" : "part");
+    bars.bars[0].values.push_back(1);
+  }
+  for (double lift = 1.0 / 16; lift < 16; lift *= 1.07) {
+    map.columns.emplace_back("0");
+    map.lifts[0].push_back(lift);
+  }
+  map.columns.emplace_back("none");
+  map.lifts[0].push_back(kNaN);
+  LineChart lines = chart_of(series);
+  lines.levels = {{1.5, "level"}};
+  const std::string all =
+      draw(lines, kWideFigure).svg + draw(bars, kWideFigure).svg + draw(map, {9000, 400}).svg;
+  const std::regex paint(R"re((?:fill|stroke)="(#[0-9a-fA-F]+)")re");
+  for (auto match = std::sregex_iterator(all.begin(), all.end(), paint);
+       match != std::sregex_iterator(); ++match)
+    EXPECT_TRUE(known.contains((*match)[1])) << (*match)[1];
 }
 
 TEST(BarChart, PartsThatAreNoNumbersAreLeftOut) {

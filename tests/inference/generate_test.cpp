@@ -2,7 +2,6 @@
 #include "ballast/inference/generate.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +10,7 @@
 #include <set>
 
 #include "ballast/system/random.h"
+#include "tests/inference/slow_writing.h"
 #include "tests/loading/sparse_model.h"
 #include "tests/support/lone_worker.h"
 
@@ -37,24 +37,11 @@ struct DoubleModel {
   model::ComputePlace place{.working = at::kDouble, .master = at::kDouble};
 };
 
-// Without a cache: the whole text through the model for every token.
+// As the program writes: end-of-text before the prompt.
 std::vector<TokenId> generate_slowly(const model::LanguageModel& model, std::vector<TokenId> prompt,
                                      int64_t count, const experts::Routing& routing = {}) {
-  const at::NoGradGuard no_grad;
-  std::vector<int64_t> text = {kEnd};
-  text.insert(text.end(), prompt.begin(), prompt.end());
-  std::vector<TokenId> written;
-  for (int64_t i = 0; i < count; ++i) {
-    // A text that fills the context is cut to its newer half, then grows again.
-    if (static_cast<int64_t>(text.size()) > model.config().context) {
-      text.erase(text.begin(), text.end() - model.config().context / 2);
-    }
-    const at::Tensor tokens = at::tensor(text, at::kLong).unsqueeze(0);
-    const at::Tensor logits = model.logits(model.forward(tokens, routing))[-1];
-    text.push_back(logits.argmax().item<int64_t>());
-    written.push_back(static_cast<TokenId>(text.back()));
-  }
-  return written;
+  prompt.insert(prompt.begin(), kEnd);
+  return test::write_slowly(model, prompt, count, routing).tokens;
 }
 
 const GenerationOptions kGreedy{
@@ -72,7 +59,8 @@ TEST(Generate, GoesOnWhenTheContextIsFull) {
   const DoubleModel m(8);
   GenerationOptions options = kGreedy;
   options.max_tokens = 50;
-  const std::vector<std::vector<TokenId>> prompts = {{1, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}};
+  const std::vector<std::vector<TokenId>> prompts = {
+      {1, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}, {1, 2, 3, 4, 5, 6, 7}};  // one fills it
   const auto written = generate(m.model, m.place, kEnd, prompts, options);
   for (size_t p = 0; p < prompts.size(); ++p)
     EXPECT_EQ(written[p], generate_slowly(m.model, prompts[p], 50)) << p;

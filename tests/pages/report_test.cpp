@@ -73,6 +73,27 @@ TEST(Report, SentencesHoldTheRunsOwnNumbers) {
   EXPECT_THAT(page, HasSubstr("goes from 20.09 after 100 tokens to 9.49 after 400"));
 }
 
+TEST(Report, HasTheNameOfItsRun) {
+  const TemporaryFolder folder;
+  write_short_run(folder / "my run", 2);
+  const std::string page = page_of(folder, {folder / "my run"});
+  EXPECT_THAT(page, HasSubstr("<title>my run · dense · Ballast report</title>"));
+  EXPECT_THAT(page, HasSubstr("<h1>my run</h1>\n<p class=\"what\">dense</p>"));
+}
+
+TEST(Report, HasTheNamesOfAFewRunsAndTheNumberOfMany) {
+  const TemporaryFolder folder;
+  std::vector<fs::path> paths;
+  const auto title = [&] { return read_comparison(paths, no_counts).title; };
+  for (const char* name : {"a/run", "b/run", "c", "d"}) {
+    write_short_run(folder / name, 2);
+    paths.push_back(folder / name);
+  }
+  EXPECT_EQ(title(), "4 runs");
+  paths.pop_back();
+  EXPECT_EQ(title(), "a/run, b/run and c");
+}
+
 TEST(Report, RunsOfOneSystemAreToldApartByTheirFolders) {
   const TemporaryFolder folder;
   write_short_run(folder / "first", 2);
@@ -223,7 +244,8 @@ TEST(Report, HalfTrainedSystemsSaySoAndAreNotCompared) {
   write_shared_experiment(folder.path(), {});
   const std::string page = page_of(folder, {folder.path()});
   EXPECT_THAT(page, HasSubstr("BASE x1 <small>at step 4 of 9</small>"));
-  EXPECT_THAT(page, HasSubstr("<p>8 experts: Dense has the lowest perplexity, 9.49. others: "));
+  EXPECT_THAT(page, HasSubstr("8 experts: Dense was trained to its end and validated, it alone: "
+                              "perplexity 9.49."));
 }
 
 TEST(Report, PlansOfAPanelAreOfOneClusterWhichIsNamed) {
@@ -341,7 +363,7 @@ TEST(Report, LayersAreCountedOneByOneAndMapsOfLaterOnesAreFiles) {
                         test::step_line(1, 3) + test::validation_line(1, 3));
   write_text_atomically(folder / "run/validation.json",
                         R"({"format": "ballast-validation", "version": 1, "step": 1, "routings": [
-      {"routing": "greedy", "loss": 2, "domains": [{"name": "law", "tokens": 9, "loss": 2}], "layers": [
+      {"routing": "greedy", "loss": 2, "domains": [{"name": "law", "tokens": 9000, "loss": 2}], "layers": [
         {"layer": 2, "name": "layer 2", "loads": [4, 0], "domain_loads": [[4], [0]], "domain_bits": 0},
         {"layer": 5, "name": "layer 5", "loads": [1, 3], "domain_loads": [[1], [3]], "domain_bits": 0.5}
       ]}]})");

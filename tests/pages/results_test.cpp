@@ -138,6 +138,15 @@ TEST(BestRouting, IsNamedOnlyWhereThereIsAChoice) {
   EXPECT_EQ(routing_on_the_way(base), "greedy");
 }
 
+TEST(BestRouting, IsNotMixedUpWithOneThatWasNotMeasured) {
+  RunRecord run = validated_run(20, 10, 10);
+  run.validation->routings.front().routing = "priced";
+  const SystemResult result = result_of(system_of("base", {run}));
+  EXPECT_EQ(result.routing, "priced");
+  EXPECT_EQ(result.greedy.count, 0);
+  EXPECT_NEAR(result.best().mean, 20, 1e-9);
+}
+
 TEST(HalfTrained, SystemsAreNoneOfTheLowest) {
   Comparison comparison;
   comparison.systems = {system_of("base", {validated_run(20, 7, 10)}),

@@ -139,5 +139,23 @@ TEST(SampleLog, IndentsSoThatATextCannotLookLikeAHeading) {
   EXPECT_EQ(read_text(path), ten + "== step 20 ==\n  again\n\n");
 }
 
+TEST(SampleLog, WhatItWroteIsReadBack) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "samples.txt";
+  SampleLog log(path, 0);
+  log.append(5, "one\n\n  two\n== step 7 ==");
+  log.append(9, "three");
+  const std::string text = read_text(path);
+  const std::vector<Sample> samples = read_samples(text);
+  ASSERT_EQ(samples.size(), 2);
+  EXPECT_EQ(samples[0].step, 5);
+  EXPECT_EQ(samples[0].text, "one\n\n  two\n== step 7 ==");
+  EXPECT_EQ(samples[1].step, 9);
+  EXPECT_EQ(samples[1].text, "three");
+  const std::vector<Sample> end = read_samples(text.substr(8) + "== step 12");
+  ASSERT_EQ(end.size(), 1);
+  EXPECT_EQ(end[0].text, "three");
+}
+
 }  // namespace
 }  // namespace ballast::record

@@ -30,7 +30,8 @@ using config::Config;
 using test::kDouble;
 using test::lone_worker;
 
-constexpr int64_t kSteps = 20;
+// A wrong gradient of a step is in the next loss; the moments of Adam need a few.
+constexpr int64_t kSteps = 6, kSaved = 2;
 constexpr int64_t kVocabulary = 23;  // which neither 2 nor 4 divide
 
 std::vector<batches::WeightedSource> source() { return test::counting_source(4000, kVocabulary); }
@@ -84,8 +85,7 @@ void expect_same_run(const Config& config, int64_t steps = kSteps) {
   place.device = test::device();
   Trainer whole(config, place, source(), lone_worker());
   const auto expected = losses(whole, steps);
-  const double learned = steps < kSteps ? 0.1 : 0.5;
-  EXPECT_LT(expected.back(), expected.front() - learned) << "it learns";
+  EXPECT_LT(expected.back(), expected.front()) << "it learns";
   for (const WorkerGrid& grid : test::divisions()) {
     SCOPED_TRACE(test::name_of(grid));
     Trainer part(config, place, source(), grid);
@@ -108,7 +108,7 @@ TEST(ModelParallel, LearnsAsOnOneWorkerInEveryFrame) {
     SCOPED_TRACE(name);
     Config config = config_with("base", "replace");
     change(config.experts);
-    expect_same_run(config);
+    expect_same_run(config, /*steps=*/3);
   }
 }
 
@@ -118,7 +118,7 @@ TEST(ModelParallel, DecodersOfOtherPartsLearnAsOnOneWorker) {
     Config config = dense_config();
     change(config);
     config::check_config(config);
-    expect_same_run(config, /*steps=*/8);
+    expect_same_run(config, /*steps=*/3);
   }
 }
 
@@ -332,15 +332,15 @@ TEST(ModelParallel, GoesOnFromACheckpointThatWasDividedOtherwise) {
     const auto expected = losses(straight);
     for (const WorkerGrid& before : test::divisions()) {
       Trainer first(config, kDouble, source(), before);
-      losses(first, 9);
+      losses(first, kSaved);
       const auto saved =
           save_training(folder / std::to_string(before.num_shards()), parts_of(first), before);
       for (const WorkerGrid& after : test::divisions()) {
         SCOPED_TRACE(test::name_of(before) + ", then " + test::name_of(after));
         Trainer second(config, kDouble, source(), after);
         second.resume(checkpoint::Checkpoint(saved));
-        EXPECT_LE(test::largest_difference(losses(second, kSteps - 9),
-                                           {expected.begin() + 9, expected.end()}),
+        EXPECT_LE(test::largest_difference(losses(second, kSteps - kSaved),
+                                           {expected.begin() + kSaved, expected.end()}),
                   1e-9);
       }
       test::everyone().barrier({"done"});
@@ -355,12 +355,12 @@ TEST(ModelParallel, AResumedRunOfNormedWidthsIsTheSameToTheBit) {
   config.model.query_key_norm = config::QueryKeyNorm::kWidth;
   for (const WorkerGrid& grid : test::divisions()) {
     Trainer straight(config, kDouble, source(), grid);
-    losses(straight, 4);
+    losses(straight, 3);
     const auto saved =
         save_training(folder / std::to_string(grid.num_shards()), parts_of(straight), grid);
     Trainer second(config, kDouble, source(), grid);
     second.resume(checkpoint::Checkpoint(saved));
-    EXPECT_EQ(losses(second, 4), losses(straight, 4));
+    EXPECT_EQ(losses(second, 3), losses(straight, 3));
     EXPECT_TRUE(at::equal(second.table().master(), straight.table().master()));
     test::everyone().barrier({"done"});
   }

@@ -27,7 +27,7 @@ using test::kDouble;
 using test::lone_worker;
 using test::losses;
 
-constexpr int64_t kSteps = 12;
+constexpr int64_t kSteps = 6, kSaved = 3;
 
 std::vector<batches::WeightedSource> source() { return test::counting_source(4000, 23); }
 
@@ -115,7 +115,7 @@ TEST(MuonOfWorkers, MomentumGoesOnFromACheckpointThatWasDividedOtherwise) {
   const auto expected = losses(straight, kSteps);
   for (const WorkerGrid& before : test::divisions()) {
     Trainer first(config, kDouble, source(), before);
-    losses(first, 5);
+    losses(first, kSaved);
     const auto saved =
         save_training(folder / std::to_string(before.num_shards()),
                       {first.config(), first.model(), first.table(), first.state()}, before);
@@ -123,8 +123,8 @@ TEST(MuonOfWorkers, MomentumGoesOnFromACheckpointThatWasDividedOtherwise) {
       SCOPED_TRACE(test::name_of(before) + ", then " + test::name_of(after));
       Trainer second(config, kDouble, source(), after);
       second.resume(checkpoint::Checkpoint(saved));
-      EXPECT_LE(test::largest_difference(losses(second, kSteps - 5),
-                                         {expected.begin() + 5, expected.end()}),
+      EXPECT_LE(test::largest_difference(losses(second, kSteps - kSaved),
+                                         {expected.begin() + kSaved, expected.end()}),
                 1e-9);
       expect_same(second, straight);
     }
@@ -142,12 +142,12 @@ TEST(MuonOfWorkers, AResumedRunIsBitIdentical) {
     Trainer straight(muon_config(), {}, source(), grid), first(muon_config(), {}, source(), grid),
         second(muon_config(), {}, source(), grid);
     const auto expected = losses(straight, kSteps);
-    losses(first, 5);
+    losses(first, kSaved);
     second.resume(checkpoint::Checkpoint(
         save_training(folder / std::to_string(grid.num_shards()),
                       {first.config(), first.model(), first.table(), first.state()}, grid)));
-    const auto rest = losses(second, kSteps - 5);
-    EXPECT_EQ(rest, std::vector<double>(expected.begin() + 5, expected.end()));
+    const auto rest = losses(second, kSteps - kSaved);
+    EXPECT_EQ(rest, std::vector<double>(expected.begin() + kSaved, expected.end()));
     EXPECT_TRUE(at::equal(second.table().master(), straight.table().master()));
     EXPECT_TRUE(at::equal(second.table().average(), straight.table().average()));
     EXPECT_TRUE(at::equal(second.table().first_moment(), straight.table().first_moment()));

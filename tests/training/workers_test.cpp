@@ -9,8 +9,15 @@ TEST_P(TrainingWorkersOf, PassAllTests) {
   test::expect_all_pass(GetParam(),
                         {test::program_beside("training_workers_tests"), "mpi", "--gtest_brief=1"});
 }
-INSTANTIATE_TEST_SUITE_P(Mpi, TrainingWorkersOf, testing::Values(1, 2, 4, 8),
-                         [](const auto& info) { return std::to_string(info.param); });
+// A suite each, since CTest runs suites side by side.
+INSTANTIATE_TEST_SUITE_P(Mpi1, TrainingWorkersOf, testing::Values(1),
+                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Mpi2, TrainingWorkersOf, testing::Values(2),
+                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Mpi4, TrainingWorkersOf, testing::Values(4),
+                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Mpi8, TrainingWorkersOf, testing::Values(8),
+                         testing::PrintToStringParamName());
 
 // All of them on one GPU: tensors go through the host.
 class ModelParallelCuda : public testing::TestWithParam<int> {};

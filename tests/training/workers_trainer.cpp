@@ -29,7 +29,7 @@ using test::kDouble;
 using test::largest_difference;
 using test::lone_worker;
 
-constexpr int64_t kSteps = 20;
+constexpr int64_t kSteps = 8, kSaved = 3;
 
 std::vector<batches::WeightedSource> source() { return test::counting_source(4000, 20); }
 
@@ -69,7 +69,7 @@ TEST(TrainerOfWorkers, ComputesWhatOneWorkerComputes) {
     Trainer whole(config_of(micro_steps), kDouble, source(), test::lone_worker());
     Trainer part(config_of(micro_steps), kDouble, source(), everyone());
     const auto expected = losses(whole), got = losses(part);
-    EXPECT_LT(expected.back(), expected.front() - 0.5) << "it learns";
+    EXPECT_LT(expected.back(), expected.front() - 0.1) << "it learns";
     EXPECT_LE(test::largest_difference(got, expected), 1e-9);
     expect_same_weights(part, whole, 1e-8);
   }
@@ -82,7 +82,7 @@ TEST(TrainerOfWorkers, ComputeWhatOneWorkerComputesInEveryFrame) {
     change(config.experts);
     Trainer whole(config, kDouble, source(), test::lone_worker()),
         part(config, kDouble, source(), everyone());
-    EXPECT_LE(test::largest_difference(losses(part, 10), losses(whole, 10)), 1e-9);
+    EXPECT_LE(test::largest_difference(losses(part, 3), losses(whole, 3)), 1e-9);
     expect_same_weights(part, whole, 1e-8);
   }
 }
@@ -92,7 +92,7 @@ TEST(TrainerOfWorkers, ClipsByTheNormOfAllParametersAlike) {
   config.optimizer.clip_over = config::ClipOver::kAll;
   Trainer whole(config, kDouble, source(), test::lone_worker()),
       part(config, kDouble, source(), everyone());
-  for (int64_t i = 0; i < 5; ++i) {
+  for (int64_t i = 0; i < 3; ++i) {
     const StepStats expected = whole.step(), got = part.step();
     EXPECT_NEAR(got.loss, expected.loss, 1e-10);
     EXPECT_NEAR(got.gradient_norm, expected.gradient_norm, 1e-10);
@@ -104,7 +104,7 @@ TEST(TrainerOfWorkers, ClipsByTheNormOfAllParametersAlike) {
 
 // In fp32 a near-tie may be decided otherwise: with the same assignments what is left is rounding.
 // The bound is 2^-20, four units in the last place of a token's loss of about 3: the mean over the
-// tokens rounds less (3e-8 was seen), and 20 steps of Adam must not make more of it.
+// tokens rounds less (3e-8 was seen), and steps of Adam must not make more of it.
 TEST(TrainerOfWorkers, ComputesTheSameInFp32WithTheSameAssignments) {
   test::MemoryTape tape;
   Trainer whole(config_of(), {}, source(), test::lone_worker()),
@@ -127,7 +127,7 @@ TEST(TrainerOfWorkers, TellWhatTimeTheySpendOnCommunication) {
   for (const comm::WorkerGrid& grid : test::divisions()) {
     SCOPED_TRACE(test::name_of(grid));
     Trainer watched(each_step, kDouble, source(), grid), plain(no_step, kDouble, source(), grid);
-    for (int64_t step = 0; step < 5; ++step) {
+    for (int64_t step = 0; step < 2; ++step) {
       const StepStats stats = watched.step();
       EXPECT_EQ(plain.step().loss, stats.loss) << "to watch changes nothing";
       double sum = 0, communication = -1;
@@ -185,17 +185,17 @@ TEST(TrainerOfWorkers, GoOnFromEachOthersCheckpoints) {
   const auto expected = losses(straight);
 
   Trainer first(config_of(), kDouble, source(), everyone());
-  losses(first, 9);
+  losses(first, kSaved);
   const auto saved = save_training(
       folder / "many", {first.config(), first.model(), first.table(), first.state()}, everyone());
   Trainer alone(config_of(), kDouble, source(), test::lone_worker());
   alone.resume(checkpoint::Checkpoint(saved));
-  EXPECT_LE(
-      test::largest_difference(losses(alone, kSteps - 9), {expected.begin() + 9, expected.end()}),
-      1e-9);
+  EXPECT_LE(test::largest_difference(losses(alone, kSteps - kSaved),
+                                     {expected.begin() + kSaved, expected.end()}),
+            1e-9);
 
   Trainer other(config_of(), kDouble, source(), test::lone_worker());
-  losses(other, 9);
+  losses(other, kSaved);
   // Each worker's own, to be loaded by all: the folder of worker 0.
   if (everyone().rank() == 0) {
     save_training(folder / "one", {other.config(), other.model(), other.table(), other.state()},
@@ -204,9 +204,9 @@ TEST(TrainerOfWorkers, GoOnFromEachOthersCheckpoints) {
   everyone().barrier({"saved"});
   Trainer second(config_of(), kDouble, source(), everyone());
   second.resume(checkpoint::Checkpoint(folder / "one" / saved.filename()));
-  EXPECT_LE(
-      test::largest_difference(losses(second, kSteps - 9), {expected.begin() + 9, expected.end()}),
-      1e-9);
+  EXPECT_LE(test::largest_difference(losses(second, kSteps - kSaved),
+                                     {expected.begin() + kSaved, expected.end()}),
+            1e-9);
   everyone().barrier({"done"});
 }
 

@@ -14,7 +14,6 @@ namespace ballast::figures {
 namespace {
 
 constexpr double kBar = 22, kBelow = 44;
-constexpr std::string_view kOther = "#c9ced6";
 
 double shown(double value) { return std::isfinite(value) && value > 0 ? value : 0; }
 
@@ -57,17 +56,17 @@ void draw_bar(SvgDrawing& drawing, const BarChart& chart, const Bar& bar, const 
     const double from = place.x_of(sum), to = place.x_of(sum + value);
     sum += value;
     drawing.add(fmt::format(
-        R"(<rect class="tip" x="{}" y="{}" width="{}" height="{}" fill="{}" stroke="#fff">)"
+        R"(<rect class="tip" x="{}" y="{}" width="{}" height="{}" fill="{}" stroke="{}">)"
         R"(<title>{}</title></rect>)",
-        px(from), px(top), px(to - from), px(kBar), colour_of(chart, part),
+        px(from), px(top), px(to - from), px(kBar), colour_of(chart, part), kPaper,
         markup_text(fmt::format("{}, {}: {} ({:.0f} %)", bar.name, chart.parts[part],
                                 number_text(value), 100 * value / total))));
     const std::string text = fmt::format("{:.0f} %", 100 * value / total);
-    const bool dark = colour_of(chart, part) == kOther || part == 3 || part == 4 || part == 5;
+    const bool pale = colour_of(chart, part) == kOther || part == 3 || part == 4 || part == 5;
     if (kFontSize * text_width(text) + 6 < to - from)
-      drawing.text(
-          (from + to) / 2, top + 15, Anchor::kMiddle, text,
-          fmt::format(R"(font-size="11" pointer-events="none" fill="{}")", dark ? kInk : "#fff"));
+      drawing.text((from + to) / 2, top + 15, Anchor::kMiddle, text,
+                   fmt::format(R"(font-size="11" pointer-events="none" fill="{}")",
+                               pale ? kInkOnPale : kInkOnDark));
   }
   drawing.text(place.x_of(sum) + 6, top + 15, Anchor::kStart,
                fmt::format("{:.{}f}", total, total < 10 ? 2 : 1), R"(font-weight="600")");

@@ -30,9 +30,9 @@ void draw_cell(SvgDrawing& drawing, const HeatMap& map, const Grid& grid, size_t
                y = grid.top + static_cast<double>(row) * grid.cell_height;
   const bool known = std::isfinite(lift);
   const double gap = grid.cell_width > 8 ? 1 : 0;
-  const std::string place = fmt::format(R"(x="{}" y="{}" width="{}" height="{}" fill="{}")", px(x),
-                                        px(y), px(grid.cell_width - gap), px(grid.cell_height - 1),
-                                        known ? diverging_colour(level_of(lift)) : "#f3f4f6");
+  const std::string place = fmt::format(
+      R"(x="{}" y="{}" width="{}" height="{}" fill="{}")", px(x), px(y), px(grid.cell_width - gap),
+      px(grid.cell_height - 1), known ? diverging_colour(level_of(lift)) : std::string(kNothing));
   if (map.columns.size() > kColumnsWithTips)
     drawing.add(fmt::format("<rect {}/>", place));
   else
@@ -44,7 +44,7 @@ void draw_cell(SvgDrawing& drawing, const HeatMap& map, const Grid& grid, size_t
   if (kSmall * text_width(text) + 4 > grid.cell_width) return;
   drawing.text(x + grid.cell_width / 2, y + grid.cell_height / 2 + 4, Anchor::kMiddle, text,
                fmt::format(R"(font-size="{}" pointer-events="none" fill="{}")", kSmall,
-                           takes_dark_text(level_of(lift)) ? kInk : "#fff"));
+                           takes_dark_text(level_of(lift)) ? kInk : kInkOnDark));
 }
 
 void draw_columns(SvgDrawing& drawing, const HeatMap& map, const Grid& grid, double bottom) {

@@ -14,7 +14,7 @@
 namespace ballast::figures {
 namespace {
 
-constexpr double kBottom = 44, kHeading = 24, kAxisLabel = 22, kRightMost = 0.42;
+constexpr double kBottom = 44, kHeading = 24, kAxisLabel = 26, kRightMost = 0.42;
 
 // Where the lines are drawn.
 struct Plot {
@@ -59,16 +59,17 @@ std::pair<Range, Range> ranges_of(const LineChart& chart) {
 }
 
 std::string stroke(const Series& series) {
-  const bool faint = series.weight == Weight::kFaint;
+  const bool thin = series.weight == Weight::kThin;
   const std::string_view dashes = line_dashes(series.dashes.value_or(series.style));
-  return fmt::format(R"(stroke="{}" stroke-width="{}"{}{})", line_colour(series.style),
-                     faint ? "1.25" : "2", faint ? R"( stroke-opacity="0.38")" : "",
+  return fmt::format(R"(stroke="{}" stroke-width="{}"{})", line_colour(series.style),
+                     thin ? "1.5" : "2.25",
                      dashes.empty() ? "" : fmt::format(R"( stroke-dasharray="{}")", dashes));
 }
 
 std::string mark_at(const Series& series, double x, double y) {
   const std::string_view colour = line_colour(series.style);
-  const std::string paint = fmt::format(R"(fill="#fff" stroke="{}" stroke-width="1.6")", colour);
+  const std::string paint =
+      fmt::format(R"(fill="{}" stroke="{}" stroke-width="1.6")", kPaper, colour);
   switch (line_mark(series.style)) {
     case Mark::kCircle:
       return fmt::format(R"(<circle cx="{}" cy="{}" r="3" {}/>)", px(x), px(y), paint);
@@ -152,7 +153,7 @@ void draw_axes(SvgDrawing& drawing, const LineChart& chart, const Plot& plot) {
   drawing.line(plot.left, plot.bottom, plot.right, plot.bottom,
                fmt::format(R"(stroke="{}")", kMuted));
   drawing.text(plot.right, plot.bottom + 38, Anchor::kEnd, chart.x.label);
-  drawing.text(0, plot.top - 10, Anchor::kStart, chart.y.label);
+  drawing.text(0, plot.top - 14, Anchor::kStart, chart.y.label);
 }
 
 void draw_levels(SvgDrawing& drawing, const LineChart& chart, const Plot& plot) {
@@ -215,7 +216,7 @@ void draw_lines(SvgDrawing& drawing, const LineChart& chart, const Plot& plot) {
       fmt::format(R"(<svg x="{0}" y="{1}" width="{2}" height="{3}" viewBox="{0} {1} {2} {3}">)",
                   px(plot.left - kRoom), px(plot.top - kRoom),
                   px(plot.right - plot.left + 2 * kRoom), px(plot.bottom - plot.top + 2 * kRoom)));
-  for (const Weight weight : {Weight::kFaint, Weight::kMain}) {
+  for (const Weight weight : {Weight::kThin, Weight::kMain}) {
     for (const Series& series : chart.series) {
       if (series.weight == weight) drawing.add(band_of(series, plot) + line_of(series, plot));
     }

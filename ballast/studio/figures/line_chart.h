@@ -30,7 +30,7 @@ struct Band {
   double x = 0, low = 0, high = 0;
 };
 
-enum class Weight { kMain, kFaint };
+enum class Weight { kMain, kThin };  // thin ones lie behind
 enum class Marks { kNone, kPoints };
 
 struct Series {

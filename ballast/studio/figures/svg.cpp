@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ballast/studio/figures/markup.h"
+#include "ballast/studio/figures/palette.h"
 
 namespace ballast::figures {
 namespace {
@@ -69,9 +70,9 @@ Drawing SvgDrawing::finish(FigureSize size) const {
                       R"(height="{}" viewBox="0 0 {} {}"{} font-family="system-ui,-apple-system,)"
                       R"('Segoe UI',Roboto,'Helvetica Neue',Arial,'DejaVu Sans',sans-serif" )"
                       R"(font-size="{}" fill="{}"><title>{}</title><desc>{}</desc>)"
-                      R"(<rect width="{}" height="{}" fill="#fff"/>{}</svg>)",
+                      R"(<rect width="{}" height="{}" fill="{}"/>{}</svg>)",
                       kind_, width, height, width, height, attributes_, kFontSize, kInk,
-                      markup_text(title_), markup_text(description_), width, height, body_),
+                      markup_text(title_), markup_text(description_), width, height, kPaper, body_),
           size};
 }
 

@@ -9,7 +9,6 @@
 
 namespace ballast::figures {
 
-inline constexpr std::string_view kInk = "#1f2328", kMuted = "#59636e", kGrid = "#e4e7eb";
 inline constexpr double kFontSize = 12, kLegendRow = 18;
 
 // A coordinate: at most two digits after the point, and no more than it needs.

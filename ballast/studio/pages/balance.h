@@ -29,7 +29,7 @@ std::vector<double> balance_curve(const record::RoutingUse& routing, Choice choi
 
 // The curves of the paper's figure of expert balance (128 experts), as shares of fair share.
 struct PaperCurve {
-  std::string name;      // "Switch (paper)"
+  std::string name;      // "Switch"
   std::string of_curve;  // what it is to be compared with: "switch", "first", "second", "training",
                          // "greedy"
   std::vector<double> shares;

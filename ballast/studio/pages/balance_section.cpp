@@ -43,17 +43,20 @@ std::vector<Curve> curves_of(const SparseSystem& sparse) {
     curves.push_back(std::move(curve));
   };
   if (sparse.system->kind == "switch") {
-    add(title, "switch", "greedy", Choice::kFirst, 0);
+    add(title, "switch", "greedy", Choice::kFirst, figures::kThrough);
   } else if (sparse.system->kind == "sparsely_gated") {
-    add(title + ", first expert", "first", "greedy", Choice::kFirst, 0);
-    add(title + ", second expert", "second", "greedy", Choice::kSecond, 1);
+    add(title + ", first expert", "first", "greedy", Choice::kFirst, figures::kThrough);
+    add(title + ", second expert", "second", "greedy", Choice::kSecond, figures::kDashed);
   } else {
-    add("BASE, training", "training", "balanced", Choice::kFirst, 2);
-    add(title + ", greedy", "greedy", "greedy", Choice::kFirst, 0);
-    add(title + ", priced", "priced", "priced", Choice::kFirst, 1);
+    add("BASE, training", "training", "balanced", Choice::kFirst, figures::kDashDotted);
+    add(title + ", greedy", "greedy", "greedy", Choice::kFirst, figures::kThrough);
+    add(title + ", priced", "priced", "priced", Choice::kFirst, figures::kDashed);
   }
   return curves;
 }
+
+// Balanced by an assignment, as the paper's BASE is in training.
+bool is_even(const Curve& curve) { return curve.role == "training" && curve.shares.front() < 1.05; }
 
 figures::Series series_of(const std::vector<double>& shares) {
   figures::Series series;
@@ -63,25 +66,25 @@ figures::Series series_of(const std::vector<double>& shares) {
   return series;
 }
 
-// The paper's curves take the colours of ours that they are to be compared with; those that have
-// none colours of their own, as long as there are any.
+// The paper's curves are thin and dotted, in the colours of ours that they are to be compared with;
+// those that have none have colours of their own, as long as there are any.
 void add_paper(figures::LineChart& chart, const std::vector<Curve>& ours) {
   std::set<std::string_view> taken;
   for (const Curve& curve : ours) taken.insert(figures::line_colour(curve.style));
   size_t next = 0;
   for (const PaperCurve& paper : paper_balance()) {
-    figures::Series series = series_of(paper.shares);
-    series.name = paper.name;
-    series.weight = figures::Weight::kFaint;
     const auto place = std::ranges::find(ours, paper.of_curve, &Curve::role);
+    if (place != ours.end() && is_even(*place)) continue;  // the same line
+    figures::Series series = series_of(paper.shares);
+    series.name = "paper: " + paper.name;
+    series.weight = figures::Weight::kThin;
+    series.dashes = figures::kDotted;
     if (place != ours.end()) {
       series.style = place->style;
-      series.dashes = place->dashes;
     } else {
       for (size_t tries = 0; tries < 7 && taken.contains(figures::line_colour(next)); ++tries)
         ++next;
       series.style = next++;
-      series.dashes = 3;
     }
     chart.series.push_back(std::move(series));
   }
@@ -92,8 +95,7 @@ std::string paper_in_words() {
   std::vector<std::string> words;
   for (const PaperCurve& paper : paper_balance()) {
     if (paper.of_curve != "training")
-      words.push_back(fmt::format("{} {:.2f}", paper.name.substr(0, paper.name.find(" (")),
-                                  paper.shares.front()));
+      words.push_back(fmt::format("{} {:.2f}", paper.name, paper.shares.front()));
   }
   return fmt::format("{}", fmt::join(words, ", "));
 }
@@ -110,9 +112,8 @@ std::string sentence_of(const std::vector<Curve>& curves) {
     if (!more.empty()) words.back() += fmt::format(" ({})", fmt::join(more, "; "));
   }
   return fmt::format(
-      "The busiest expert's load in fair shares, 1 being perfect balance, is: {}; in the paper, "
-      "with "
-      "{} experts, {}.",
+      "The busiest expert's load in fair shares, 1 being perfect balance, is: {}; in the paper "
+      "(thin dotted lines, {} experts): {}.",
       fmt::join(words, ", "), paper_balance().front().shares.size(), paper_in_words());
 }
 
@@ -127,10 +128,11 @@ figures::LineChart chart_of(const std::vector<Curve>& curves, const std::string&
   double lowest = 0.05, highest = 12;
   for (size_t i = 0; i < curves.size(); ++i) {
     figures::Series series = series_of(curves[i].shares);
-    series.name = curves[i].name;
+    series.name = curves[i].name + (is_even(curves[i]) ? ", as in the paper" : "");
     series.style = curves[i].style;
     series.dashes = curves[i].dashes;
-    series.marks = series.points.size() <= 32 ? figures::Marks::kPoints : figures::Marks::kNone;
+    series.marks = series.points.size() <= 32 && !is_even(curves[i]) ? figures::Marks::kPoints
+                                                                     : figures::Marks::kNone;
     highest = std::max(highest, 1.1 * curves[i].shares.front());
     for (const double share : curves[i].shares) {
       if (share > 0) lowest = std::clamp(0.8 * share, 0.005, lowest);
@@ -173,6 +175,7 @@ void add_balance(Page& page, const Comparison& comparison) {
         "There was no validation of a sparse model yet: how it uses its experts is not known.");
     return;
   }
+  add_measured_on(page, comparison);
   size_t figures = 0;
   for (const Panel& panel : comparison.panels) {
     std::vector<Curve> curves;

@@ -11,6 +11,7 @@
 
 #include "ballast/config/system_words.h"
 #include "ballast/record/run_directory.h"
+#include "ballast/studio/pages/words.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 #include "ballast/system/json.h"
@@ -31,6 +32,19 @@ std::string folder_name(const fs::path& path) {
   return whole.filename().empty() ? whole.string() : whole.filename().string();
 }
 
+// Names of folders, with those of the folders around them where that is what tells them apart.
+std::vector<std::string> distinct_names(const std::vector<fs::path>& folders) {
+  std::vector<std::string> names;
+  std::map<std::string, int> counts;
+  for (const fs::path& folder : folders) ++counts[folder_name(folder)];
+  for (const fs::path& folder : folders) {
+    const std::string name = folder_name(folder);
+    const fs::path around = fs::weakly_canonical(folder).parent_path();
+    names.push_back(counts[name] > 1 ? fmt::format("{}/{}", folder_name(around), name) : name);
+  }
+  return names;
+}
+
 // The notes of all runs; one that several runs share is there once.
 void add_notes_of_runs(Comparison& comparison) {
   std::vector<std::pair<std::string, std::vector<std::string>>> notes;  // and who has them
@@ -47,10 +61,9 @@ void add_notes_of_runs(Comparison& comparison) {
     comparison.notes.push_back(fmt::format("{}: {}", fmt::join(runs, ", "), note));
 }
 
-System system_of_run(const fs::path& folder, const CountModel& count_model) {
+System system_of_run(RunRecord run, const std::string& name, const CountModel& count_model) {
   System system;
-  RunRecord run = read_run(folder);
-  system.id = folder_name(folder);
+  system.id = name;
   system.title = system.words = system.id;
   if (run.config) {
     const config::ExpertsConfig& experts = run.config->experts;
@@ -132,7 +145,10 @@ void add_panels(Comparison& comparison, const record::Experiment& experiment,
                 const std::map<std::string, size_t>& places) {
   std::set<size_t> shown;
   for (const record::PanelRecord& record : experiment.panels) {
-    Panel panel = {record.title, {}, record.plan.value_or(record::ClusterEstimate())};
+    Panel panel = {record.title,
+                   {},
+                   record.plan.value_or(record::ClusterEstimate()),
+                   experiment.training_seconds.value_or(record::kUnknown)};
     for (const std::string& id : record.systems) panel.systems.push_back(places.at(id));
     shown.insert(panel.systems.begin(), panel.systems.end());
     if (!panel.systems.empty()) comparison.panels.push_back(std::move(panel));
@@ -164,6 +180,37 @@ void add_experiment(Comparison& comparison, const fs::path& folder) {
   add_panels(comparison, experiment, places);
   comparison.title = experiment.title.empty() ? "Experiment " + experiment.name : experiment.title;
   add_facts(comparison, experiment);
+}
+
+// Among the systems of single runs, the one that this run is another seed of; null: none.
+System* system_of_seed(Comparison& comparison, const std::vector<size_t>& runs,
+                       const RunRecord& run) {
+  for (const size_t i : runs) {
+    const RunRecord& first = comparison.systems[i].runs.front();
+    if (!run.config || !first.config || run.planned_steps() != first.planned_steps()) continue;
+    const std::vector<std::string> others =
+        config::differences(*first.config, *run.config, config::Compare::kWhatIsComputed);
+    if (others.size() == 1 && others.front().starts_with("training.seed:"))
+      return &comparison.systems[i];
+  }
+  return nullptr;
+}
+
+// Reads the runs among the paths, each into the system that it is of; returns those systems.
+std::vector<size_t> add_runs_alone(Comparison& comparison, const std::vector<fs::path>& folders,
+                                   const CountModel& count_model) {
+  const std::vector<std::string> names = distinct_names(folders);
+  std::vector<size_t> systems;
+  for (size_t i = 0; i < folders.size(); ++i) {
+    RunRecord run = read_run(folders[i]);
+    if (System* const system = system_of_seed(comparison, systems, run); system != nullptr) {
+      system->runs.push_back(std::move(run));
+      continue;
+    }
+    systems.push_back(comparison.systems.size());
+    comparison.systems.push_back(system_of_run(std::move(run), names[i], count_model));
+  }
+  return systems;
 }
 
 // Lines of a chart are called as briefly as tells them apart.
@@ -211,6 +258,27 @@ void choose_styles(Comparison& comparison) {
     system.style = styles.try_emplace(system.title, styles.size()).first->second;
 }
 
+constexpr size_t kNamedRuns = 3;  // of more, a title has the number
+
+void name_page(Comparison& comparison, const std::vector<fs::path>& paths,
+               const std::vector<fs::path>& folders) {
+  const auto count = static_cast<double>(paths.size());
+  const std::string all = folders.empty() ? plural(count, "experiment")
+                          : folders.size() == paths.size()
+                              ? plural(count, "run")
+                              : fmt::format("{} experiments and runs", count);
+  if (paths.size() > 1) {
+    const bool are_few = paths.size() <= kNamedRuns;
+    comparison.title = are_few ? in_words(distinct_names(paths)) : all;
+    comparison.what = are_few ? all + " side by side" : "side by side";
+  } else if (folders.empty()) {
+    comparison.what = "experiment " + folder_name(paths.front());
+  } else {
+    comparison.title = folder_name(folders.front());
+    comparison.what = comparison.systems.front().words;
+  }
+}
+
 }  // namespace
 
 bool System::is_trained() const {
@@ -229,13 +297,12 @@ std::string Panel::planned_cluster() const {
 
 Comparison read_comparison(const std::vector<fs::path>& paths, const CountModel& count_model) {
   Comparison comparison;
-  std::vector<size_t> runs;
+  std::vector<fs::path> folders;  // of single runs
   for (const fs::path& path : paths) {
     if (fs::exists(path / record::kExperimentFile)) {
       add_experiment(comparison, path);
     } else if (record::RunDirectory::is_run(path)) {
-      runs.push_back(comparison.systems.size());
-      comparison.systems.push_back(system_of_run(path, count_model));
+      folders.push_back(path);
     } else {
       fail(
           "{} is neither a run nor an experiment: a folder was wanted that `ballast train` or "
@@ -243,18 +310,14 @@ Comparison read_comparison(const std::vector<fs::path>& paths, const CountModel&
           path.string());
     }
   }
+  const std::vector<size_t> runs = add_runs_alone(comparison, folders, count_model);
   choose_titles(comparison, runs);
   add_notes_of_runs(comparison);
-
   if (!runs.empty())
     comparison.panels.push_back({comparison.panels.empty() ? "" : "Single runs", runs});
   choose_names(comparison);
   choose_styles(comparison);
-  if (runs.size() == comparison.systems.size())
-    comparison.title =
-        runs.size() == 1 ? comparison.systems.front().title : fmt::format("{} runs", runs.size());
-  else if (paths.size() > 1)
-    comparison.title = fmt::format("{} experiments and runs", paths.size());
+  name_page(comparison, paths, folders);
   return comparison;
 }
 

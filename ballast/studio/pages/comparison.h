@@ -43,6 +43,7 @@ struct Panel {
   std::string title;  // may be empty
   std::vector<size_t> systems;
   record::ClusterEstimate planned = {};  // of no workers: none
+  double seconds = record::kUnknown;     // that each system was to train, by its experiment
 
   double planned_rate(const System& system) const;  // NaN: none
   std::string planned_cluster() const;              // "128 x v100, infiniband"; empty: none
@@ -50,7 +51,8 @@ struct Panel {
 
 // What a report is about: an experiment, a run, or several of them side by side.
 struct Comparison {
-  std::string title;
+  std::string title;  // the name of the run; of several their names, of many their number
+  std::string what;   // "BASE x1, 8 experts", "3 runs side by side"
   std::vector<System> systems;
   std::vector<Panel> panels;       // each system is in one at least
   std::vector<std::string> facts;  // of experiments: budget, workers, data, machine, version
@@ -66,8 +68,8 @@ struct ModelCounts {
 };
 using CountModel = std::function<ModelCounts(const config::Config&)>;
 
-// Reads runs and experiments. Throws UserError if a path is neither. Runs whose systems have the
-// same name are told apart by their folders.
+// Reads runs and experiments. Throws UserError if a path is neither. Runs that differ in their seed
+// alone are one system. Those whose systems have the same name are told apart by their folders.
 Comparison read_comparison(const std::vector<std::filesystem::path>& paths,
                            const CountModel& count_model);
 

@@ -10,12 +10,25 @@
 #include "ballast/studio/pages/balance.h"
 #include "ballast/studio/pages/results.h"
 #include "ballast/studio/pages/sections.h"
+#include "ballast/studio/pages/verdict.h"
 #include "ballast/studio/pages/words.h"
 
 namespace ballast::pages {
 namespace {
 
 using record::DomainResult;
+
+bool is_telling(const DomainResult& domain) { return domain.tokens >= record::kTokensOfADomain; }
+
+// "programs (1.77k tokens)": the domains of which too little was read; empty: none.
+std::string too_few_in_words(const std::vector<DomainResult>& domains) {
+  std::vector<std::string> words;
+  for (const DomainResult& domain : domains) {
+    if (!is_telling(domain))
+      words.push_back(fmt::format("{} ({} tokens)", domain.name, count_text(domain.tokens)));
+  }
+  return in_words(words);
+}
 
 // lifts[d][e]: the share of domain d in the tokens of expert e over its share in all of them.
 std::vector<std::vector<double>> lifts_of(const record::LayerUse& layer, size_t domains) {
@@ -65,6 +78,7 @@ figures::HeatMap map_of(const record::LayerUse& layer, const std::vector<DomainR
   const std::vector<size_t> order = expert_order(layer, lifts);
   for (const size_t expert : order) map.columns.push_back(fmt::format("{}", expert));
   for (size_t d = 0; d < domains.size(); ++d) {
+    if (!is_telling(domains[d])) continue;
     map.rows.push_back(domains[d].name);
     map.lifts.emplace_back();
     for (const size_t expert : order) map.lifts.back().push_back(lifts[d][expert]);
@@ -108,8 +122,11 @@ void add_maps(Page& page, const std::vector<SparseSystem>& sparse) {
     for (const record::LayerUse& layer : routing.layers) {
       if (layer.domain_loads.empty() || routing.domains.empty()) continue;
       figures::HeatMap map = map_of(layer, routing.domains);
+      if (map.rows.empty()) continue;
       map.title = fmt::format("Domains of the experts of {}, {}", one.system->name, layer.name);
       map.description = sentence_of(map, layer);
+      if (const std::string few = too_few_in_words(routing.domains); !few.empty())
+        map.description += fmt::format(" Too few tokens were read of {}.", few);
       const std::string heading = fmt::format("{}: {}", one.system->name, layer.name);
       const std::string file = figures++ == 0 ? "domains" : fmt::format("domains_{}", figures);
       if (&layer != &routing.layers.front()) {
@@ -128,8 +145,7 @@ void add_maps(Page& page, const std::vector<SparseSystem>& sparse) {
   if (figures == 0)
     page.note(
         "Which domains go to which experts is not known: it stands in validation.json, written at "
-        "a "
-        "run's last validation where the data has domains.");
+        "a run's last validation where the data has domains, and takes 2,000 tokens of a domain.");
 }
 
 // The routing of its best perplexity, where that was measured by domain; else greedy.
@@ -167,6 +183,7 @@ const std::vector<DomainResult>* domains_of(const Comparison& comparison) {
   return nullptr;
 }
 
+// REQUIRES: there are some, all telling.
 std::string range_in_words(const System& system, const std::vector<DomainResult>& domains) {
   const auto by_perplexity = [&](const DomainResult& domain) {
     return perplexity_of(system, domain.name);
@@ -183,6 +200,7 @@ void add_table(Page& page, const Comparison& comparison, const Panel& panel,
                const std::vector<DomainResult>& domains) {
   const System* reference = reference_of(comparison, panel);
   if (reference == nullptr) return;
+  const bool are_compared = why_not_comparable(comparison, panel).empty();
   Table table;
   table.head = {"domain", "tokens"};
   std::vector<const System*> systems;
@@ -196,16 +214,22 @@ void add_table(Page& page, const Comparison& comparison, const Panel& panel,
   for (const DomainResult& domain : domains) {
     std::vector<std::string> row = {figures::markup_text(domain.name), count_text(domain.tokens)};
     for (const System* system : systems) {
+      if (!is_telling(domain)) {
+        row.emplace_back("<small>too few tokens</small>");
+        continue;
+      }
       row.push_back(perplexity_text(perplexity_of(*system, domain.name)));
       const double usual = perplexity_of(*reference, domain.name);
-      if (system != reference && std::isfinite(usual))
+      if (are_compared && system != reference && std::isfinite(usual))
         row.back() += fmt::format(" <small>{}</small>",
                                   change_text(perplexity_of(*system, domain.name), usual));
     }
     table.rows.push_back(std::move(row));
   }
   if (!panel.title.empty()) page.subsection(panel.title);
-  page.paragraph(range_in_words(*systems.front(), domains));
+  std::vector<DomainResult> telling = domains;
+  std::erase_if(telling, [](const DomainResult& one) { return !is_telling(one); });
+  if (telling.size() > 1) page.paragraph(range_in_words(*systems.front(), telling));
   page.table(table);
 }
 
@@ -217,10 +241,12 @@ void add_domains(Page& page, const Comparison& comparison) {
   if (sparse.empty() && domains == nullptr) return;
   if (!sparse.empty()) {
     page.section("domains", "Domains", "Domains: which text goes to which expert");
+    add_measured_on(page, comparison);
     add_maps(page, sparse);
   }
   if (domains == nullptr) return;
   page.section("domain-perplexity", "Perplexity by domain", "Perplexity by domain");
+  add_measured_on(page, comparison);
   for (const Panel& panel : comparison.panels) add_table(page, comparison, panel, *domains);
 }
 

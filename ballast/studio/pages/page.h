@@ -29,13 +29,17 @@ inline constexpr const char* kPageMarker = "<meta name=\"generator\" content=\"b
 // HTML.
 class Page {
  public:
-  explicit Page(std::string title) : title_(std::move(title)) {}
+  // `what`: what the page is of, below its title.
+  explicit Page(std::string title, std::string what = {})
+      : title_(std::move(title)), what_(std::move(what)) {}
 
   // `link`: what leads to it from the top of the page.
   void section(const std::string& id, const std::string& link, const std::string& heading);
   void subsection(const std::string& heading);
   void paragraph(const std::string& text);
-  void note(const std::string& text);  // what is missing here
+  void lead(const std::string& text);   // what matters most in a section
+  void note(const std::string& text);   // what is missing here
+  void facts(const std::string& text);  // how numbers came about
   void html(const std::string& markup) { body_ += markup; }
   void table(const Table& table);
   // What stands between the two is folded until a reader opens it. In print it is open, or left
@@ -75,12 +79,12 @@ class Page {
   void add_file(const std::string& file, figures::HeatMap map);
   void add_figure(FigureFile file, const Inline& drawings, const std::string& sentence);
 
-  std::string title_, body_;
+  std::string title_, what_, body_;
   std::vector<std::pair<std::string, std::string>> sections_;  // id, link
   std::vector<FigureFile> files_;
 };
 
-// The page's style sheet and script.
+// The page's style sheet, but for figures in the dark, and its script.
 extern const char* const kPageStyle;
 extern const char* const kPageScript;
 

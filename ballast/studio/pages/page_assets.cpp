@@ -4,15 +4,22 @@
 namespace ballast::pages {
 
 const char* const kPageStyle = R"css(
-:root { --ink: #1f2328; --muted: #59636e; --line: #d9dee3; --soft: #f6f8fa; --link: #0060a0; }
+:root { color-scheme: light; --page: #fff; --ink: #1f2328; --muted: #59636e; --line: #d9dee3; --soft: #f6f8fa;
+  --link: #0060a0; --shade: rgba(31,35,40,.24); --mark: #e69f00; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { color-scheme: dark; --page: #14181d; --ink: #e4e8ec; --muted: #9da7b3; --line: #343c45; --soft: #1f252c;
+    --link: #6cb6ff; --shade: rgba(220,230,240,.3); }
+}
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }
-body { margin: 0; background: #fff; color: var(--ink); line-height: 1.55; font-size: 16px;
+body { margin: 0; background: var(--page); color: var(--ink); line-height: 1.55; font-size: 16px;
   font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, "DejaVu Sans", sans-serif; }
 header, main, footer { max-width: 1060px; margin: 0 auto; padding: 0 20px; }
 header { padding-top: 40px; }
 .kind { margin: 0; color: var(--muted); font-size: 14px; }
-h1 { margin: 0 0 16px; font-size: 30px; line-height: 1.2; letter-spacing: -0.01em; overflow-wrap: anywhere; }
+h1 { margin: 0 0 4px; font-size: 30px; line-height: 1.2; letter-spacing: -0.01em; overflow-wrap: anywhere; }
+.what { margin: 0 0 16px; color: var(--muted); font-size: 17px; overflow-wrap: anywhere; }
+.lead { font-size: 18px; line-height: 1.5; overflow-wrap: anywhere; }
 h2 { margin: 0 0 12px; font-size: 21px; line-height: 1.3; }
 h3 { margin: 28px 0 8px; font-size: 16px; line-height: 1.35; }
 p { margin: 0 0 12px; max-width: 72ch; }
@@ -33,29 +40,35 @@ figcaption { margin-top: 10px; max-width: 78ch; font-size: 15px; }
 .tiles div { display: flex; flex-direction: column-reverse; justify-content: flex-end; }
 .tiles dt { color: var(--muted); font-size: 13px; line-height: 1.3; }
 .tiles dd { margin: 0; font-size: 22px; line-height: 1.25; font-variant-numeric: tabular-nums; }
-.scroll { overflow-x: auto; margin: 12px 0 20px; }
+.scroll { overflow-x: auto; margin: 12px 0 20px; background:
+  linear-gradient(to right, var(--page) 50%, transparent) left / 36px 100% no-repeat local,
+  linear-gradient(to left, var(--page) 50%, transparent) right / 36px 100% no-repeat local,
+  linear-gradient(to right, var(--shade), transparent) left / 14px 100% no-repeat scroll,
+  linear-gradient(to left, var(--shade), transparent) right / 14px 100% no-repeat scroll; }
+.hint { margin: 12px 0 -8px; color: var(--muted); font-size: 13px; }
 table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
 th, td { padding: 6px 14px 6px 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
 th { color: var(--muted); font-weight: 500; font-size: 13px; vertical-align: bottom; line-height: 1.3; }
-th.number, td.number { text-align: right; padding: 6px 0 6px 12px; white-space: nowrap; }
+th.number, td.number { text-align: right; padding: 6px 0 6px 14px; }
+td.number { white-space: nowrap; }
+th.number { min-width: 9ch; }
 td:first-child { min-width: 9ch; }
 td:first-child:has(+ .number) { min-width: 19ch; }
-
 td:has(.token) { min-width: 230px; }
-
 small, .less { color: var(--muted); font-size: 0.86em; }
 .token { display: inline-block; margin: 0 8px 3px 0; white-space: nowrap; }
 .token code { background: var(--soft); border-radius: 3px; padding: 1px 4px; }
 
 code, pre { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: 13px; }
-pre { overflow-x: auto; background: var(--soft); padding: 12px 14px; border-radius: 4px; line-height: 1.45; }
-pre.text { white-space: pre-wrap; overflow-wrap: anywhere; }
-.note { color: var(--muted); border-left: 3px solid #e69f00; padding-left: 12px; font-size: 15px; overflow-wrap: anywhere; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--soft); padding: 12px 14px; border-radius: 4px;
+  line-height: 1.45; }
+td code { overflow-wrap: anywhere; }
+.note { color: var(--muted); border-left: 3px solid var(--mark); padding-left: 12px; font-size: 15px; overflow-wrap: anywhere; }
 .facts { color: var(--muted); font-size: 14px; overflow-wrap: anywhere; }
 details { margin: 8px 0 12px; }
 summary { cursor: pointer; color: var(--link); padding: 4px 0; overflow-wrap: anywhere; }
 footer { margin-top: 40px; padding-top: 16px; padding-bottom: 40px; color: var(--muted); font-size: 13px; }
-.tooltip { position: absolute; z-index: 1; pointer-events: none; background: #fff; color: var(--ink);
+.tooltip { position: absolute; z-index: 1; pointer-events: none; background: var(--page); color: var(--ink);
   border: 1px solid var(--line); border-radius: 4px; box-shadow: 0 2px 8px rgba(31,35,40,.14);
   padding: 6px 10px; font-size: 13px; line-height: 1.4; max-width: 260px; font-variant-numeric: tabular-nums; }
 .tooltip b { display: block; font-weight: 600; }
@@ -63,18 +76,19 @@ footer { margin-top: 40px; padding-top: 16px; padding-bottom: 40px; color: var(-
   header, main, footer { padding-left: 16px; padding-right: 16px; }
   header { padding-top: 24px; }
   h1 { font-size: 25px; }
+  .lead { font-size: 17px; }
+  td:first-child:has(+ .number) { min-width: 13ch; }
   .wide { display: none; }
   .narrow { display: block; }
 }
 @media print {
   body { font-size: 10.5pt; }
   header, main, footer { max-width: none; padding-left: 0; padding-right: 0; }
-  nav, .tooltip, .bulk { display: none; }
+  nav, .tooltip, .hint, .bulk { display: none; }
   section { padding: 14pt 0 0; }
   figure, tr, h2, h3, .tiles { break-inside: avoid; }
   h2, h3, thead, summary { break-after: avoid; }
-  .scroll, pre { overflow: visible; }
-  pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+  .scroll { overflow: visible; background: none; }
   table { font-size: 8.5pt; }
   th, td, th.number, td.number { padding: 3pt 8pt 3pt 0; }
   details::details-content { content-visibility: visible; display: block; height: auto; }
@@ -158,6 +172,15 @@ const char* const kPageScript = R"js(
   document.addEventListener('pointermove', over);
   document.addEventListener('pointerdown', over);
   window.addEventListener('scroll', hide, { passive: true });
+
+  function hints() {
+    document.querySelectorAll('.scroll').forEach(function (box) {
+      box.previousElementSibling.hidden = box.scrollWidth <= box.clientWidth + 1;
+    });
+  }
+  hints();
+  window.addEventListener('resize', hints);
+  document.addEventListener('toggle', hints, true);
 
   var closed = [];
   window.addEventListener('beforeprint', function () {

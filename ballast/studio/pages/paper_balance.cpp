@@ -59,11 +59,11 @@ PaperCurve curve(const char* name, const char* of_curve, const Percents& percent
 const std::vector<PaperCurve>& paper_balance() {
   // In training every expert has the same share: 0.78 % in the figure, which is 1 / 128.
   static const std::vector<PaperCurve> curves = {
-      {"BASE, training (paper)", "training", std::vector<double>(kExperts, 1.0)},
-      curve("BASE, testing (paper)", "greedy", kTesting),
-      curve("Switch (paper)", "switch", kSwitch),
-      curve("MoE, first expert (paper)", "first", kFirst),
-      curve("MoE, second expert (paper)", "second", kSecond)};
+      {"BASE, training", "training", std::vector<double>(kExperts, 1.0)},
+      curve("BASE, testing", "greedy", kTesting),
+      curve("Switch", "switch", kSwitch),
+      curve("MoE, first expert", "first", kFirst),
+      curve("MoE, second expert", "second", kSecond)};
   return curves;
 }
 

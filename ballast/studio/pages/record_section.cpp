@@ -47,8 +47,8 @@ void add_starts(Page& page, const RunRecord& run) {
     if (!start.time.empty()) words += " " + start.time;
     if (!start.machine.empty()) words += " on " + start.machine;
     if (!start.version.empty()) words += ", ballast " + start.version;
-    page.html(fmt::format("<p class=\"facts\">{}</p>\n<pre class=\"text\">{}</pre>\n",
-                          figures::markup_text(words), figures::markup_text(start.command)));
+    page.html(fmt::format("<p class=\"facts\">{}</p>\n<pre>{}</pre>\n", figures::markup_text(words),
+                          figures::markup_text(start.command)));
   }
 }
 
@@ -57,7 +57,7 @@ void add_run(Page& page, const RunRecord& run) {
   add_starts(page, run);
   if (run.sample.empty()) return;
   page.paragraph(fmt::format("What it wrote after step {}:", run.sample_step));
-  page.html(fmt::format("<pre class=\"text\">{}</pre>\n", figures::markup_text(run.sample)));
+  page.html(fmt::format("<pre>{}</pre>\n", figures::markup_text(run.sample)));
 }
 
 }  // namespace

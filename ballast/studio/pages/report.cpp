@@ -9,7 +9,7 @@
 namespace ballast::pages {
 
 Page make_page(const Comparison& comparison) {
-  Page page(comparison.title);
+  Page page(comparison.title, comparison.what);
   add_summary(page, comparison);
   add_perplexity(page, comparison);
   add_balance(page, comparison);

@@ -14,8 +14,9 @@ namespace {
 
 double last_perplexity(const RunRecord& run, const std::string& routing) {
   if (!run.validation) return record::kUnknown;
-  const record::RoutingUse* use =
-      routing == "greedy" ? run.validation->main() : run.validation->find(routing);
+  const record::RoutingUse* use = run.validation->find(routing);
+  // Without a name it is a dense model's, or of an older run: greedy.
+  if (use == nullptr && routing == "greedy") use = run.validation->find("");
   return use == nullptr ? record::kUnknown : std::exp(use->loss);
 }
 
@@ -80,6 +81,9 @@ SystemResult result_of(const System& system) {
   result.tokens = over_seeds(system, [](const RunRecord& run) { return run.tokens(); }).mean;
   result.seconds = over_seeds(system, [](const RunRecord& run) { return run.seconds(); }).mean;
   result.tokens_per_second = over_seeds(system, tokens_per_second_of).mean;
+  result.validated_tokens = over_seeds(system, [](const RunRecord& run) {
+                              return run.validation ? run.validation->tokens : record::kUnknown;
+                            }).mean;
   result.whole_split =
       !system.runs.empty() && std::ranges::all_of(system.runs, [](const RunRecord& run) {
         return run.validation && run.validation->whole_split;

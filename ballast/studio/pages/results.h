@@ -24,7 +24,8 @@ struct SystemResult {
   double floor = record::kUnknown;  // entropy floor, as a perplexity
   double tokens = record::kUnknown, seconds = record::kUnknown,
          tokens_per_second = record::kUnknown;  // means over seeds
-  bool whole_split = false;
+  double validated_tokens = record::kUnknown;   // that the last validation read
+  bool whole_split = false;                     // they are all there are
 
   const Spread& best() const { return routing == "priced" ? priced : greedy; }
 };

@@ -7,12 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
 
-#include "ballast/record/append_file.h"
 #include "ballast/record/json_fields.h"
 #include "ballast/record/run_directory.h"
+#include "ballast/record/run_log.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 #include "ballast/system/json.h"
@@ -42,6 +41,24 @@ void read_config(RunRecord& run) {
   }
 }
 
+// A command as it can be given to a shell again.
+std::string as_typed(const std::vector<std::string>& words) {
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
+  std::string command;
+  for (const std::string& word : words) {
+    if (!command.empty()) command += ' ';
+    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
+      command += word;
+      continue;
+    }
+    command += '\'';
+    for (const char letter : word) letter == '\'' ? command += "'\\''" : command += letter;
+    command += '\'';
+  }
+  return command;
+}
+
 void read_starts(RunRecord& run) {
   const json file = parse_json_or_discard(text_or_nothing(run.path / "run.json"));
   for (const json& start : record::list_in(file, "starts")) {
@@ -49,8 +66,7 @@ void read_starts(RunRecord& run) {
     for (const json& word : record::list_in(start, "command_line"))
       words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
     run.starts.push_back({record::count_in(start, "step"), record::text_in(start, "time"),
-                          record::text_in(start, "program_version"),
-                          fmt::format("{}", fmt::join(words, " ")),
+                          record::text_in(start, "program_version"), as_typed(words),
                           machine_in_words(record::field_in(start, "hardware"))});
   }
 }
@@ -119,19 +135,11 @@ void read_last_validation(RunRecord& run) {
   }
 }
 
-// The last sample, without the two spaces before each of its lines.
 void read_sample(RunRecord& run) {
-  const std::string text = text_or_nothing(run.path / "samples.txt");
-  for (const std::string_view line : record::whole_lines(text)) {
-    constexpr std::string_view kHead = "== step ";
-    if (line.starts_with(kHead)) {
-      run.sample_step = std::atoll(std::string(line.substr(kHead.size())).c_str());
-      run.sample.clear();
-    } else {
-      run.sample += std::string(line.starts_with("  ") ? line.substr(2) : line) + "\n";
-    }
-  }
-  while (run.sample.ends_with("\n")) run.sample.pop_back();
+  const auto samples = record::read_samples(text_or_nothing(run.path / "samples.txt"));
+  if (samples.empty()) return;
+  run.sample_step = static_cast<int64_t>(samples.back().step);
+  run.sample = samples.back().text;
 }
 
 void note_progress(RunRecord& run) {

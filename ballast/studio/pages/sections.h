@@ -22,6 +22,9 @@ void add_assignment(Page& page, const Comparison& comparison);
 void add_sweep(Page& page, const Comparison& comparison);
 void add_records(Page& page, const Comparison& comparison);
 
+// Says what the last validations, from which a section's numbers are, were measured on.
+void add_measured_on(Page& page, const Comparison& comparison);
+
 // The sparse systems whose last validation tells of their experts, each with that of its first run
 // that has one: BASE first, then by perplexity.
 struct SparseSystem {

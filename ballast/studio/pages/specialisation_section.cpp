@@ -107,6 +107,7 @@ void add_specialisation(Page& page, const Comparison& comparison) {
         "last validation.");
     return;
   }
+  add_measured_on(page, comparison);
   bool first = true;
   for (const SparseSystem& one : sparse) {
     for (const record::LayerUse& layer : one.validation->main()->layers) {

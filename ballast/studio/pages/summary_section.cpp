@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "ballast/studio/figures/markup.h"
 #include "ballast/studio/pages/results.h"
 #include "ballast/studio/pages/sections.h"
+#include "ballast/studio/pages/verdict.h"
 #include "ballast/studio/pages/words.h"
 
 namespace ballast::pages {
@@ -47,13 +49,26 @@ std::string progress_text(const System& system) {
 
 // Which columns a table needs: those that some system has something for.
 struct Columns {
-  bool routings = false, plan = false;
+  bool change = false, routings = false, measured = false, plan = false;
 };
 
 // A number of a BASE system says how tokens were routed.
 std::string labelled(const std::string& number, const std::string& routing) {
   return routing.empty() || number == "-" ? number
                                           : fmt::format("{} <small>{}</small>", number, routing);
+}
+
+// "whole split", "64 of 812 windows", "17.0k tokens".
+std::string measured_briefly(const System& system) {
+  for (const RunRecord& run : system.runs) {
+    if (!run.validation) continue;
+    if (run.validation->whole_split) return "whole split";
+    if (run.validation->windows > 0 && run.validation->split_windows > 0)
+      return fmt::format("{:.0f} of {:.0f} windows", run.validation->windows,
+                         run.validation->split_windows);
+    return count_text(run.validation->tokens) + " tokens";
+  }
+  return "-";
 }
 
 std::vector<std::string> row_of(const Panel& panel, const System& system, const System* reference,
@@ -63,12 +78,14 @@ std::vector<std::string> row_of(const Panel& panel, const System& system, const 
   std::vector<std::string> row = {figures::markup_text(system.title) + seeds_text(system) +
                                   progress_text(system)};
   row.push_back(labelled(spread_text(result.best()), result.routing));
-  row.push_back(&system == reference ? "<small>reference</small>"
-                                     : change_text(final_perplexity(system), usual));
+  if (columns.change)
+    row.push_back(&system == reference ? "<small>reference</small>"
+                                       : change_text(final_perplexity(system), usual));
   if (columns.routings) {
     row.push_back(result.routing.empty() ? "-" : spread_text(result.greedy));
     row.push_back(spread_text(result.priced));
   }
+  if (columns.measured) row.push_back(measured_briefly(system));
   row.push_back(
       labelled(perplexity_text(perplexity_at(system, tokens)), routing_on_the_way(system)));
   row.push_back(count_text(result.tokens));
@@ -81,19 +98,27 @@ std::vector<std::string> row_of(const Panel& panel, const System& system, const 
 }
 
 void add_panel(Page& page, const Comparison& comparison, const Panel& panel) {
-  const System* reference = reference_of(comparison, panel);
+  // Percents would be a comparison, too.
+  const System* reference =
+      why_not_comparable(comparison, panel).empty() ? reference_of(comparison, panel) : nullptr;
   const double tokens = tokens_of_all(comparison, panel);
+  std::set<std::string> measured;
+  for (const size_t i : panel.systems) measured.insert(measured_briefly(comparison.systems[i]));
+  measured.erase("-");
   const Columns columns = {
+      reference != nullptr,
       std::ranges::any_of(
           panel.systems,
           [&](size_t i) { return result_of(comparison.systems[i]).priced.count > 0; }),
-      !panel.planned.tokens_per_second.empty()};
+      measured.size() > 1, !panel.planned.tokens_per_second.empty()};
   Table table;
-  table.head = {"system", "perplexity", reference == nullptr ? "" : "against " + reference->title};
+  table.head = {"system", "perplexity"};
+  if (columns.change) table.head.push_back("against " + reference->title);
   if (columns.routings) {
     table.head.emplace_back("greedy routing");
     table.head.emplace_back("priced routing");
   }
+  if (columns.measured) table.head.emplace_back("measured on");
   table.head.push_back(std::isfinite(tokens) ? fmt::format("at {} tokens", count_text(tokens))
                                              : "at equal tokens");
   for (const char* name : {"tokens", "time", "tokens/s", "active", "parameters"})
@@ -104,61 +129,58 @@ void add_panel(Page& page, const Comparison& comparison, const Panel& panel) {
   if (!panel.title.empty()) page.subsection(panel.title);
   page.table(table);
   if (columns.plan)
-    page.html(fmt::format(
-        "<p class=\"facts\">Planned: what the cost model expects of {}, of every row; each worker "
-        "has the whole batch of the experiment.</p>\n",
-        figures::markup_text(panel.planned_cluster())));
+    page.facts(fmt::format(
+        "Planned: what the cost model expects of {}, of every row; each worker has the whole batch "
+        "of the experiment.",
+        panel.planned_cluster()));
 }
 
-// What a panel shows, such as "BASE x1 has the lowest perplexity, 23.41, 4.9 % below dense
-// (24.61)"; where that is a dense one, the best sparse one too.
-std::string lowest_in_words(const Comparison& comparison, const Panel& panel) {
-  const System* reference = reference_of(comparison, panel);
-  const System* best = lowest_of(comparison, panel, [](const System&) { return true; });
-  const std::string where = panel.title.empty() ? "" : panel.title + ": ";
-  if (best == nullptr) return where + "no system was trained to its end and validated yet";
-  const double usual = reference == nullptr ? record::kUnknown : final_perplexity(*reference),
-               lowest = final_perplexity(*best);
-  std::string words = fmt::format("{}{} has the lowest perplexity, {}", where,
-                                  title_with_routing(*best), perplexity_text(lowest));
-  if (best != reference && std::isfinite(usual))
-    words += fmt::format(", {:.1f} % below {} ({})", 100 * (1 - lowest / usual),
-                         title_with_routing(*reference), perplexity_text(usual));
-  const System* sparse =
-      lowest_of(comparison, panel, [](const System& system) { return system.experts > 0; });
-  if (sparse != nullptr && sparse != best)
-    words += fmt::format("; the lowest of sparse systems is {}, {} ({} against {})",
-                         title_with_routing(*sparse), perplexity_text(final_perplexity(*sparse)),
-                         change_text(final_perplexity(*sparse), lowest), best->title);
-  return words;
+std::string single_run_in_words(const System& system) {
+  const SystemResult result = result_of(system);
+  const RunRecord& run = system.runs.front();
+  if (!run.validation || !std::isfinite(result.best().mean)) return "There was no validation yet.";
+  const bool is_late = run.validation->step == run.steps_done();
+  return fmt::format("Perplexity {}, measured on {}{}; trained on {} tokens in {}.",
+                     with_routing(perplexity_text(result.best().mean), result.routing),
+                     measured_on(*run.validation),
+                     is_late ? "" : fmt::format(" after step {}", run.validation->step),
+                     count_text(result.tokens), time_text(result.seconds));
+}
+
+void add_notes(Page& page, const Comparison& comparison) {
+  for (const std::string& note : comparison.notes) page.note(note);
 }
 
 }  // namespace
 
+void add_measured_on(Page& page, const Comparison& comparison) {
+  if (const std::string measured = measured_in_words(comparison); !measured.empty())
+    page.facts(fmt::format("Of the last validation, on {}.", measured));
+}
+
 void add_summary(Page& page, const Comparison& comparison) {
   page.section("summary", "Summary", "Summary");
-  for (const std::string& note : comparison.notes) page.note(note);
   if (comparison.is_single_run()) {
+    page.lead(single_run_in_words(comparison.systems.front()));
+    add_notes(page, comparison);
     add_tiles(page, comparison.systems.front());
     return;
   }
-  std::vector<std::string> sentences;
   for (const Panel& panel : comparison.panels)
-    sentences.push_back(lowest_in_words(comparison, panel));
-  page.paragraph(fmt::format("{}.", fmt::join(sentences, ". ")));
+    page.lead((panel.title.empty() ? "" : panel.title + ": ") + verdict(comparison, panel));
+  add_notes(page, comparison);
   for (const Panel& panel : comparison.panels) add_panel(page, comparison, panel);
-  page.html(
-      "<p class=\"facts\">Perplexity is that of the last validation; of a BASE system it is the "
+  if (const std::string measured = measured_in_words(comparison); !measured.empty())
+    page.facts(fmt::format("Perplexities were measured on {}.", measured));
+  page.facts(
+      "Perplexity is that of the last validation; of a BASE system it is the "
       "better of greedy and priced routing, and says which; gates route greedily. ± is the "
       "standard deviation over seeds; systems that did not come to "
       "their end are not compared. At equal tokens: the most tokens after which all systems of a "
       "table were validated, between validations linear in loss and the logarithm of tokens; "
       "systems that train on more tokens are still in the middle of their decay of the learning "
-      "rate there. Active: parameters that a token meets.</p>\n");
-  if (!comparison.facts.empty())
-    page.html(
-        fmt::format("<p class=\"facts\">{}</p>\n",
-                    figures::markup_text(fmt::format("{}", fmt::join(comparison.facts, " · ")))));
+      "rate there. Active: parameters that a token meets.");
+  if (!comparison.facts.empty()) page.facts(fmt::format("{}", fmt::join(comparison.facts, " · ")));
 }
 
 }  // namespace ballast::pages

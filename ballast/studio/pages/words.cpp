@@ -46,6 +46,28 @@ std::string in_words(const std::vector<std::string>& list) {
   return fmt::format("{} and {}", fmt::join(list.begin(), list.end() - 1, ", "), list.back());
 }
 
+std::string measured_on(const record::LastValidation& validation) {
+  const std::string tokens = count_text(validation.tokens) + " tokens";
+  if (!std::isfinite(validation.tokens)) return "text of unknown length";
+  if (validation.whole_split) return "the whole validation split, " + tokens;
+  if (validation.windows > 0 && validation.split_windows > 0)
+    return fmt::format("{:.0f} of {:.0f} windows spread over the validation split, {}",
+                       validation.windows, validation.split_windows, tokens);
+  return tokens + " of the validation split";
+}
+
+std::string measured_in_words(const Comparison& comparison) {
+  std::vector<std::string> distinct;
+  for (const System& system : comparison.systems) {
+    for (const RunRecord& run : system.runs) {
+      if (!run.validation) continue;
+      const std::string words = measured_on(*run.validation);
+      if (std::ranges::find(distinct, words) == distinct.end()) distinct.push_back(words);
+    }
+  }
+  return fmt::format("{}", fmt::join(distinct, "; or on "));
+}
+
 std::string span_text(const std::vector<double>& values, std::string (*text)(double)) {
   std::vector<double> known = values;
   std::erase_if(known, [](double value) { return !std::isfinite(value); });

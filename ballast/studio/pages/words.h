@@ -18,6 +18,11 @@ std::string count_text(double count);                        // "4.56M"
 std::string time_text(double seconds);                       // "3m05s"
 std::string plural(double count, const std::string& word);   // "1 layer", "2 layers"
 std::string in_words(const std::vector<std::string>& list);  // "a, b and c"
+// "the whole validation split, 60.0k tokens"; "64 of 812 windows spread over the validation split,
+// 16.4k tokens"; of older runs, which do not tell how much there was, "17.0k tokens of it".
+std::string measured_on(const record::LastValidation& validation);
+// The same of all last validations of a comparison; empty: there are none.
+std::string measured_in_words(const Comparison& comparison);
 // "79 % to 81 %" of the least and the most as `text` writes them; one alone if they look the same.
 std::string span_text(const std::vector<double>& values, std::string (*text)(double));
 

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/inference/writer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <utility>
+
+#include "ballast/inference/score.h"
+#include "ballast/system/random.h"
+
+namespace ballast::inference {
+
+using at::Tensor;
+using tokenizer::TokenId;
+
+namespace {
+
+constexpr int64_t kLogitRows = 256;  // rows of the vocabulary's size that are there at a time
+constexpr size_t kReadAtATime = 512;  // tokens of new texts, for which those being written wait
+
+struct Text {
+  Writing writing;  // its text grows
+  int64_t row;
+  int64_t written = 0;
+  std::optional<WritingEnd> end = {};
+};
+
+// Logits [T, V] as rows of floats on the host.
+class LogitRows {
+ public:
+  explicit LogitRows(const Tensor& logits) : logits_(logits.to(at::kFloat).cpu().contiguous()) {}
+  std::span<const float> operator[](int64_t row) const {
+    const int64_t vocabulary = logits_.size(1);
+    return {logits_.const_data_ptr<float>() + row * vocabulary, static_cast<size_t>(vocabulary)};
+  }
+
+ private:
+  Tensor logits_;
+};
+
+Tensor on_host(const std::vector<int64_t>& ids) {
+  Tensor host = at::empty({std::ssize(ids)}, at::kLong);
+  std::ranges::copy(ids, host.mutable_data_ptr<int64_t>());
+  return host;
+}
+
+}  // namespace
+
+class Writer::Impl {
+ public:
+  Impl(const model::LanguageModel& model, const model::ComputePlace& place, TokenId end_of_text,
+       experts::RoutingMode routing, int64_t rows)
+      : model_(model),
+        place_(place),
+        end_of_text_(end_of_text),
+        routing_{.mode = routing},
+        cache_(new_cache(rows)),
+        rows_(rows) {
+    for (int64_t row = rows - 1; row >= 0; --row) free_rows_.push_back(row);
+  }
+
+  void add(Writing writing) {
+    const auto vocabulary = static_cast<TokenId>(model_.config().vocabulary);
+    if (writing.text.empty()) throw std::invalid_argument("Writer: a text without tokens");
+    if (std::ranges::max(writing.text) >= vocabulary)
+      throw std::invalid_argument("Writer: a token that is not of the model's vocabulary");
+    waiting_.push_back(std::move(writing));
+  }
+
+  bool step() {
+    const at::NoGradGuard no_grad;
+    const bool has_read = read_waiting();
+    if (texts_.empty()) return has_read;
+    const LogitRows logits(next_logits());
+    const std::vector<TokenId> tokens = choose(logits);
+    for (size_t i = 0; i < texts_.size(); ++i) tell(texts_[i], tokens[i], logits[texts_[i].row]);
+    end_texts();
+    return true;
+  }
+
+ private:
+  model::KeyValueCache new_cache(int64_t rows) const {
+    return model_.new_cache(rows, at::device(place_.device).dtype(place_.working));
+  }
+  Tensor to_device(const std::vector<int64_t>& ids) const { return on_host(ids).to(place_.device); }
+
+  // Whether there was any.
+  bool read_waiting() {
+    bool any = false;
+    for (size_t read = 0; read < kReadAtATime && !waiting_.empty() && !free_rows_.empty();) {
+      any = true;
+      Text text{.writing = std::move(waiting_.front()), .row = free_rows_.back()};
+      waiting_.pop_front();
+      free_rows_.pop_back();
+      if (text.writing.is_wanted && !text.writing.is_wanted()) {
+        text.end = WritingEnd::kStopped;
+      } else {
+        read += text.writing.text.size();
+        begin(text);
+      }
+      texts_.push_back(std::move(text));
+      end_texts();
+    }
+    return any;
+  }
+
+  void begin(Text& text) {
+    const Writing& writing = text.writing;
+    const bool fits = std::ssize(writing.text) <= model_.config().context;
+    if (writing.max_tokens <= 0) text.end = WritingEnd::kLength;
+    Tensor hidden;
+    if (!text.end || (writing.on_read && fits)) hidden = read(text);
+    if (writing.on_read) writing.on_read(fits ? likelihoods(writing, hidden) : rolling(writing));
+  }
+
+  // Reads all but the last token of a text into its row of the cache; of one that does not fit half
+  // a context, so that there is room to go on. Gives what the model made of them, if any.
+  Tensor read(const Text& text) {
+    const std::vector<TokenId>& all = text.writing.text;
+    const auto context = static_cast<size_t>(model_.config().context);
+    const size_t kept = all.size() <= context ? all.size() : std::max<size_t>(1, context / 2);
+    model::KeyValueCache one = new_cache(1);
+    Tensor hidden;
+    if (kept > 1) {
+      const std::vector<int64_t> ids(all.end() - static_cast<std::ptrdiff_t>(kept), all.end() - 1);
+      hidden = model_.forward(to_device(ids).unsqueeze(0), routing_, one);
+    }
+    cache_.take_row(text.row, one);
+    return hidden;
+  }
+
+  // Of text[1..], by the hidden rows of what stands before each.
+  std::vector<WrittenToken> likelihoods(const Writing& writing, const Tensor& hidden) const {
+    std::vector<int64_t> targets(writing.text.begin() + 1, writing.text.end());
+    return likelihoods(targets, hidden, writing.likeliest);
+  }
+
+  std::vector<WrittenToken> likelihoods(std::span<const int64_t> targets, const Tensor& hidden,
+                                        int64_t likeliest) const {
+    std::vector<WrittenToken> all;
+    for (int64_t first = 0; first < std::ssize(targets); first += kLogitRows) {
+      const int64_t count = std::min(kLogitRows, std::ssize(targets) - first);
+      const LogitRows logits(model_.logits(hidden.narrow(0, first, count)));
+      for (int64_t i = 0; i < count; ++i) {
+        const auto token = static_cast<TokenId>(targets[static_cast<size_t>(first + i)]);
+        all.push_back(likelihood_of(token, logits[i], likeliest));
+      }
+    }
+    return all;
+  }
+
+  // The same of a text longer than the context.
+  std::vector<WrittenToken> rolling(const Writing& writing) const {
+    const std::vector<int64_t> rest(writing.text.begin() + 1, writing.text.end());
+    std::vector<WrittenToken> all;
+    for (const Continuation& window :
+         rolling_windows(rest, writing.text.front(), model_.config().context)) {
+      std::vector<int64_t> ids = window.context;
+      ids.insert(ids.end(), window.target.begin(), window.target.end() - 1);
+      const Tensor hidden = model_.forward(to_device(ids).unsqueeze(0), routing_);
+      const auto part = likelihoods(
+          window.target,
+          hidden.narrow(0, std::ssize(window.context) - 1, std::ssize(window.target)),
+          writing.likeliest);
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }
+
+  // The logits [B, V] after each row's last token. All rows take part, those of no text too.
+  Tensor next_logits() {
+    std::vector<int64_t> last(static_cast<size_t>(rows_), 0);
+    for (const int64_t row : free_rows_) cache_.cached()[row].zero_();
+    for (const Text& text : texts_) {
+      if (cache_.cached()[text.row].item<int64_t>() >= model_.config().context) read(text);
+      last[static_cast<size_t>(text.row)] = text.writing.text.back();
+    }
+    return model_.logits(model_.forward(to_device(last).unsqueeze(1), routing_, cache_));
+  }
+
+  // The next token of each text. Those of worker 0 count: the others' logits may differ by
+  // rounding, and all must go on with the same.
+  std::vector<TokenId> choose(const LogitRows& logits) const {
+    std::vector<int64_t> ids;
+    for (const Text& text : texts_) {
+      const Writing& writing = text.writing;
+      RandomStream random(writing.seed, "sample", writing.stream,
+                          static_cast<uint64_t>(text.written));
+      ids.push_back(sample_token(logits[text.row], writing.sampling, random.uniform()));
+    }
+    const Tensor chosen = on_host(ids);
+    if (model_.workers().size() > 1) model_.workers().broadcast(chosen, 0, {"new tokens"});
+    const auto* const begin = chosen.const_data_ptr<int64_t>();
+    return {begin, begin + chosen.numel()};
+  }
+
+  void tell(Text& text, TokenId token, std::span<const float> logits) const {
+    Writing& writing = text.writing;
+    if (token == end_of_text_ && writing.stop_at_end_of_text) {
+      text.end = WritingEnd::kEndOfText;
+      return;
+    }
+    writing.text.push_back(token);
+    const WrittenToken written = writing.likeliest < 0
+                                     ? WrittenToken{.chosen = {.token = token}}
+                                     : likelihood_of(token, logits, writing.likeliest);
+    if (++text.written >= writing.max_tokens) text.end = WritingEnd::kLength;
+    if (writing.on_token && !writing.on_token(written)) text.end = WritingEnd::kStopped;
+  }
+
+  // Lets go of texts that have ended, then tells so.
+  void end_texts() {
+    std::vector<Text> ended;
+    for (Text& text : texts_) {
+      if (text.end) ended.push_back(std::move(text));
+    }
+    std::erase_if(texts_, [](const Text& text) { return text.end.has_value(); });
+    for (const Text& text : ended) free_rows_.push_back(text.row);
+    for (const Text& text : ended) {
+      if (text.writing.on_end) text.writing.on_end(*text.end);
+    }
+  }
+
+  const model::LanguageModel& model_;
+  const model::ComputePlace place_;
+  const TokenId end_of_text_;
+  const experts::Routing routing_;
+  model::KeyValueCache cache_;
+  const int64_t rows_;
+  std::vector<int64_t> free_rows_;
+  std::deque<Writing> waiting_;
+  std::vector<Text> texts_;  // being written, in the order they came
+};
+
+Writer::Writer(const model::LanguageModel& model, const model::ComputePlace& place,
+               TokenId end_of_text, experts::RoutingMode routing, int64_t rows)
+    : impl_(std::make_unique<Impl>(model, place, end_of_text, routing, rows)) {}
+Writer::~Writer() = default;
+void Writer::add(Writing writing) { impl_->add(std::move(writing)); }
+bool Writer::step() { return impl_->step(); }
+
+}  // namespace ballast::inference
