@@ -79,11 +79,10 @@ function contexts({ state, trouble, windows, wanted, list }) {
 function tiles(known) {
   const { use, price, loads } = known;
   const facts = [];
-  if (use) facts.push(['of a fair share', `${number(use.load / use.fair, 2)} ×`], ['of all tokens', percent(use.load / use.tokens)]);
-  if (price !== null) facts.push(['average price', number(price)]);
-  const total = use?.of === 'validation' ? use.fair : 0;
+  if (use) facts.push(['fair shares, greedy', `${number(use.load / use.fair, 2)} ×`]);
   for (const routing of ['priced', 'balanced'])
-    if (routing in loads && total > 0) facts.push([`of a fair share, ${routing}`, `${number(loads[routing] / total, 2)} ×`]);
+    if (use && routing in loads) facts.push([`fair shares, ${routing}`, `${number(loads[routing] / use.fair, 2)} ×`]);
+  if (price !== null) facts.push(['average price', number(price)]);
   return make('dl', { class: 'tiles' }, facts.map(([name, value]) => make('div', {}, make('dt', {}, name), make('dd', {}, value))));
 }
 

@@ -83,7 +83,7 @@ function heading(block) {
   const { side, run } = block;
   const steps = run.steps;
   const at = side.step === null ? steps.length - 1 : steps.indexOf(side.step);
-  const told = make('output', {}, steps.length > 0 ? `step ${count(steps[at])}` : 'its weights');
+  const told = make('strong', {}, steps.length > 0 ? `step ${count(steps[at])}` : 'its weights');
   const slide = (event) => {
     side.step = steps[Number(event.target.value)];
     told.textContent = `step ${count(side.step)}`;

@@ -132,7 +132,7 @@ export function summary(found, layer) {
     const tokens = layer.expert.length;
     const toBest = layer.expert.filter((expert, token) => expert === layer.best[token]).length;
     const busiest = Math.max(...loadsOf(layer)) * layer.experts / tokens;
-    tiles.push(['to their best expert', percent(toBest / tokens)], ['busiest expert', `${number(busiest, 1)} ×`]);
+    tiles.push(['to best expert', percent(toBest / tokens)], ['busiest expert', `${number(busiest, 1)} ×`]);
   }
   return make('dl', { class: 'tiles' }, tiles.map(([name, value]) => make('div', {}, make('dt', {}, name), make('dd', {}, value))));
 }
