@@ -27,7 +27,7 @@ READY = "document.querySelectorAll('.token').length > 0 && !document.querySelect
 CUT = """[...document.querySelectorAll('body *')].filter((element) => {
     const box = element.getBoundingClientRect();
     const scrolls = (one) => one && (['auto', 'scroll'].includes(getComputedStyle(one).overflowX) || scrolls(one.parentElement));
-    return box.width > 0 && (box.right > innerWidth + 1 || box.left < -1) && !element.classList.contains('skip') && !scrolls(element.parentElement);
+    return box.width > 0 && (box.right > WIDTH + 1 || box.left < -1) && !element.classList.contains('skip') && !scrolls(element.parentElement);
 }).map((element) => element.outerHTML.slice(0, 120))"""
 # Text that does not fit into its own element and cannot be scrolled to.
 HIDDEN = """[...document.querySelectorAll('body *')].filter((element) => element.clientWidth > 0 && element.scrollWidth > element.clientWidth + 1 &&
@@ -50,6 +50,7 @@ class Inspector(unittest.TestCase):
 
     def open(self, view="", width=WIDE, dark=False):
         page = self.browser.open(self.server.url + (f"#{urllib.parse.urlencode(view)}" if view else ""), width, 900, dark)
+        page.width = width
         page.wait_until(READY)
         return page
 
@@ -58,8 +59,8 @@ class Inspector(unittest.TestCase):
         self.assertEqual(page.complaints, [], name)
         for address in page.requests:
             self.assertTrue(address.startswith((self.server.url, "data:", "about:blank")), address)
-        self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), page.evaluate("innerWidth"), name)
-        self.assertEqual(page.evaluate(CUT), [], name)
+        self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), page.width, name)
+        self.assertEqual(page.evaluate(CUT.replace("WIDTH", str(page.width))), [], name)
         self.assertEqual(page.evaluate(HIDDEN), [], name)
         self.assertEqual(page.evaluate("document.querySelectorAll('main [style*=\"url\"], main script, main img').length"), 0)
         if "BALLAST_PICTURES" in os.environ:
@@ -115,6 +116,8 @@ class Inspector(unittest.TestCase):
             self.assertIn(words, told)
         self.assertGreater(page.evaluate("document.querySelectorAll('#about-expert mark').length"), 0)
         self.assert_in_order(page, f"{name}-expert")
+        top = page.evaluate("document.querySelector('#about-expert h2').getBoundingClientRect().top")
+        self.assertTrue(0 <= top < 500, f"what was opened is in view: {top}")
         other = page.evaluate("document.querySelector('.near .badge').textContent")
         page.click(".near button")
         page.wait_until(f"document.querySelector('#about-expert h2').textContent.includes('Expert {other} ')")

@@ -10,6 +10,7 @@ import { COLOURS, readState, ROUTINGS, SAMPLE, writeState } from '/view_state.js
 
 const byId = (id) => document.getElementById(id);
 const place = { text: byId('text'), status: byId('status'), error: byId('error'), views: byId('views'), token: byId('about-token'), expert: byId('about-expert') };
+const BESIDE = matchMedia('(min-width: 901px)');  // as inspector.css has it: the cards stand beside the text
 const COLOUR_WORDS = { expert: 'expert', loss: 'loss', cost: 'cost of the choice' };
 
 let runs = [], state = null;
@@ -233,9 +234,8 @@ async function openExpert(block, layer, expert, { quietly = false } = {}) {
 }
 
 function turnToExpert() {
-  const wide = getComputedStyle(place.expert.parentElement).position === 'sticky';
   place.expert.querySelector('h2').focus({ preventScroll: true });
-  if (wide) place.expert.parentElement.scrollTop = place.expert.offsetTop - place.token.offsetTop;
+  if (BESIDE.matches) place.expert.parentElement.scrollTop = place.expert.offsetTop - place.token.offsetTop;
   else place.expert.scrollIntoView({ block: 'start' });
 }
 
