@@ -66,7 +66,7 @@ export function showToken(place, view, views, token, open) {
   const { found } = view;
   const loss = found.tokens.loss[token];
   place.replaceChildren(
-    make('h2', {}, make('code', { class: 'chosen' }, visible(found.tokens.text[token]))),
+    make('h2', {}, make('code', { class: 'chosen' }, visible(found.tokens.text[token]).replaceAll(' ', '␣'))),
     make('p', { class: 'less' }, `Token ${count(token + 1)} of ${count(found.tokens.text.length)}, number ${found.tokens.id[token]} of the vocabulary; ${view.name}`),
     make('dl', { class: 'facts' }, row('loss', `${number(loss, 3)} nats, ${chance(loss)}`)),
     ...[found.layers.length > 0 ? ofLayers(view, token, open) : null, comparison(view, views, token),
