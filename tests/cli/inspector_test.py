@@ -185,6 +185,21 @@ class Inspector(unittest.TestCase):
             !(one.getAttribute('aria-label') || one.labels?.length || one.textContent.trim())).map((one) => one.outerHTML)"""
         self.assertEqual(page.evaluate(unnamed), [])
 
+    def test_another_run_brings_its_own_sample_and_keeps_what_was_typed(self):
+        page = self.open({"a": HOSTILE, "t": "typed"})
+        choose = "(() => {{ const runs = document.querySelector('#run-a'); runs.focus(); runs.value = '{}'; runs.dispatchEvent(new Event('change')); }})()"
+        page.evaluate(choose.format("base"))
+        page.wait_until(f"location.hash.includes('a=base') && {READY}")
+        self.assertEqual(page.evaluate("document.querySelector('#text').value"), "typed")
+        self.assertEqual(page.evaluate("document.activeElement.id"), "run-a", "the focus stays")
+        page = self.open({"a": "gates"})
+        sample = page.evaluate("document.querySelector('#text').value")
+        self.assertEqual(sample, self.server.json("/api/sample?run=gates")["text"])
+        page.evaluate("document.querySelector('#text').value = 'not yet looked at'")
+        page.click("input[value=loss]")
+        page.click("button[type=submit]")
+        page.wait_until(f"document.querySelector('.tokens')?.innerText.includes('k') && location.hash.includes('t=not') && {READY}")
+
     def test_a_dense_model_has_losses_alone(self):
         page = self.open({"a": "dense", "t": "some text"})
         self.assertIn("losses alone", self.text_of(page, "#views"))

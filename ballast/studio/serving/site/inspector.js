@@ -89,7 +89,6 @@ function showControls() {
             onchange: () => changeColour(name)
           }),
           COLOUR_WORDS[name])));
-  place.text.value = state.text ?? '';
 }
 
 function changeRoutings() {
@@ -105,15 +104,15 @@ function changeColour(name) {
   writeState(state);
   for (const view of allViews()) view.list?.paint(name);
 }
-function changeRun(index, name) {
+async function changeRun(index, name) {
   if (name === '')
     state.sides.length = 1;
   else
     state.sides[index] = {run: name, step: null, layer: state.sides[index]?.layer ?? null};
-  state.text = place.text.value;
   state = settle(state);
   closeExpert();
   showControls();
+  if (index === 0) await takeSample(place.text.value === state.sample);
   look();
 }
 
@@ -269,6 +268,7 @@ async function lookAtBlocks(some) {
 }
 
 function look() {
+  state.text = place.text.value;
   build();
   chosen = {view: null, token: 0};
   return lookAtBlocks(blocks);
@@ -327,9 +327,11 @@ function turnToExpert() {
 function closeExpert() {
   asking?.abort();
   if (place.expert.hidden) return;
+  const within = place.expert.contains(document.activeElement);
   place.expert.hidden = true;
   state.expert = null;
   writeState(state);
+  if (!within) return;
   const back = place.expert.returnTo;
   if (back?.isConnected)
     back.focus();
@@ -337,13 +339,14 @@ function closeExpert() {
     allViews().find((view) => view.list)?.list.items[0].focus();
 }
 
-/** What the first run's model may know; where its data is gone, a text of ours. */
-async function sampleText() {
+/** Asks for a text that the first run's model may know; where its data is gone there is one of ours. */
+async function takeSample(show) {
   try {
-    return (await api.sample(state.sides[0].run)).text || SAMPLE;
+    state.sample = (await api.sample(state.sides[0].run)).text || SAMPLE;
   } catch {
-    return SAMPLE;
+    state.sample = SAMPLE;
   }
+  if (show) place.text.value = state.sample;
 }
 
 async function start() {
@@ -361,9 +364,8 @@ async function start() {
   state = settle(readState());
   showNoToken(place.token);
   showControls();
-  state.sample = await sampleText();
-  state.text ??= state.sample;
-  place.text.value = state.text;
+  place.text.value = state.text ?? '';
+  await takeSample(state.text === null);
   const open = state.expert;
   await look();
   if (open && blocks[open.side]?.views.some((view) => view.found))
@@ -372,9 +374,7 @@ async function start() {
 
 byId('ask').addEventListener('submit', (event) => {
   event.preventDefault();
-  if (!state) return;
-  state.text = place.text.value;
-  look();
+  if (state) look();
 });
 place.text.addEventListener('keydown', (event) => {
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) byId('ask').requestSubmit();
