@@ -123,8 +123,7 @@ int run(const Options& options) {
   }
   server.start();
   fmt::print("{}\n", url_of(where, server.port()));
-  std::fflush(stdout);
-  wait_for_stop();
+  if (std::fflush(stdout) == 0) wait_for_stop();  // else nobody knows where it is
   server.stop();
   return 0;
 }

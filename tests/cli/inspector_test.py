@@ -19,7 +19,7 @@ WIDE, PHONE = 1280, 390
 TINY = (
     "--model.width=32 --model.layers=2 --model.heads=2 --model.context=32 --experts.layers=2 --experts.sublayers=1 --experts.count=6 "
     "--training.batch=8 --training.threads=1 --training.validate_every=0 --training.validate_batches=2 --training.sample_tokens=0 "
-    "--data.builtin_bytes=80000 --training.steps=30 --checkpoint.every=10 --checkpoint.keep_last=3 --optimizer.warmup_steps=3"
+    "--training.last_validate_batches=0 --data.builtin_bytes=80000 --training.steps=30 --checkpoint.every=10 --checkpoint.keep_last=3 --optimizer.warmup_steps=3"
 ).split()
 HOSTILE = '<img src=x onerror="document.title=1">'
 READY = "document.querySelectorAll('.token').length > 0 && !document.querySelector('.busy')"
@@ -27,7 +27,7 @@ READY = "document.querySelectorAll('.token').length > 0 && !document.querySelect
 CUT = """[...document.querySelectorAll('body *')].filter((element) => {
     const box = element.getBoundingClientRect();
     const scrolls = (one) => one && (['auto', 'scroll'].includes(getComputedStyle(one).overflowX) || scrolls(one.parentElement));
-    return box.width > 0 && (box.right > innerWidth + 1 || box.left < -1) && !element.classList.contains('skip') && !scrolls(element.parentElement);
+    return box.width > 0 && (box.right > WIDTH + 1 || box.left < -1) && !element.classList.contains('skip') && !scrolls(element.parentElement);
 }).map((element) => element.outerHTML.slice(0, 120))"""
 # Text that does not fit into its own element and cannot be scrolled to.
 HIDDEN = """[...document.querySelectorAll('body *')].filter((element) => element.clientWidth > 0 && element.scrollWidth > element.clientWidth + 1 &&
@@ -50,6 +50,7 @@ class Inspector(unittest.TestCase):
 
     def open(self, view="", width=WIDE, dark=False):
         page = self.browser.open(self.server.url + (f"#{urllib.parse.urlencode(view)}" if view else ""), width, 900, dark)
+        page.width = width
         page.wait_until(READY)
         return page
 
@@ -58,8 +59,8 @@ class Inspector(unittest.TestCase):
         self.assertEqual(page.complaints, [], name)
         for address in page.requests:
             self.assertTrue(address.startswith((self.server.url, "data:", "about:blank")), address)
-        self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), page.evaluate("innerWidth"), name)
-        self.assertEqual(page.evaluate(CUT), [], name)
+        self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), page.width, name)
+        self.assertEqual(page.evaluate(CUT.replace("WIDTH", str(page.width))), [], name)
         self.assertEqual(page.evaluate(HIDDEN), [], name)
         self.assertEqual(page.evaluate("document.querySelectorAll('main [style*=\"url\"], main script, main img').length"), 0)
         if "BALLAST_PICTURES" in os.environ:
@@ -79,8 +80,6 @@ class Inspector(unittest.TestCase):
     def text_of(self, page, selector):
         return page.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
 
-
-class Views(Inspector):
     def walk(self, width, dark):
         """All views by mouse."""
         name = f"{width}-{'dark' if dark else 'light'}"
@@ -112,17 +111,19 @@ class Views(Inspector):
         page.click(".expert[data-expert='1']")
         page.wait_until("document.querySelector('#about-expert .contexts')")
         told = self.text_of(page, "#about-expert")
-        for words in ("Expert 1 of BASE layer 0", "of a fair share", "Price over training", "Tokens it gets", "the whole validation split", "Domains",
+        for words in ("Expert 1 of BASE layer 0", "fair shares, greedy", "fair shares, balanced", "Price over training", "Tokens it gets", "the whole validation split", "Domains",
                       "In context", "Nearest by embedding"):
             self.assertIn(words, told)
         self.assertGreater(page.evaluate("document.querySelectorAll('#about-expert mark').length"), 0)
         self.assert_in_order(page, f"{name}-expert")
+        top = page.evaluate("document.querySelector('#about-expert h2').getBoundingClientRect().top")
+        self.assertTrue(0 <= top < 500, f"what was opened is in view: {top}")
         other = page.evaluate("document.querySelector('.near .badge').textContent")
         page.click(".near button")
         page.wait_until(f"document.querySelector('#about-expert h2').textContent.includes('Expert {other} ')")
 
         page.evaluate("(() => { const slider = document.querySelector('input[type=range]'); slider.value = 0; slider.dispatchEvent(new Event('input')); })()")
-        page.wait_until(f"document.querySelector('#about-expert').innerText.includes('step 10') && {READY} && document.querySelector('#about-expert .contexts')")
+        page.wait_until(f"document.querySelector('#about-expert').innerText.includes('base, step 10') && {READY} && document.querySelector('#about-expert .contexts')")
         self.assertIn("step 10", self.text_of(page, ".run-head"))
         self.assertIn("windows spread over the validation split", self.text_of(page, "#about-expert"), "validation.json is of another step")
         page.evaluate("(() => { const layer = document.querySelector('.run-head select'); layer.value = 1; layer.dispatchEvent(new Event('change')); })()")
@@ -181,8 +182,23 @@ class Views(Inspector):
         self.assertTrue(page.evaluate("document.querySelector('#about-expert').hidden"))
         self.assertEqual(page.evaluate(focused), last, "and back where one was")
         unnamed = """[...document.querySelectorAll('button, select, input, textarea, [role=option]')].filter((one) =>
-            !(one.getAttribute('aria-label') || one.labels?.length || one.textContent.trim())).length"""
-        self.assertEqual(page.evaluate(unnamed), 0)
+            !(one.getAttribute('aria-label') || one.labels?.length || one.textContent.trim())).map((one) => one.outerHTML)"""
+        self.assertEqual(page.evaluate(unnamed), [])
+
+    def test_another_run_brings_its_own_sample_and_keeps_what_was_typed(self):
+        page = self.open({"a": HOSTILE, "t": "typed"})
+        choose = "(() => {{ const runs = document.querySelector('#run-a'); runs.focus(); runs.value = '{}'; runs.dispatchEvent(new Event('change')); }})()"
+        page.evaluate(choose.format("base"))
+        page.wait_until(f"location.hash.includes('a=base') && {READY}")
+        self.assertEqual(page.evaluate("document.querySelector('#text').value"), "typed")
+        self.assertEqual(page.evaluate("document.activeElement.id"), "run-a", "the focus stays")
+        page = self.open({"a": "gates"})
+        sample = page.evaluate("document.querySelector('#text').value")
+        self.assertEqual(sample, self.server.json("/api/sample?run=gates")["text"])
+        page.evaluate("document.querySelector('#text').value = 'not yet looked at'")
+        page.click("input[value=loss]")
+        page.click("button[type=submit]")
+        page.wait_until(f"document.querySelector('.tokens')?.innerText.includes('k') && location.hash.includes('t=not') && {READY}")
 
     def test_a_dense_model_has_losses_alone(self):
         page = self.open({"a": "dense", "t": "some text"})
@@ -201,8 +217,9 @@ class Views(Inspector):
         page.wait_until("document.querySelector('#about-expert .note')")
         self.assertIn("is not beside it", self.text_of(page, "#about-expert"), "its data was deleted")
         self.assert_in_order(page, "hostile")
-        # What the page would have asked with is text too.
-        self.assertEqual(page.evaluate("document.querySelectorAll('main img, main script').length"), 0)
+        sample = self.server.json("/api/sample?" + urllib.parse.urlencode({"run": HOSTILE}))
+        self.assertEqual(sample["text"], "")
+        self.assertIn("not beside it", sample["trouble"])
 
     def test_errors_are_told_in_words(self):
         page = self.open()
@@ -212,10 +229,24 @@ class Views(Inspector):
         self.assertIn("4096 can be looked at together", self.text_of(page, ".view .error"))
         page.evaluate("document.querySelector('#text').value = ''")
         page.click("button[type=submit]")
-        page.wait_until("document.querySelector('.view .error').innerText.includes('type or paste')")
+        page.wait_until("document.querySelector('.view .error')?.innerText.includes('type or paste')")
         strange = self.open({"a": "no such run", "sa": "77", "la": "9", "r": "sideways", "c": "mood", "x": "1.99"})
         self.assertEqual(strange.evaluate("document.querySelector('#run-a').value"), "base")
         self.assertEqual(strange.complaints, [])
+
+    def test_what_is_cut_or_wrong_is_noticed(self):
+        """Otherwise the other tests would say nothing."""
+        page = self.open({"a": "base", "t": "some text"}, PHONE)
+        self.assert_in_order(page, "whole")
+        for fault in ("const wide = document.createElement('div'); wide.style.width = '500px'; wide.textContent = 'x'; document.body.append(wide)",
+                      "const cut = document.createElement('div'); cut.style = 'width: 50px; overflow: hidden; white-space: nowrap'; "
+                      "cut.textContent = 'words that do not fit'; document.body.append(cut)",
+                      "fetch('http://ballast.invalid/x').catch(() => {})", "console.log('a word')"):
+            page = self.open({"a": "base", "t": "some text"}, PHONE)
+            page.evaluate(f"(() => {{ {fault}; }})()")
+            page.evaluate("new Promise(done => setTimeout(done, 50))")
+            with self.assertRaises(AssertionError, msg=fault):
+                self.assert_in_order(page, "faulty")
 
     def test_a_server_that_ends_is_missed_in_words(self):
         with RunningServer("base", cwd=self.folder) as server:
@@ -225,8 +256,6 @@ class Views(Inspector):
         page.click("button[type=submit]")
         page.wait_until("document.body.innerText.includes('Is `ballast serve` still running?')")
 
-
-class Answers(Inspector):
     def test_a_text_is_told_token_by_token(self):
         found = self.inspect()
         self.assertEqual((found["run"], found["step"], found["routing"]), ("base", 30, "greedy"))
@@ -292,7 +321,7 @@ class Answers(Inspector):
                             ("run=base&layer=0&expert=0&step=x", "whole number"), ("run=dense&layer=0&expert=0", "layer of experts 0")):
             self.assertIn(says, self.refused("GET", "/api/expert?" + query))
         self.assertIn("nobody", self.refused("GET", "/api/layers?run=nobody"))
-        self.assertIn("not beside it", self.refused("GET", "/api/sample?" + urllib.parse.urlencode({"run": HOSTILE})))
+        self.assertIn("nobody", self.refused("GET", "/api/sample?run=nobody"))
 
 
 if __name__ == "__main__":

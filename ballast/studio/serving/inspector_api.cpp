@@ -151,7 +151,11 @@ void answer_sample(ServedModels& models, const HttpRequest& request, const To& t
   const ModelOrder order = order_of(models, request);
   answer_later(models, order, to,
                [run = models.runs()[order.run]](const loading::LoadedModel& loaded) {
-                 return Json{{"text", text_of_validation(run, loaded)}};
+                 try {
+                   return Json{{"text", text_of_validation(run, loaded)}, {"trouble", ""}};
+                 } catch (const UserError& error) {  // the page has a text of its own
+                   return Json{{"text", ""}, {"trouble", error.what()}};
+                 }
                });
 }
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/studio/serving/validation_samples.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <set>
 
 #include "ballast/studio/serving/inspector_json.h"
 #include "ballast/system/error.h"
@@ -21,9 +25,12 @@ std::shared_ptr<tokens::TokenSource> data_of(const ServedRun& run,
   return training::open_validation_data(run.path, loaded, {});
 }
 
-// The first tokens of the document that begins next after a place; fewer where it ends sooner.
-std::vector<int64_t> next_document(const tokens::TokenSource& source, uint64_t place,
-                                   int64_t separator) {
+// The document that begins next after a place.
+struct Beginning {
+  std::vector<int64_t> ids = {};  // the first ones
+  int32_t domain = -1;            // -1: not known
+};
+Beginning next_document(const tokens::TokenSource& source, uint64_t place, int64_t separator) {
   constexpr uint64_t kFar = 4096;
   constexpr ptrdiff_t kLongest = 40;
   std::vector<int64_t> ids(std::min(kFar, source.size() - place));
@@ -31,25 +38,31 @@ std::vector<int64_t> next_document(const tokens::TokenSource& source, uint64_t p
   auto begin = ids.begin();
   if (place > 0) begin = std::ranges::find(ids, separator);
   while (begin != ids.end() && *begin == separator) ++begin;
-  auto end = std::find(begin, begin + std::min(kLongest, ids.end() - begin), separator);
-  return {begin, end};
+  const auto end = std::find(begin, begin + std::min(kLongest, ids.end() - begin), separator);
+  Beginning found{.ids = {begin, end}};
+  if (begin != end)
+    source.read_domains(place + static_cast<uint64_t>(begin - ids.begin()), {&found.domain, 1});
+  return found;
 }
 
 }  // namespace
 
 std::string text_of_validation(const ServedRun& run, const loading::LoadedModel& loaded) {
   if (loaded.tokenizer == nullptr) fail("{} has no tokenizer", run.name);
-  constexpr uint64_t kDocuments = 5;
+  constexpr size_t kDocuments = 5;
   const auto source = data_of(run, loaded);
-  std::string text;
-  for (uint64_t i = 0; i < kDocuments; ++i) {
-    const std::vector<int64_t> ids =
-        next_document(*source, i * source->size() / kDocuments, loaded.tokenizer->end_of_text());
-    const std::string passage = text_for_page(loaded.tokenizer.get(), ids);
-    text += passage;
-    if (!passage.empty() && !passage.ends_with('\n') && i + 1 < kDocuments) text += '\n';
+  // Where domains are known, each document is of another.
+  const uint64_t places = source->domains().size() > 1 ? 64 : kDocuments;
+  std::set<int32_t> seen;
+  std::vector<std::string> passages;
+  for (uint64_t i = 0; i < places && passages.size() < kDocuments; ++i) {
+    const Beginning document =
+        next_document(*source, i * source->size() / places, loaded.tokenizer->end_of_text());
+    if (document.ids.empty() || (document.domain >= 0 && !seen.insert(document.domain).second))
+      continue;
+    passages.push_back(text_for_page(loaded.tokenizer.get(), document.ids));
   }
-  return text;
+  return fmt::format("{}", fmt::join(passages, "\n"));
 }
 
 ValidationSamples::Entry* ValidationSamples::find(const ModelOrder& order, uint64_t step) {

@@ -15,7 +15,7 @@ async function answer(response) {
 async function ask(path, options) {
   let response;
   try {
-    response = await fetch(path, { cache: 'no-store', ...options });
+    response = await fetch(path, {cache: 'no-store', ...options});
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     throw new Error('The server does not answer. Is `ballast serve` still running?');
@@ -29,8 +29,9 @@ function query(values) {
 }
 
 export const runs = () => ask('/api/runs');
-export const layers = (run, step, signal) => ask(`/api/layers?${query({ run, step })}`, { signal });
-export const sample = (run) => ask(`/api/sample?${query({ run })}`);
-export const expert = (where, signal) => ask(`/api/expert?${query(where)}`, { signal });
+export const layers = (run, step, signal) => ask(`/api/layers?${query({run, step})}`, {signal});
+export const sample = (run) => ask(`/api/sample?${query({run})}`);
+export const expert = (where, signal) => ask(`/api/expert?${query(where)}`, {signal});
 export const inspect = (what, signal) =>
-  ask('/api/inspect', { method: 'POST', signal, headers: { 'content-type': 'application/json' }, body: JSON.stringify(what) });
+    ask('/api/inspect',
+        {method: 'POST', signal, headers: {'content-type': 'application/json'}, body: JSON.stringify(what)});

@@ -13,8 +13,10 @@ export function makeSvg(name, attributes = {}, ...children) {
 function fill(element, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
-    if (key.startsWith('on')) element.addEventListener(key.slice(2), value);
-    else element.setAttribute(key, value === true ? '' : value);
+    if (key.startsWith('on'))
+      element.addEventListener(key.slice(2), value);
+    else
+      element.setAttribute(key, value === true ? '' : value);
   }
   element.append(...children.flat().filter((child) => child !== null && child !== undefined));
   return element;
@@ -37,9 +39,10 @@ export function percent(share) {
 
 /** Characters that cannot be seen become signs for them. */
 export function visible(text) {
-  const signs = { '\n': '↵', '\r': '␍', '\t': '⇥', '\u00a0': '⍽' };
-  return text.replace(/[\u0000-\u001f\u007f\u00a0\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, (character) =>
-    signs[character] ?? `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
+  const signs = {'\n': '↵', '\r': '␍', '\t': '⇥', '\u00a0': '⍽'};
+  return text.replace(
+      /[\u0000-\u001f\u007f\u00a0\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g,
+      (character) => signs[character] ?? `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
 /** A badge with an expert's number, in its colour. */
@@ -50,5 +53,5 @@ export function paint(element, expert) {
   return element;
 }
 export function badge(expert) {
-  return paint(make('span', { class: 'badge' }, String(expert)), expert);
+  return paint(make('span', {class: 'badge'}, String(expert)), expert);
 }

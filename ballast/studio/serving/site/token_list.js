@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A text as tokens, each coloured by its expert, its loss or what its choice cost.
 
-import { badge, count, make, number, paint, percent, visible } from '/dom.js';
+import {badge, count, make, number, paint, percent, visible} from '/dom.js';
 
 /** What choosing this expert gave up: the best score less that of the one it got. */
 export function costOf(layer, token) {
@@ -29,16 +29,21 @@ function heatOf(found, layer, token, colour, most) {
   return most > 0 && Number.isFinite(value) ? Math.min(1, Math.max(0, value / most)) : 0;
 }
 
-/** A listbox of tokens that calls `onmove(token)` where one is pointed at or reached, and `onopen(token)` for its expert. */
+/**
+ * A listbox of tokens that calls `onmove(token)` where one is pointed at or reached, and `onopen(token)` for its
+ * expert.
+ */
 export class TokenList {
-  constructor(found, layer, { colour, label, onmove, onopen }) {
+  constructor(found, layer, {colour, label, onmove, onopen}) {
     this.found = found;
     this.layer = layer;
     this.onmove = onmove;
     this.current = 0;
     this.items = found.tokens.text.map((text, token) => this.item(text, token));
     this.element = make('div', {
-      class: 'tokens', role: 'listbox', 'aria-label': label,
+      class: 'tokens',
+      role: 'listbox',
+      'aria-label': label,
       onkeydown: (event) => this.key(event, onopen),
       onpointerover: (event) => this.reached(event.target, false),
       onclick: (event) => this.reached(event.target, true),
@@ -54,21 +59,30 @@ export class TokenList {
   }
 
   item(text, token) {
-    return make('span', { class: 'token', role: 'option', tabindex: -1, 'data-token': token, 'aria-selected': 'false',
-      'aria-label': wordsOf(this.found, this.layer, token) },
-    make('span', { class: 'text' }, visible(text)), make('span', { class: 'told' }));
+    return make(
+        'span', {
+          class: 'token',
+          role: 'option',
+          tabindex: -1,
+          'data-token': token,
+          'aria-selected': 'false',
+          'aria-label': wordsOf(this.found, this.layer, token)
+        },
+        make('span', {class: 'text'}, visible(text)), make('span', {class: 'told'}));
   }
 
   paint(colour) {
-    const { found, layer } = this;
+    const {found, layer} = this;
     const kind = layer ? colour : 'loss';
     const costs = layer ? found.tokens.loss.map((_, token) => costOf(layer, token)) : [];
     const most = kind === 'cost' ? Math.max(1e-9, ...costs) : 8;  // nats that are a surprise whatever the model
     this.element.dataset.colour = kind;
     this.items.forEach((item, token) => {
       item.lastChild.textContent = told(found, layer, token, kind);
-      if (kind === 'expert') paint(item, layer.expert[token]);
-      else item.style.setProperty('--part', heatOf(found, layer, token, kind, most).toFixed(3));
+      if (kind === 'expert')
+        paint(item, layer.expert[token]);
+      else
+        item.style.setProperty('--part', heatOf(found, layer, token, kind, most).toFixed(3));
     });
   }
 
@@ -97,13 +111,16 @@ export class TokenList {
 
   key(event, onopen) {
     const last = this.items.length - 1, here = this.current;
-    const targets = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: last };
+    const targets = {ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: last};
     let target = targets[event.key];
     if (event.key === 'ArrowUp') target = this.besides(-1);
     if (event.key === 'ArrowDown') target = this.besides(1);
-    if (event.key === 'Enter' || event.key === ' ') onopen(here);
-    else if (target === undefined) return;
-    else this.choose(Math.min(last, Math.max(0, target)), true);
+    if (event.key === 'Enter' || event.key === ' ')
+      onopen(here);
+    else if (target === undefined)
+      return;
+    else
+      this.choose(Math.min(last, Math.max(0, target)), true);
     event.preventDefault();
   }
 
@@ -117,7 +134,9 @@ export class TokenList {
       if (Math.abs(item.offsetTop - from.offsetTop) < 4) continue;
       line ??= item.offsetTop;
       if (Math.abs(item.offsetTop - line) >= 4) break;
-      if (best === this.current || Math.abs(middle(item) - middle(from)) < Math.abs(middle(this.items[best]) - middle(from))) best = i;
+      if (best === this.current ||
+          Math.abs(middle(item) - middle(from)) < Math.abs(middle(this.items[best]) - middle(from)))
+        best = i;
     }
     return best;
   }
@@ -132,9 +151,11 @@ export function summary(found, layer) {
     const tokens = layer.expert.length;
     const toBest = layer.expert.filter((expert, token) => expert === layer.best[token]).length;
     const busiest = Math.max(...loadsOf(layer)) * layer.experts / tokens;
-    tiles.push(['to their best expert', percent(toBest / tokens)], ['busiest expert', `${number(busiest, 1)} ×`]);
+    tiles.push(['to best expert', percent(toBest / tokens)], ['busiest expert', `${number(busiest, 1)} ×`]);
   }
-  return make('dl', { class: 'tiles' }, tiles.map(([name, value]) => make('div', {}, make('dt', {}, name), make('dd', {}, value))));
+  return make(
+      'dl', {class: 'tiles'},
+      tiles.map(([name, value]) => make('div', {}, make('dt', {}, name), make('dd', {}, value))));
 }
 
 export function loadsOf(layer) {
@@ -149,13 +170,25 @@ export function expertButtons(layer, validated, onopen) {
   const most = Math.max(1, ...loads);
   const all = validated ? validated.reduce((sum, load) => sum + load, 0) : 0;
   const buttons = loads.map((load, expert) => {
-    const bar = make('span', { class: 'bar' });
+    const bar = make('span', {class: 'bar'});
     bar.style.setProperty('--part', (load / most).toFixed(3));
-    const usual = all > 0 ? `, ${number(validated[expert] * loads.length / all, 2)} fair shares of the validation` : '';
+    const usual =
+        all > 0 ? `, ${number(validated[expert] * loads.length / all, 2)} fair shares of the validation` : '';
     const price = layer.prices ? `, price ${number(layer.prices[expert])}` : '';
     const words = `expert ${expert}: ${count(load)} tokens of this text${usual}${price}`;
-    return paint(make('button', { type: 'button', class: 'expert', 'data-expert': expert, 'aria-label': words, title: words,
-      onclick: () => onopen(expert) }, badge(expert), make('span', { class: 'load number' }, count(load)), bar), expert);
+    return paint(
+        make(
+            'button', {
+              type: 'button',
+              class: 'expert',
+              'data-expert': expert,
+              'aria-label': words,
+              title: words,
+              onclick: () => onopen(expert)
+            },
+            badge(expert), make('span', {class: 'load number'}, count(load)), bar),
+        expert);
   });
-  return make('div', { class: 'experts', role: 'group', 'aria-label': 'Experts, with their tokens of this text' }, buttons);
+  return make(
+      'div', {class: 'experts', role: 'group', 'aria-label': 'Experts, with their tokens of this text'}, buttons);
 }

@@ -10,11 +10,14 @@ def area(width, height):
 export const COLOURS = ['expert', 'loss', 'cost'];
 export const ROUTINGS = ['greedy', 'priced', 'balanced'];
 
-/** {text (null: the run's sample), sides: [{run, step, layer}], routings, colour, expert: {side, expert} or null}; step and layer may be null. */
+/**
+ * {text (null: the run's sample), sides: [{run, step, layer}], routings, colour, expert: {side, expert} or null};
+ * step and layer may be null.
+ */
 export function readState() {
   const values = new URLSearchParams(location.hash.slice(1));
   const numberOf = (key) => (/^\d{1,15}$/.test(values.get(key) ?? '') ? Number(values.get(key)) : null);
-  const side = (letter) => ({ run: values.get(letter), step: numberOf(`s${letter}`), layer: numberOf(`l${letter}`) });
+  const side = (letter) => ({run: values.get(letter), step: numberOf(`s${letter}`), layer: numberOf(`l${letter}`)});
   const sides = [side('a')];
   if (values.get('b') !== null) sides.push(side('b'));
   const routings = (values.get('r') ?? '').split(',').filter((name) => ROUTINGS.includes(name));
@@ -24,7 +27,7 @@ export function readState() {
     sides,
     routings: routings.length > 0 ? routings : null,
     colour: COLOURS.includes(values.get('c')) ? values.get('c') : 'expert',
-    expert: open ? { side: Number(open[1]), expert: Number(open[2]) } : null,
+    expert: open ? {side: Number(open[1]), expert: Number(open[2])} : null,
   };
 }
 
