@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real Chromium without a window, driven over its debugging pipe: pages are opened and asked, and what goes wrong in them is heard."""
 
+import base64
 import json
 import os
 import select
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from pathlib import Path
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = 120  # seconds until a browser that does not answer is given up
@@ -72,20 +74,21 @@ class Browser:
             if heard is not None:
                 heard.append(answer)
 
-    def open(self, address, width=1200, height=900):
-        return OpenPage(self, address, width, height)
+    def open(self, address, width=1200, height=900, colours="light"):
+        return OpenPage(self, address, width, height, colours)
 
 
 class OpenPage:
     """A page as a browser of some width shows it. `complaints` are script errors and console messages, `requests` the addresses it asked for."""
 
-    def __init__(self, browser, address, width, height):
+    def __init__(self, browser, address, width, height, colours):
         self.browser, self.heard = browser, []
         target = browser.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": colours}])
         self.call("Page.navigate", url=address)
         deadline = time.monotonic() + PATIENCE
         while not any(event.get("method") == "Page.loadEventFired" for event in self.heard):
@@ -115,8 +118,24 @@ class OpenPage:
     def requests(self):
         return [event["request"]["url"] for event in self.events("Network.requestWillBeSent")]
 
+    def wait_until(self, expression):
+        """Until that is true in the page."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.evaluate(expression):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"within {PATIENCE} seconds it was never true that {expression}")
+            time.sleep(0.1)
+
     def hover(self, x, y):
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def screenshot(self, file):
+        """The whole page as a PNG."""
+        height = self.evaluate("document.documentElement.scrollHeight")
+        width = self.evaluate("innerWidth")
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        picture = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)["data"]
+        Path(file).write_bytes(base64.b64decode(picture))
 
     def print_pdf(self):
         """The printed page, base64 of a PDF."""
