@@ -12,7 +12,7 @@
 #include "ballast/system/log.h"
 #include "ballast/tokens/prepare.h"
 #include "ballast/tokens/token_dataset.h"
-#include "ballast/training/training_data.h"
+#include "ballast/training/validation_data.h"
 #include "cli/model_options.h"
 
 namespace ballast::cli {
@@ -21,38 +21,6 @@ namespace {
 bool holds_tokens(const fs::path& path) {
   return tokens::TokenDataset::is_dataset(path) || path.extension() == ".bin" ||
          path.extension() == ".idx";
-}
-
-// The folder of the run's own data; empty where there is none, as beside an export.
-fs::path data_of_run(const std::string& model) {
-  const fs::path folder = loading::tokenizer_folder_of(model).parent_path() / "data";
-  return tokens::TokenDataset::is_dataset(folder) ? folder : fs::path();
-}
-
-// What is called the run's own data is what it was validated on.
-void check_validation_data(const std::vector<checkpoint::DataEntry>& trained_on,
-                           const std::vector<checkpoint::DataEntry>& now) {
-  const auto before = std::ranges::find(trained_on, "valid", &checkpoint::DataEntry::role);
-  const auto found = std::ranges::find(now, "valid", &checkpoint::DataEntry::role);
-  if (before == trained_on.end() || found == now.end()) return;
-  if (before->fingerprint != found->fingerprint) {
-    fail(
-        "the run's validation data is not what it was: {} ({}) is now {} ({}). Put that back, or "
-        "name what to evaluate on with --data",
-        before->name, before->fingerprint, found->name, found->fingerprint);
-  }
-}
-
-std::shared_ptr<tokens::TokenSource> own_data(const DataChoice& choice,
-                                              const loading::LoadedModel& loaded,
-                                              const fs::path& scratch) {
-  const fs::path of_run = data_of_run(choice.model);
-  training::TrainingData data =
-      training::open_training_data(loaded.config.data, of_run.empty() ? scratch / "data" : of_run);
-  if (data.valid == nullptr)
-    fail("the run has no validation data of its own: name some with --data");
-  check_validation_data(loaded.data, data.identity);
-  return data.valid;
 }
 
 std::shared_ptr<tokens::TokenSource> open_tokens(const DataChoice& choice) {
@@ -101,7 +69,7 @@ std::shared_ptr<tokens::TokenSource> open_data(const DataChoice& choice,
                                                const fs::path& scratch) {
   std::shared_ptr<tokens::TokenSource> source;
   if (choice.data.empty()) {
-    source = own_data(choice, loaded, scratch);
+    source = training::open_validation_data(choice.model, loaded, scratch);
   } else if (std::ranges::any_of(choice.data, holds_tokens)) {
     source = open_tokens(choice);
   } else {
@@ -116,10 +84,7 @@ std::shared_ptr<tokens::TokenSource> open_data(const DataChoice& choice,
 // Whether tokens must first be made: of text, or of the built-in corpus.
 bool needs_scratch(const DataChoice& choice, const loading::LoadedModel& loaded) {
   if (!choice.data.empty()) return std::ranges::none_of(choice.data, holds_tokens);
-  const auto is_builtin = [](const std::string& name) { return name.starts_with("builtin"); };
-  const config::DataConfig& data = loaded.config.data;
-  return data_of_run(choice.model).empty() && (std::ranges::any_of(data.train, is_builtin) ||
-                                               std::ranges::any_of(data.valid, is_builtin));
+  return training::lacks_builtin_data(choice.model, loaded);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "ballast/record/run_directory.h"
 #include "ballast/studio/serving/completions.h"
 #include "ballast/studio/serving/http_server.h"
+#include "ballast/studio/serving/inspector_api.h"
 #include "ballast/studio/serving/live_api.h"
 #include "ballast/studio/serving/run_list.h"
 #include "ballast/studio/serving/served_models.h"
@@ -112,6 +113,7 @@ int run(const Options& options) {
   serving::add_site(server);
   serving::add_completions(server, models);
   serving::add_run_list(server, models);
+  serving::add_inspector(server, models);
   serving::add_live_api(server, models.runs());
   if (!is_loopback(where.address)) {
     log_warning(
@@ -121,8 +123,7 @@ int run(const Options& options) {
   }
   server.start();
   fmt::print("{}\n", url_of(where, server.port()));
-  std::fflush(stdout);
-  wait_for_stop();
+  if (std::fflush(stdout) == 0) wait_for_stop();  // else nobody knows where it is
   server.stop();
   return 0;
 }

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-from pathlib import Path
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = 120  # seconds until a browser that does not answer is given up
@@ -74,21 +73,21 @@ class Browser:
             if heard is not None:
                 heard.append(answer)
 
-    def open(self, address, width=1200, height=900, colours="light"):
-        return OpenPage(self, address, width, height, colours)
+    def open(self, address, width=1200, height=900, dark=False):
+        return OpenPage(self, address, width, height, dark)
 
 
 class OpenPage:
     """A page as a browser of some width shows it. `complaints` are script errors and console messages, `requests` the addresses it asked for."""
 
-    def __init__(self, browser, address, width, height, colours):
+    def __init__(self, browser, address, width, height, dark):
         self.browser, self.heard = browser, []
         target = browser.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": colours}])
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.call("Page.navigate", url=address)
         deadline = time.monotonic() + PATIENCE
         while not any(event.get("method") == "Page.loadEventFired" for event in self.heard):
@@ -118,24 +117,38 @@ class OpenPage:
     def requests(self):
         return [event["request"]["url"] for event in self.events("Network.requestWillBeSent")]
 
-    def wait_until(self, expression):
-        """Until that is true in the page."""
-        deadline = time.monotonic() + PATIENCE
-        while not self.evaluate(expression):
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"within {PATIENCE} seconds it was never true that {expression}")
-            time.sleep(0.1)
-
     def hover(self, x, y):
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def screenshot(self, file):
-        """The whole page as a PNG."""
-        height = self.evaluate("document.documentElement.scrollHeight")
-        width = self.evaluate("innerWidth")
-        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
-        picture = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)["data"]
-        Path(file).write_bytes(base64.b64decode(picture))
+    def wait_until(self, expression):
+        """Waits until it is true in the page."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.evaluate(f"Boolean({expression})"):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {PATIENCE} seconds: {expression}")
+            time.sleep(0.05)
+
+    def click(self, selector):
+        """With the mouse, in the middle of the first element that fits; it is scrolled into view."""
+        x, y = self.evaluate(f"""(() => {{
+            const element = document.querySelector({json.dumps(selector)});
+            element.scrollIntoView({{block: 'center'}});
+            const box = element.getBoundingClientRect();
+            return [box.x + box.width / 2, box.y + box.height / 2];
+        }})()""")
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def press(self, key):
+        """A key by its name, as "Tab" or "ArrowRight"."""
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+        text = {"text": "\r"} if key == "Enter" else {"text": " "} if key == " " else {}
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code="Space" if key == " " else key, windowsVirtualKeyCode=codes[key], **(text if kind == "keyDown" else {}))
+
+    def screenshot(self, path):
+        """A PNG of what the window shows."""
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def print_pdf(self):
         """The printed page, base64 of a PDF."""

@@ -25,6 +25,7 @@ TINY = (
 ENDLESS = "--training.steps=1000000"
 PATIENCE = 120
 HOSTILE = "<img src=x onerror=\"document.title='caught'\"> <script>document.title='caught'</script> " + "w" * 300
+TALL = 2600  # pixels: pictures show all of it
 PICTURES = os.environ.get("BALLAST_PICTURES")  # a folder for screenshots, to look at
 
 
@@ -192,7 +193,7 @@ class Page(Live):
         shown = "+document.getElementById('step').textContent"
         state = "document.getElementById('state').textContent"
         with Browser() as browser, RunningServer("run", "--watch", cwd=self.folder) as server:
-            page = browser.open(server.url + "live", 1280)
+            page = browser.open(server.url + "live", 1280, TALL)
             page.wait_until(f"{state} == 'waiting for a trainer'")
             self.assert_whole(page, 1280, server)
             training = self.start("--run", "run", ENDLESS)
@@ -226,17 +227,15 @@ class Page(Live):
 
             # By keys: the loss at the first step.
             page.evaluate("document.querySelector('#loss-chart svg.chart').focus()")
-            for kind in ("keyDown", "keyUp"):
-                page.call("Input.dispatchKeyEvent", type=kind, key="Home", code="Home")
+            page.press("Home")
             loss = f"{json.loads(kept[0])['loss']:.3f} at step 1"
             self.assertEqual(page.evaluate("document.querySelector('#loss-chart output').textContent"), loss)
             self.assert_whole(page, 1280, server)
-            for width, colours in ((1280, "dark"), (390, "light"), (390, "dark")):
-                other = browser.open(server.url + "live", width, colours=colours)
-                other.wait_until(f"{shown} == 30 && document.querySelector('#samples pre') !== null")
-                self.assertEqual(other.evaluate("matchMedia('(prefers-color-scheme: dark)').matches"), colours == "dark")
+            for width, dark in ((1280, True), (390, False), (390, True)):
+                other = browser.open(server.url + "live", width, TALL, dark)
+                other.wait_until(f"{shown} == 30 && document.querySelector('#samples pre')")
                 self.assert_whole(other, width, server)
-                self.picture(other, f"stopped_{width}_{colours}")
+                self.picture(other, f"stopped_{width}_{'dark' if dark else 'light'}")
 
     def test_it_lists_runs_and_outlives_the_server(self):
         for run in ("one", "two"):

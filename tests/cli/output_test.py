@@ -56,6 +56,7 @@ class LostOutput(InFolder):
         yield ["eval", "run"]
         yield ["eval", "run", "--audit"]
         yield ["generate", "run", "--max-tokens=3", "--samples=3"]
+        yield ["serve", "run", "--port=0"]
         yield ["eval", "run", "--workers=2", "--json"]
         yield ["plan", "--config", "run/config.toml"]
         yield ["doctor", "--json"]

@@ -5,6 +5,7 @@ import json
 import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 import threading
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import openai
 
-from in_folder import InFolder, ballast
+from in_folder import BALLAST, InFolder, ballast
 from running_server import RunningServer
 
 TINY = (
@@ -294,8 +295,29 @@ class Command(InFolder):
         with RunningServer("mine", cwd=self.folder) as server:
             self.assertEqual(server.stop(signal.SIGTERM), 0, server.said())
 
+    def test_a_run_that_trains_without_a_checkpoint(self):
+        command = [BALLAST, "train", *TINY, "--training.steps=1000000", "--checkpoint.every=0", "--run", "mine"]
+        training = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(training.wait)
+        self.addCleanup(training.kill)
+        while not (self.folder / "mine/metrics.jsonl").exists():
+            self.assertIsNone(training.poll())
+            time.sleep(0.05)
+        with RunningServer("mine", cwd=self.folder) as server:
+            [run] = server.json("/api/runs")["runs"]
+            self.assertEqual((run["training"], run["steps"], run["experts"]), (True, [], 4))
+            status, _, data = server.ask("POST", "/v1/completions", {"model": "mine"})
+            self.assertEqual(status, 400)
+            self.assertIn("checkpoint", json.loads(data)["error"]["message"])
+            training.send_signal(signal.SIGTERM)
+            self.assertEqual(training.wait(), 0)
+            [run] = server.json("/api/runs")["runs"]
+            self.assertEqual((run["training"], len(run["steps"])), (False, 1))
+            fingerprint = server.json("/v1/completions", {"model": "mine"})["system_fingerprint"]
+            self.assertEqual(fingerprint, f"step-{run['steps'][0]}")
+
     def test_what_cannot_be_served(self):
-        self.refused("serve", "nothing", says="nothing")
+        self.refused("serve", "nothing", "--port", 0, says="nothing")
         self.run_well("train", *TINY, "--run", "mine")
         shutil.rmtree(self.folder / "mine" / "checkpoints")
         (self.folder / "mine" / "checkpoints").mkdir()

@@ -35,24 +35,30 @@ inline config::Config sparse_config(int64_t context = 16) {
   return config;
 }
 
-// A model with BASE layers that do something: no projection is zero, and experts have prices.
+// Makes a fresh model do something: no projection is zero, and experts have prices.
+inline void fill_with_opinions(const config::Config& config, parameters::ParameterTable& table,
+                               const model::LanguageModel& model, at::ScalarType dtype) {
+  const at::NoGradGuard no_grad;
+  at::set_num_threads(1);  // on a busy machine two that wait for each other take far longer
+  table.allocate({.working = dtype, .master = dtype});
+  for (const parameters::Segment& segment : table.segments()) {
+    const double size = segment.shape.size() == 1 ? 0.1 : 0.4;  // opinions that differ
+    at::Tensor values = normal_values(segment.shape, segment.name).mul_(size);
+    if (segment.name.find("norm.weight") != std::string::npos) values.add_(1);
+    table.view(table.master(), segment).copy_(values);
+  }
+  for (const auto& layer : model.expert_layers()) {
+    if (!config.experts.traits().balanced) continue;  // gates have no prices
+    layer->router().prices()->set(normal_values({config.experts.count}, layer->name()).mul_(0.3));
+  }
+}
+
+// A model with BASE layers that do something.
 struct SparseModel {
   explicit SparseModel(const config::Config& wanted = sparse_config(),
                        at::ScalarType dtype = at::kDouble)
       : config(wanted), model(config, table, lone_worker()), place{at::kCPU, dtype, dtype} {
-    const at::NoGradGuard no_grad;
-    at::set_num_threads(1);  // on a busy machine two that wait for each other take far longer
-    table.allocate({.working = dtype, .master = dtype});
-    for (const parameters::Segment& segment : table.segments()) {
-      const double size = segment.shape.size() == 1 ? 0.1 : 0.4;  // opinions that differ
-      at::Tensor values = normal_values(segment.shape, segment.name).mul_(size);
-      if (segment.name.find("norm.weight") != std::string::npos) values.add_(1);
-      table.view(table.master(), segment).copy_(values);
-    }
-    for (const auto& layer : model.expert_layers()) {
-      if (!config.experts.traits().balanced) continue;  // gates have no prices
-      layer->router().prices()->set(normal_values({config.experts.count}, layer->name()).mul_(0.3));
-    }
+    fill_with_opinions(config, table, model, dtype);
   }
 
   config::Config config;

@@ -48,6 +48,18 @@ TEST(RunDirectory, CreatesEverything) {
   EXPECT_EQ(record["starts"][0]["time"].get<std::string>().size(), 20U);
 }
 
+TEST(RunDirectory, IsInUseWhileItIsLocked) {
+  const test::TemporaryFolder folder;
+  EXPECT_FALSE(RunDirectory::in_use(folder / "run"));
+  {
+    const RunDirectory run = RunDirectory::create(folder / "run", kConfig, kStart);
+    EXPECT_TRUE(RunDirectory::in_use(folder / "run"));
+    const RunDirectory other = RunDirectory::create(folder / "other", kConfig, kStart);
+  }
+  EXPECT_FALSE(RunDirectory::in_use(folder / "run"));
+  EXPECT_FALSE(RunDirectory::in_use(folder / "other"));
+}
+
 TEST(RunDirectory, EachStartIsKept) {
   const test::TemporaryFolder folder;
   { RunDirectory::create(folder / "run", kConfig, kStart); }

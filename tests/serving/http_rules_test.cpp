@@ -24,9 +24,9 @@ TEST(AcceptedHosts, OnlyItsOwnNames) {
   const AcceptedHosts hosts("127.0.0.1", {"Models.example"});
   for (const char* host : {"localhost", "LOCALHOST:8080", "127.0.0.1:1", "models.example:80"})
     EXPECT_TRUE(hosts.accept(host)) << host;
-  for (const char* host : {"", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example",
-                           "localhost:80:80", "localhost:80@evil", "192.168.0.1", "[::1]", "[::1",
-                           "evil.example:8080", "@localhost"})
+  for (const char* host :
+       {"", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "localhost:80:80",
+        "localhost:80@evil", "192.168.0.1", "[::1]", "[::1", "evil.example:8080", "@localhost"})
     EXPECT_FALSE(hosts.accept(host)) << host;
 }
 

@@ -39,6 +39,15 @@ TEST(Printable, EscapesWhatWouldCommandIt) {
   EXPECT_EQ(printable("\x9b\xff"), "\\x9b\\xff") << "no UTF-8";
 }
 
+TEST(ValidUtf8Stream, CharactersMayComeInPieces) {
+  const std::string text = "\u00e9\u20ac\U0001F600.\xe2\x82.\xff\xe2\x82";
+  ValidUtf8Stream stream;
+  std::string out;
+  for (const char byte : text) out += stream.add({&byte, 1});
+  EXPECT_EQ(out + stream.rest(), replace_invalid_utf8(text));
+  EXPECT_EQ(ValidUtf8Stream().add("a\xe2\x82"), "a");
+}
+
 TEST(PrintableStream, CharactersMayComeInPieces) {
   const std::string text = "\u00e9\u20ac\U0001F600\x1b\u009b.\xe2\x82";
   PrintableStream stream;

@@ -90,8 +90,7 @@ class Keys {
 };
 
 bool is_token(const json& value) {
-  return value.is_number_unsigned() &&
-         value.get<uint64_t>() <= std::numeric_limits<TokenId>::max();
+  return value.is_number_unsigned() && value.get<uint64_t>() <= std::numeric_limits<TokenId>::max();
 }
 
 std::vector<TokenId> tokens_of(const json& list) {

@@ -50,11 +50,12 @@ ReadPrompt read_prompt(const CompletionRequest::Prompt& prompt,
   if (!has_start) read.written = start;
   read.written.insert(read.written.end(), read.tokens.begin(), read.tokens.end());
   if (std::ssize(read.written) > context) {
-    throw Refused(400,
-                  fmt::format("this model's context has {} tokens, and the prompt has {}, with what "
-                              "stands before a document",
-                              context, read.written.size()),
-                  "prompt");
+    throw Refused(
+        400,
+        fmt::format("this model's context has {} tokens, and the prompt has {}, with what "
+                    "stands before a document",
+                    context, read.written.size()),
+        "prompt");
   }
   return read;
 }
@@ -137,7 +138,8 @@ Json CompletionText::logprobs() {
     values.push_back(told.has_logprob ? Json(value(told.token.chosen)) : Json());
     offsets.push_back(told.character);
     Json top = Json::object();
-    for (const inference::Likelihood& one : told.token.likeliest) top[name_of(one.token)] = value(one);
+    for (const inference::Likelihood& one : told.token.likeliest)
+      top[name_of(one.token)] = value(one);
     if (told.has_logprob) top[name_of(told.token.chosen.token)] = value(told.token.chosen);
     likeliest.push_back(told.has_logprob ? top : Json());
   }

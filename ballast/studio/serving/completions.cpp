@@ -188,7 +188,8 @@ void add_completions(HttpServer& server, ServedModels& models) {
     const std::string name = request.model.empty() ? models.runs()[order.run].name : request.model;
     const auto completion = std::make_shared<Completion>(std::move(request), name, responder);
     models.write(
-        order, [completion](const loading::LoadedModel& loaded) { return completion->texts(loaded); },
+        order,
+        [completion](const loading::LoadedModel& loaded) { return completion->texts(loaded); },
         [completion](const std::exception& error) { completion->fail(error); });
   });
   Json all = Json::array();
@@ -199,10 +200,9 @@ void add_completions(HttpServer& server, ServedModels& models) {
                  responder->answer({.body = text});
                });
   }
-  server.get("/v1/models", [text = text_of({{"object", "list"}, {"data", all}})](
-                               const HttpRequest&, const auto& responder) {
-    responder->answer({.body = text});
-  });
+  server.get("/v1/models",
+             [text = text_of({{"object", "list"}, {"data", all}})](
+                 const HttpRequest&, const auto& responder) { responder->answer({.body = text}); });
   server.post("/v1/chat/completions", [](const HttpRequest&, const auto& responder) {
     responder->answer(refusal(404,
                               "these models continue texts, and know no chat: ask /v1/completions "

@@ -9,8 +9,8 @@
 
 namespace ballast::serving {
 
-// A text that comes in pieces, as far as it can be shown: in whole characters, and nothing of a stop
-// text, which ends it, nor of what may become one.
+// A text that comes in pieces, as far as it can be shown: in whole characters, and nothing of a
+// stop text, which ends it, nor of what may become one.
 class ShownText {
  public:
   explicit ShownText(std::vector<std::string> stops) : stops_(std::move(stops)) {}
