@@ -130,7 +130,8 @@ function showCharts() {
   charts.loss.show(of("loss"), ofValidation("loss"));
   charts.speed.show(of("tokens_per_second"), none);
   if (!hasExperts) return;
-  charts.balance.show(none, ofValidation("busiest_share"));
+  const allSteps = { x: [points.step[0], points.step.at(-1)], y: [NaN, NaN] }; // as wide as the other charts
+  charts.balance.show(allSteps, ofValidation("busiest_share"));
   charts.assignment.show(of("assign_seconds"), none);
   const balanced = isKnown("greedy_share");
   setText("assignment-name", balanced ? "Assignment" : "Gates");
