@@ -5,6 +5,7 @@
 
 #include "ballast/experts/expert_mlp_paths.h"
 #include "ballast/experts/spread_rows.h"
+#include "ballast/kernels/rows_alone.h"
 
 namespace ballast::experts {
 namespace {
@@ -125,6 +126,8 @@ Tensor expert_feed_forward(const Tensor& x, const ExpertRows& rows, const Expert
   const std::vector<ExpertWeights> sublayers{weights};
   const ExpertBlock block{routed, sublayers, {}, gradients};
   if (suits_fused_block(block)) return expert_block_fused(block);
+  if (kernels::RowsAlone::hold_for(x))
+    return expert_feed_forward_alone(routed.rows, rows.counts_on_host(), values_of(weights));
   return ExpertFeedForwardFunction::apply(x.contiguous(), rows, weights, gradients);
 }
 

@@ -46,6 +46,10 @@ at::Tensor expert_feed_forward_backward_batched(const at::Tensor& dy, const at::
                                                 const ExpertStacks& sums,
                                                 const KeptForBackward& kept);
 
+// Where kernels::RowsAlone holds for x: each expert's rows by the operations that hold to it.
+at::Tensor expert_feed_forward_alone(const at::Tensor& x, at::IntArrayRef rows_of_expert,
+                                     const ExpertStacks& weights);
+
 // Residual sublayers of experts in bf16 on a GPU: the products of all experts at once, and between
 // them one pass over rows each way (expert_block_passes.h). The host never waits. Where experts
 // have different numbers of slots, there is one sublayer only.

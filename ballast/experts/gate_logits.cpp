@@ -7,6 +7,9 @@
 #include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "ballast/kernels/gemm.h"
+#include "ballast/kernels/rows_alone.h"
+
 namespace ballast::experts {
 namespace {
 
@@ -64,6 +67,7 @@ Tensor gate_logits(const Tensor& x, const kernels::Parameter& weight) {
   TORCH_CHECK(x.dim() == 2 && weight.value.dim() == 2 && x.size(1) == weight.value.size(1),
               "gate_logits: want x [T, D] and weight [E, D], got ", x.sizes(), " and ",
               weight.value.sizes());
+  if (kernels::RowsAlone::hold_for(x)) return kernels::multiply_transposed(x, weight.value, {});
   return GateLogitsFunction::apply(x, weight);
 }
 

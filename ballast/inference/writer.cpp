@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "ballast/inference/score.h"
+#include "ballast/kernels/parallel_ranges.h"
+#include "ballast/kernels/rows_alone.h"
 #include "ballast/system/random.h"
 
 namespace ballast::inference {
@@ -21,12 +23,13 @@ using tokenizer::TokenId;
 
 namespace {
 
-constexpr int64_t kLogitRows = 256;  // rows of the vocabulary's size that are there at a time
+constexpr int64_t kLogitRows = 256;   // rows of the vocabulary's size that are there at a time
 constexpr size_t kReadAtATime = 512;  // tokens of new texts, for which those being written wait
 
 struct Text {
   Writing writing;  // its text grows
   int64_t row;
+  int64_t cached = 0;  // tokens in its row of the cache
   int64_t written = 0;
   std::optional<WritingEnd> end = {};
 };
@@ -60,8 +63,10 @@ class Writer::Impl {
         place_(place),
         end_of_text_(end_of_text),
         routing_{.mode = routing},
-        cache_(new_cache(rows)),
-        rows_(rows) {
+        cache_(model.new_cache(rows, at::device(place.device).dtype(place.working))),
+        rows_(rows),
+        skips_free_rows_(place.device.is_cpu() &&
+                         (place.working == at::kFloat || place.working == at::kDouble)) {
     for (int64_t row = rows - 1; row >= 0; --row) free_rows_.push_back(row);
   }
 
@@ -79,15 +84,13 @@ class Writer::Impl {
     if (texts_.empty()) return has_read;
     const LogitRows logits(next_logits());
     const std::vector<TokenId> tokens = choose(logits);
-    for (size_t i = 0; i < texts_.size(); ++i) tell(texts_[i], tokens[i], logits[texts_[i].row]);
+    const std::vector<WrittenToken> written = likelihoods(tokens, logits);
+    for (size_t i = 0; i < texts_.size(); ++i) tell(texts_[i], written[i]);
     end_texts();
     return true;
   }
 
  private:
-  model::KeyValueCache new_cache(int64_t rows) const {
-    return model_.new_cache(rows, at::device(place_.device).dtype(place_.working));
-  }
   Tensor to_device(const std::vector<int64_t>& ids) const { return on_host(ids).to(place_.device); }
 
   // Whether there was any.
@@ -121,17 +124,17 @@ class Writer::Impl {
 
   // Reads all but the last token of a text into its row of the cache; of one that does not fit half
   // a context, so that there is room to go on. Gives what the model made of them, if any.
-  Tensor read(const Text& text) {
+  Tensor read(Text& text) {
     const std::vector<TokenId>& all = text.writing.text;
     const auto context = static_cast<size_t>(model_.config().context);
     const size_t kept = all.size() <= context ? all.size() : std::max<size_t>(1, context / 2);
-    model::KeyValueCache one = new_cache(1);
+    model::KeyValueCache row = cache_.emptied_row(text.row);
+    text.cached = static_cast<int64_t>(kept) - 1;
     Tensor hidden;
     if (kept > 1) {
       const std::vector<int64_t> ids(all.end() - static_cast<std::ptrdiff_t>(kept), all.end() - 1);
-      hidden = model_.forward(to_device(ids).unsqueeze(0), routing_, one);
+      hidden = model_.forward(to_device(ids).unsqueeze(0), routing_, row);
     }
-    cache_.take_row(text.row, one);
     return hidden;
   }
 
@@ -164,52 +167,81 @@ class Writer::Impl {
       std::vector<int64_t> ids = window.context;
       ids.insert(ids.end(), window.target.begin(), window.target.end() - 1);
       const Tensor hidden = model_.forward(to_device(ids).unsqueeze(0), routing_);
-      const auto part = likelihoods(
-          window.target,
-          hidden.narrow(0, std::ssize(window.context) - 1, std::ssize(window.target)),
-          writing.likeliest);
+      const auto part =
+          likelihoods(window.target,
+                      hidden.narrow(0, std::ssize(window.context) - 1, std::ssize(window.target)),
+                      writing.likeliest);
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
   }
 
-  // The logits [B, V] after each row's last token. All rows take part, those of no text too.
+  // The logits after each text's last token, those of text i in row row_of_logits(i). On a GPU all
+  // rows take part, those of no text too: there sizes stay the same.
   Tensor next_logits() {
-    std::vector<int64_t> last(static_cast<size_t>(rows_), 0);
-    for (const int64_t row : free_rows_) cache_.cached()[row].zero_();
-    for (const Text& text : texts_) {
-      if (cache_.cached()[text.row].item<int64_t>() >= model_.config().context) read(text);
-      last[static_cast<size_t>(text.row)] = text.writing.text.back();
+    std::vector<int64_t> last, rows;
+    for (Text& text : texts_) {
+      if (text.cached >= model_.config().context) read(text);
+      ++text.cached;
+      last.push_back(text.writing.text.back());
+      rows.push_back(text.row);
     }
-    return model_.logits(model_.forward(to_device(last).unsqueeze(1), routing_, cache_));
+    const kernels::RowsAlone rows_alone;
+    if (skips_free_rows_) {
+      model::KeyValueCache cache = cache_.rows(on_host(rows));
+      return model_.logits(model_.forward(on_host(last).unsqueeze(1), routing_, cache));
+    }
+    std::vector<int64_t> all(static_cast<size_t>(rows_), 0);
+    for (size_t i = 0; i < rows.size(); ++i) all[static_cast<size_t>(rows[i])] = last[i];
+    for (const int64_t row : free_rows_) cache_.forget(row);
+    return model_.logits(model_.forward(to_device(all).unsqueeze(1), routing_, cache_));
+  }
+  int64_t row_of_logits(size_t text) const {
+    return skips_free_rows_ ? static_cast<int64_t>(text) : texts_[text].row;
   }
 
   // The next token of each text. Those of worker 0 count: the others' logits may differ by
   // rounding, and all must go on with the same.
   std::vector<TokenId> choose(const LogitRows& logits) const {
-    std::vector<int64_t> ids;
-    for (const Text& text : texts_) {
-      const Writing& writing = text.writing;
+    const Tensor chosen = at::empty({std::ssize(texts_)}, at::kLong);
+    auto* const ids = chosen.mutable_data_ptr<int64_t>();
+    for_each_text([&](size_t i) {
+      const Writing& writing = texts_[i].writing;
       RandomStream random(writing.seed, "sample", writing.stream,
-                          static_cast<uint64_t>(text.written));
-      ids.push_back(sample_token(logits[text.row], writing.sampling, random.uniform()));
-    }
-    const Tensor chosen = on_host(ids);
+                          static_cast<uint64_t>(texts_[i].written));
+      ids[i] = sample_token(logits[row_of_logits(i)], writing.sampling, random.uniform());
+    });
     if (model_.workers().size() > 1) model_.workers().broadcast(chosen, 0, {"new tokens"});
-    const auto* const begin = chosen.const_data_ptr<int64_t>();
-    return {begin, begin + chosen.numel()};
+    return {ids, ids + chosen.numel()};
   }
 
-  void tell(Text& text, TokenId token, std::span<const float> logits) const {
+  std::vector<WrittenToken> likelihoods(const std::vector<TokenId>& tokens,
+                                        const LogitRows& logits) const {
+    std::vector<WrittenToken> written(tokens.size());
+    for_each_text([&](size_t i) {
+      const int64_t likeliest = texts_[i].writing.likeliest;
+      written[i] = likeliest < 0 ? WrittenToken{.chosen = {.token = tokens[i]}}
+                                 : likelihood_of(tokens[i], logits[row_of_logits(i)], likeliest);
+    });
+    return written;
+  }
+
+  // On several threads.
+  void for_each_text(const std::function<void(size_t)>& work) const {
+    const int64_t texts_of_thread = 100'000 / model_.config().vocabulary + 1;
+    kernels::parallel_ranges(std::ssize(texts_), texts_of_thread, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) work(static_cast<size_t>(i));
+    });
+  }
+
+  void tell(Text& text, const WrittenToken& written) const {
     Writing& writing = text.writing;
+    const TokenId token = written.chosen.token;
     if (token == end_of_text_ && writing.stop_at_end_of_text) {
       text.end = WritingEnd::kEndOfText;
       return;
     }
     writing.text.push_back(token);
-    const WrittenToken written = writing.likeliest < 0
-                                     ? WrittenToken{.chosen = {.token = token}}
-                                     : likelihood_of(token, logits, writing.likeliest);
     if (++text.written >= writing.max_tokens) text.end = WritingEnd::kLength;
     if (writing.on_token && !writing.on_token(written)) text.end = WritingEnd::kStopped;
   }
@@ -233,6 +265,7 @@ class Writer::Impl {
   const experts::Routing routing_;
   model::KeyValueCache cache_;
   const int64_t rows_;
+  const bool skips_free_rows_;
   std::vector<int64_t> free_rows_;
   std::deque<Writing> waiting_;
   std::vector<Text> texts_;  // being written, in the order they came

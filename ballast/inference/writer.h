@@ -36,6 +36,11 @@ struct Writing {
 
 // Continues many texts side by side, a token of each a step. Texts come and go at any time. When a
 // text fills the model's context, its older half is forgotten. Not thread-safe.
+// On the CPU in fp32 and fp64, with one worker, what a text gets does not depend, to the bit, on
+// which others are written beside it, nor on how many there are or may be (kernels/rows_alone.h).
+// On a GPU a step always has as many rows, free ones too, so that its sizes stay the same. There no
+// more is certain: libraries may compute rows of one product in different orders, and experts get
+// different numbers of rows.
 // With several workers all give the same texts in the same order, and get the tokens that worker 0
 // writes; logprobs are each worker's own. REQUIRES then: is_wanted and on_token answer alike.
 class Writer {

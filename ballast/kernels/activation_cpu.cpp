@@ -13,6 +13,8 @@
 
 #include "ballast/kernels/activation.h"
 #include "ballast/kernels/activation_paths.h"
+#include "ballast/kernels/rows_alone.h"
+#include "ballast/kernels/rows_alone_paths.h"
 
 namespace ballast::kernels {
 
@@ -28,6 +30,7 @@ const char* gelu_form(Activation activation) {
 
 Tensor plain_activate(const Tensor& x, int64_t kind) {
   const auto activation = static_cast<Activation>(kind);
+  if (RowsAlone::hold_for(x)) return activate_rows_alone(x, activation);
   switch (activation) {
     case Activation::kGelu:
     case Activation::kGeluTanh:

@@ -11,6 +11,8 @@
 
 #include "ballast/kernels/find_op.h"
 #include "ballast/kernels/gemm.h"
+#include "ballast/kernels/rows_alone.h"
+#include "ballast/kernels/rows_alone_paths.h"
 
 namespace ballast::kernels {
 
@@ -78,7 +80,10 @@ void for_each_chunk(const Tensor& hidden, const Tensor& embedding, const Work& w
 
 }  // namespace
 
-Tensor cap_logits(const Tensor& logits, double cap) { return (logits / cap).tanh_().mul_(cap); }
+Tensor cap_logits(const Tensor& logits, double cap) {
+  if (RowsAlone::hold_for(logits)) return cap_rows_alone(logits, cap);
+  return (logits / cap).tanh_().mul_(cap);
+}
 
 void cap_gradient_(Tensor& gradient, const Tensor& capped, double cap) {
   gradient.mul_(1 - (capped / cap).square_());

@@ -31,16 +31,20 @@ void check_repeats(const char* name, const Tensor& indices, const Tensor& rows) 
               indices.sizes());
 }
 
+Tensor embedded(const Tensor& tokens, const Tensor& positions, const Parameter& token_embedding,
+                const Parameter& position_embedding) {
+  static const auto op =
+      find_op<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>("ballast::embed");
+  return op.call(tokens, positions, token_embedding.value, position_embedding.value);
+}
+
 struct EmbedFunction : torch::autograd::Function<EmbedFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& tokens, const Tensor& positions,
                         const Parameter& token_embedding, const Parameter& position_embedding,
                         const Tensor&) {
     context->save_for_backward({tokens, positions});
     context->saved_data["sums"] = gradient_sums({token_embedding, position_embedding});
-    static const auto op =
-        find_op<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
-            "ballast::embed");
-    return op.call(tokens, positions, token_embedding.value, position_embedding.value);
+    return embedded(tokens, positions, token_embedding, position_embedding);
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
@@ -101,6 +105,8 @@ Tensor embed(const Tensor& tokens, const Tensor& positions, const Parameter& tok
              const Parameter& position_embedding, const Tensor& graph_root) {
   TORCH_CHECK(tokens.dim() == 1, "embed: want tokens [T], got ", tokens.sizes());
   check_repeats("embed", positions, tokens);
+  if (!at::GradMode::is_enabled())
+    return embedded(tokens, positions, token_embedding, position_embedding);
   return EmbedFunction::apply(tokens, positions, token_embedding, position_embedding, graph_root);
 }
 

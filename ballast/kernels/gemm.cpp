@@ -15,6 +15,8 @@
 #include "ballast/kernels/bias_sums.h"
 #include "ballast/kernels/find_op.h"
 #include "ballast/kernels/gemm_paths.h"
+#include "ballast/kernels/rows_alone.h"
+#include "ballast/kernels/rows_alone_paths.h"
 
 namespace ballast::kernels {
 
@@ -80,6 +82,7 @@ bool suits_fusion(const at::Tensor& x) { return x.is_cuda() && x.scalar_type() =
 
 at::Tensor multiply_transposed(const at::Tensor& x, const at::Tensor& weight,
                                const at::Tensor& bias, Activation activation) {
+  if (RowsAlone::hold_for(x)) return multiply_rows_alone(x, weight, bias, activation);
   const bool relu = activation == Activation::kRelu;
   if (suits_onednn(x)) {
     const auto optional_bias = bias.defined() ? std::optional(bias) : std::nullopt;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/kernels/layer_norm.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -86,6 +87,7 @@ TORCH_LIBRARY_FRAGMENT(ballast, library) {
 Tensor layer_norm(const Tensor& x, const Parameter& weight, const Parameter& bias,
                   const NormForm& form) {
   check("layer_norm", x, weight);
+  if (!at::GradMode::is_enabled()) return std::get<1>(norm_rows(x, {}, weight, bias, form));
   return LayerNormFunction::apply(x, weight, bias, form);
 }
 
@@ -94,6 +96,10 @@ NormedSum add_layer_norm(const Tensor& x, const Tensor& change, const Parameter&
   check("add_layer_norm", x, weight);
   TORCH_CHECK(change.sizes() == x.sizes() && change.scalar_type() == x.scalar_type(),
               "add_layer_norm: want a change like x ", x.sizes(), ", got ", change.sizes());
+  if (!at::GradMode::is_enabled()) {
+    const auto [sum, normed, mean, inverse] = norm_rows(x, change, weight, bias, form);
+    return {sum, normed};
+  }
   const tensor_list results = AddLayerNormFunction::apply(x, change, weight, bias, form);
   return {results[0], results[1]};
 }

@@ -5,6 +5,8 @@
 #include <torch/library.h>
 
 #include "ballast/kernels/layer_norm_paths.h"
+#include "ballast/kernels/rows_alone.h"
+#include "ballast/kernels/rows_alone_paths.h"
 #include "ballast/kernels/widened.h"
 
 namespace ballast::kernels {
@@ -41,6 +43,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> plain_norm_rows(const Tensor& x,
                                                            const Tensor& weight,
                                                            const std::optional<Tensor>& bias,
                                                            bool takes_mean, double epsilon) {
+  if (RowsAlone::hold_for(x)) return norm_rows_alone(x, change, weight, bias, takes_mean, epsilon);
   const Tensor sum = change ? x + *change : Tensor();
   const Tensor& given = change ? sum : x;
   if (!takes_mean) {

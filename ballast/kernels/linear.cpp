@@ -2,6 +2,7 @@
 #include "ballast/kernels/linear.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ballast/kernels/bias_sums.h"
@@ -75,6 +76,7 @@ void check_linear(const char* what, const Tensor& x, const Tensor& weight) {
 
 Tensor linear(const Tensor& x, const Parameter& weight, const Parameter& bias) {
   check_linear("linear", x, weight.value);
+  if (!at::GradMode::is_enabled()) return multiply_transposed(x, weight.value, bias.value);
   return LinearFunction::apply(x, weight, bias);
 }
 
@@ -103,6 +105,11 @@ Tensor inner_gradient(const Tensor& dy, const Tensor& down, const Inner& inner,
 
 Tensor feed_forward(const Tensor& x, const FeedForwardWeights& weights) {
   check_linear("feed_forward", x, weights.up.value);
+  if (!at::GradMode::is_enabled()) {
+    const Inner inner =
+        activated_product(x, weights.up.value, weights.up_bias.value, weights.activation);
+    return multiply_transposed(inner.active, weights.down.value, weights.down_bias.value);
+  }
   return FeedForwardFunction::apply(x, weights);
 }
 

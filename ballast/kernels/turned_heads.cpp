@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/kernels/turned_heads.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -99,6 +100,7 @@ struct TurnedHeadsFunction : torch::autograd::Function<TurnedHeadsFunction> {
 
 Tensor turned_heads(const Tensor& qkv, int64_t rows, const Heads& heads, const Turning& turning) {
   if (turning.is_nothing()) return qkv;
+  if (!at::GradMode::is_enabled()) return turn_heads(qkv, heads, turning).turned;
   return TurnedHeadsFunction::apply(qkv, rows, heads, turning);
 }
 

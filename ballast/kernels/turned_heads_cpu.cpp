@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include "ballast/kernels/rows_alone.h"
+#include "ballast/kernels/rows_alone_paths.h"
 #include "ballast/kernels/turned_heads_paths.h"
 #include "ballast/kernels/widened.h"
 
@@ -38,6 +40,15 @@ std::tuple<Tensor, Tensor> plain_turn_heads(const Tensor& qkv, const std::option
                                             const std::optional<Tensor>& key_norm, int64_t queries,
                                             int64_t keys, double epsilon, bool with_values) {
   const int64_t width = qkv.size(1) / (queries + 2 * keys), met = queries + keys;
+  if (RowsAlone::hold_for(qkv) && with_values) {
+    return {turn_rows_alone(qkv, {queries, keys, width},
+                            {.cosines = cosines.value_or(Tensor()),
+                             .sines = sines.value_or(Tensor()),
+                             .query_norm = {query_norm.value_or(Tensor()), {}},
+                             .key_norm = {key_norm.value_or(Tensor()), {}},
+                             .epsilon = epsilon}),
+            at::empty({0}, qkv.options())};
+  }
   const Tensor heads = qkv.contiguous().view({qkv.size(0), met + keys, width});
   Tensor x = widened(heads.narrow(1, 0, met)).contiguous(), inverse = at::empty({0}, x.options());
   if (query_norm) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ballast/kernels/attention.h"
+#include "ballast/kernels/cached_attention.h"
 #include "ballast/model/initialization.h"
 #include "ballast/model/shard_layers.h"
 
@@ -102,24 +103,46 @@ Tensor Attention::forward(const Tensor& x, const Sequences& of, step::StepWatch*
   return sum_of_shard_linears({shards_, label(), watch}, mixed, out_, out_bias_);
 }
 
-Tensor Attention::forward(const Tensor& x, LayerCache& cache, const RopeTables& rope) const {
-  const int64_t rows = cache.keys.size(0), count = x.size(0) / rows, capacity = cache.keys.size(2);
-  const auto [queries, keys, values] = kernels::split_heads(
-      kernels::turned_heads(project(x, nullptr), rows, heads_, turning(rope)), rows,
-      heads_);  // [B, heads, N, W]
-  const Tensor steps = at::arange(count, cache.cached.options());
-  const Tensor positions = cache.cached.unsqueeze(1) + steps;  // [B, N]
+// Nothing was there before.
+Tensor Attention::mix_first(const Tensor& qkv, int64_t rows, const LayerCache& layer) const {
+  const auto [queries, keys, values] = kernels::split_heads(qkv, rows, heads_);  // [B, heads, N, W]
+  layer.keys.narrow(2, 0, keys.size(2)).copy_(keys);
+  layer.values.narrow(2, 0, keys.size(2)).copy_(values);
+  return kernels::causal_attention(qkv, rows, heads_);
+}
+
+Tensor Attention::mix_more(const Tensor& qkv, const KeyValueCache& cache,
+                           const LayerCache& layer) const {
+  const int64_t rows = cache.size(), count = qkv.size(0) / rows, capacity = layer.keys.size(2);
+  const auto [queries, keys, values] = kernels::split_heads(qkv, rows, heads_);
+  const Tensor steps = at::arange(count, cache.cached().options());
+  const Tensor positions = cache.cached().unsqueeze(1) + steps;  // [B, N]
   const Tensor places = positions.view({rows, 1, count, 1}).expand_as(keys);
-  cache.keys.scatter_(2, places, keys);
-  cache.values.scatter_(2, places, values);
+  layer.keys.scatter_(2, places, keys);
+  layer.values.scatter_(2, places, values);
   // A new token sees the places up to its own.
   const Tensor seen =
-      at::arange(capacity, cache.cached.options()) <= positions.unsqueeze(-1);  // [B, N, S]
+      at::arange(capacity, cache.cached().options()) <= positions.unsqueeze(-1);  // [B, N, S]
   const Tensor mixed = at::scaled_dot_product_attention(
-      queries, kernels::for_all_queries(cache.keys, heads_),
-      kernels::for_all_queries(cache.values, heads_), seen.unsqueeze(1));
-  return sum_of_shard_linears({shards_, label()}, mixed.transpose(1, 2).reshape({x.size(0), -1}),
-                              out_, out_bias_);
+      queries, kernels::for_all_queries(layer.keys, heads_),
+      kernels::for_all_queries(layer.values, heads_), seen.unsqueeze(1));
+  return mixed.transpose(1, 2).reshape({qkv.size(0), -1});
+}
+
+Tensor Attention::forward(const Tensor& x, const KeyValueCache& cache, const LayerCache& layer,
+                          const RopeTables& rope) const {
+  const int64_t rows = cache.size();
+  const Tensor qkv = kernels::turned_heads(project(x, nullptr), rows, heads_, turning(rope));
+  Tensor mixed;
+  if (x.size(0) == rows && kernels::suits_cached_attention(qkv)) {
+    mixed = kernels::cached_attention(qkv, heads_,
+                                      {layer.keys, layer.values, cache.row(), cache.cached()});
+  } else if (cache.is_empty()) {
+    mixed = mix_first(qkv, rows, layer);
+  } else {
+    mixed = mix_more(qkv, cache, layer);
+  }
+  return sum_of_shard_linears({shards_, label()}, mixed, out_, out_bias_);
 }
 
 }  // namespace ballast::model

@@ -34,15 +34,20 @@ class Attention {
   // x [B * S, D] -> [B * S, D]
   at::Tensor forward(const at::Tensor& x, const Sequences& of,
                      step::StepWatch* watch = nullptr) const;
-  // New tokens x [B * N, D] attend to the cache and to themselves; the cache takes them in.
+  // New tokens x [B * N, D] attend to the cache and to themselves; the cache's layer takes them in.
   // rope: of each of the B * N tokens' positions.
-  at::Tensor forward(const at::Tensor& x, LayerCache& cache, const RopeTables& rope) const;
+  at::Tensor forward(const at::Tensor& x, const KeyValueCache& cache, const LayerCache& layer,
+                     const RopeTables& rope) const;
 
  private:
   comm::Label label() const { return {"attention", static_cast<int>(block_)}; }
   // Queries, keys and values of x, normed where the norm is over their whole width.
   at::Tensor project(const at::Tensor& x, step::StepWatch* watch) const;
   kernels::Turning turning(const RopeTables& rope) const;
+  // Both put turned qkv [B * N, columns] into the cache and mix the values.  -> [B * N, queries W]
+  at::Tensor mix_first(const at::Tensor& qkv, int64_t rows, const LayerCache& layer) const;
+  at::Tensor mix_more(const at::Tensor& qkv, const KeyValueCache& cache,
+                      const LayerCache& layer) const;
 
   const int64_t block_;
   const config::QueryKeyNorm norm_;

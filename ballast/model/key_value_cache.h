@@ -12,9 +12,8 @@ namespace ballast::model {
 // Keys and values of the tokens seen so far, of the heads of one layer that are here. Row b holds
 // cached[b] tokens; rows may differ in length, so several prompts are continued in one batch.
 struct LayerCache {
-  at::Tensor keys;    // [B, heads_kv, S, W]
-  at::Tensor values;  // [B, heads_kv, S, W]
-  at::Tensor cached;  // [B] int64, the same tensor in every layer
+  at::Tensor keys;    // [R, heads_kv, S, W]
+  at::Tensor values;  // [R, heads_kv, S, W]
 };
 
 class KeyValueCache {
@@ -23,15 +22,27 @@ class KeyValueCache {
   KeyValueCache(const config::ModelConfig& config, int64_t rows, const at::TensorOptions& options,
                 int64_t shards = 1);
 
+  // Row `row` alone, empty: what is written there is written here.
+  KeyValueCache emptied_row(int64_t row);
+  // These rows [B] int64, in this order, for one new token of each.
+  // REQUIRES: kernels/cached_attention.h suits the model.
+  KeyValueCache rows(const at::Tensor& rows) const;
+
   std::vector<LayerCache>& layers() { return layers_; }
-  const at::Tensor& cached() const { return cached_; }  // [B] int64
+  int64_t size() const { return cached_.size(0); }      // B
+  const at::Tensor& cached() const { return cached_; }  // [B] int64: tokens of each row
+  const at::Tensor& row() const { return row_; }        // [B] int64: where it lies in the layers
+  bool is_empty() const { return is_empty_; }           // and known to be, without a look
   void advance(int64_t tokens);  // after all layers took `tokens` new ones a row
-  // Copies the single row of `other` into row `row` of this cache.
-  void take_row(int64_t row, const KeyValueCache& other);
+  void forget(int64_t row);      // the row is empty again
 
  private:
-  at::Tensor cached_;
+  KeyValueCache() = default;
+
+  at::Tensor cached_, row_;
+  at::Tensor all_cached_;  // of rows(): what cached_ was taken from
   std::vector<LayerCache> layers_;
+  bool is_empty_ = true;
 };
 
 }  // namespace ballast::model

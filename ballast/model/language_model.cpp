@@ -232,7 +232,7 @@ Tensor LanguageModel::forward(const Tensor& tokens, const experts::Routing& rout
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = *blocks_[i];
     const Tensor earlier = read_ahead(static_cast<int64_t>(i), x);
-    x.add(block.attention.forward(block.attention_norm(x), cache.layers()[i], turned));
+    x.add(block.attention.forward(block.attention_norm(x), cache, cache.layers()[i], turned));
     if (block.feed_forward) x.add(block.feed_forward->forward(x));
     expert_layers_after(static_cast<int64_t>(i) + 1, x, earlier, routing);
   }

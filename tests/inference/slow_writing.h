@@ -12,8 +12,8 @@
 namespace ballast::test {
 
 struct SlowText {
-  std::vector<tokenizer::TokenId> tokens;   // the likeliest
-  std::vector<at::Tensor> logprobs;         // [V] of each place, in double
+  std::vector<tokenizer::TokenId> tokens;  // the likeliest
+  std::vector<at::Tensor> logprobs;        // [V] of each place, in double
 };
 
 // Continues a text without a cache: the whole of it through the model for every token.
