@@ -73,21 +73,38 @@ class Browser:
             if heard is not None:
                 heard.append(answer)
 
-    def open(self, address, width=1200, height=900, dark=False):
-        return OpenPage(self, address, width, height, dark)
+    def open(self, address, width=1280, height=900, scheme="light"):
+        return OpenPage(self, address, width, height, scheme)
+
+
+# Elements that reach beyond the window, and words that reach beyond their drawing, as texts. What is in a scroller is not lost
+# where the hint before it is to be seen.
+CUT_OFF = """(() => {
+  const width = document.documentElement.clientWidth, shown = e => e.checkVisibility() && e.getBoundingClientRect().width > 0;
+  const name = e => `${e.tagName} ${e.className.baseVal ?? e.className} ${(e.textContent || '').trim().slice(0, 40)}`;
+  const scroller = e => e.parentElement.closest('.scroll');
+  const beyond = [...document.body.querySelectorAll('*')].filter(e => shown(e) && !e.ownerSVGElement && !scroller(e))
+    .filter(e => e.getBoundingClientRect().right > width + 1 || e.getBoundingClientRect().left < -1);
+  const silent = [...document.querySelectorAll(document.scripts.length ? '.scroll' : 'none')].filter(shown)  // scripts write hints
+    .filter(e => (e.scrollWidth > e.clientWidth + 1) === e.previousElementSibling.hidden);
+  const words = [...document.querySelectorAll('svg[role=img] text')].filter(shown).filter(e => {
+    const drawing = e.closest('svg[role=img]').getBoundingClientRect(), box = e.getBoundingClientRect();
+    return box.left < drawing.left - 1 || box.right > drawing.right + 1 || box.top < drawing.top - 1 || box.bottom > drawing.bottom + 1; });
+  return [...beyond, ...silent, ...words].map(name);
+})()"""
 
 
 class OpenPage:
-    """A page as a browser of some width shows it. `complaints` are script errors and console messages, `requests` the addresses it asked for."""
+    """A page as a browser of some width shows it, in light or dark. `complaints` are script errors and console messages, `requests` the addresses it asked for."""
 
-    def __init__(self, browser, address, width, height, dark):
+    def __init__(self, browser, address, width, height, scheme):
         self.browser, self.heard = browser, []
         target = browser.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.show_as(scheme)
         self.call("Page.navigate", url=address)
         deadline = time.monotonic() + PATIENCE
         while not any(event.get("method") == "Page.loadEventFired" for event in self.heard):
@@ -116,6 +133,14 @@ class OpenPage:
     @property
     def requests(self):
         return [event["request"]["url"] for event in self.events("Network.requestWillBeSent")]
+
+    def show_as(self, scheme, media=""):
+        """As a reader who prefers light or dark sees it; `media` "print": on paper."""
+        self.call("Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def cut_off(self):
+        """What cannot be read or reached, by CUT_OFF."""
+        return self.evaluate(CUT_OFF)
 
     def hover(self, x, y):
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)

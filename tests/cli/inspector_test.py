@@ -48,8 +48,8 @@ class Inspector(unittest.TestCase):
         cls.server = cls.enterClassContext(RunningServer("base", "gates", "dense", HOSTILE, cwd=cls.folder))
         cls.browser = cls.enterClassContext(Browser())
 
-    def open(self, view="", width=WIDE, dark=False):
-        page = self.browser.open(self.server.url + (f"#{urllib.parse.urlencode(view)}" if view else ""), width, 900, dark)
+    def open(self, view="", width=WIDE, scheme="light"):
+        page = self.browser.open(self.server.url + (f"#{urllib.parse.urlencode(view)}" if view else ""), width, 900, scheme)
         page.width = width
         page.wait_until(READY)
         return page
@@ -80,10 +80,10 @@ class Inspector(unittest.TestCase):
     def text_of(self, page, selector):
         return page.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
 
-    def walk(self, width, dark):
+    def walk(self, width, scheme):
         """All views by mouse."""
-        name = f"{width}-{'dark' if dark else 'light'}"
-        page = self.open(width=width, dark=dark)
+        name = f"{width}-{scheme}"
+        page = self.open(width=width, scheme=scheme)
         self.assertGreater(page.evaluate("document.querySelector('#text').value.length"), 40, "a text to begin with")
         self.assertEqual(page.evaluate("document.querySelectorAll('.view').length"), 1)
         self.assert_in_order(page, f"{name}-first")
@@ -134,21 +134,21 @@ class Inspector(unittest.TestCase):
         self.assertIn("gates", self.text_of(page, "#views"))
         self.assert_in_order(page, f"{name}-two")
         address = page.evaluate("location.href")
-        again = self.browser.open(address, width, 900, dark)
+        again = self.browser.open(address, width, 900, scheme)
         again.wait_until(READY)
         self.assertEqual(self.text_of(again, "#views"), self.text_of(page, "#views"), "a link shows the same")
 
     def test_wide_and_light(self):
-        self.walk(WIDE, dark=False)
+        self.walk(WIDE, scheme="light")
 
     def test_wide_and_dark(self):
-        self.walk(WIDE, dark=True)
+        self.walk(WIDE, scheme="dark")
 
     def test_phone_and_light(self):
-        self.walk(PHONE, dark=False)
+        self.walk(PHONE, scheme="light")
 
     def test_phone_and_dark(self):
-        self.walk(PHONE, dark=True)
+        self.walk(PHONE, scheme="dark")
 
     def test_by_keyboard_alone(self):
         page = self.open({"a": "base", "t": "one two three four five six\nseven eight nine ten"})

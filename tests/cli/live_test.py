@@ -231,11 +231,11 @@ class Page(Live):
             loss = f"{json.loads(kept[0])['loss']:.3f} at step 1"
             self.assertEqual(page.evaluate("document.querySelector('#loss-chart output').textContent"), loss)
             self.assert_whole(page, 1280, server)
-            for width, dark in ((1280, True), (390, False), (390, True)):
-                other = browser.open(server.url + "live", width, TALL, dark)
+            for width, scheme in ((1280, "dark"), (390, "light"), (390, "dark")):
+                other = browser.open(server.url + "live", width, TALL, scheme)
                 other.wait_until(f"{shown} == 30 && document.querySelector('#samples pre')")
                 self.assert_whole(other, width, server)
-                self.picture(other, f"stopped_{width}_{'dark' if dark else 'light'}")
+                self.picture(other, f"stopped_{width}_{scheme}")
 
     def test_it_lists_runs_and_outlives_the_server(self):
         for run in ("one", "two"):

@@ -15,11 +15,11 @@ from headless_browser import Browser
 from in_folder import InFolder, ballast
 from made_up_experiment import SYSTEMS, make_experiment, make_run
 
-# Two blocks of width 16 on bytes: a second or two a system.
+# Two blocks of width 16 on bytes: a second or two a system. The validation split has 2,000 tokens of each domain.
 SETTING = (
     "--model.width=16 --model.layers=2 --model.heads=2 --model.context=64 --training.batch=8 --training.steps=40 "
     "--training.validate_every=10 --training.validate_batches=4 --training.sample_tokens=20 --training.log_every=5 "
-    "--data.builtin_bytes=300_000 --optimizer.warmup_steps=5 --checkpoint.every=0"
+    "--training.last_validate_batches=0 --data.builtin_bytes=2_500_000 --optimizer.warmup_steps=5 --checkpoint.every=0"
 ).split()
 EXPERTS = "--experts.count=4 --experts.groups=2 --experts.layers=1 --experts.sublayers=1".split()
 RUNS = {
@@ -30,7 +30,26 @@ RUNS = {
 }
 ALWAYS = ["perplexity_time", "perplexity_tokens", "speed", "time_parts"]
 OF_EXPERTS = ["expert_balance", "domains", "assignment"]
-PHONE = 360
+DESK, PHONE = 1280, 390
+LIGHT, DARK = "rgb(255, 255, 255)", "rgb(20, 24, 29)"
+# The colours of a page's ground, of words, and of all that its drawings are painted with, each as [red, green, blue].
+PAINTS = """(() => {
+  const rgb = text => text.match(/[\\d.]+/g).slice(0, 3).map(Number);
+  const of = (selector, what) => [...document.querySelectorAll(selector)].filter(e => e.checkVisibility()).map(e => getComputedStyle(e)[what]);
+  return {ground: getComputedStyle(document.body).backgroundColor, words: of('main p, td, th, dd', 'color').map(rgb),
+          grounds: [...new Set(of('svg[role=img] > rect:first-of-type', 'fill'))], texts: of('svg.lines text', 'fill').map(rgb),
+          lines: of('svg polyline', 'stroke').map(rgb)};
+})()"""
+
+
+def contrast(one, other):
+    """Of two colours, from 1 to 21, as the web's guidelines for readers count it."""
+    def light(colour):
+        parts = [part / 255 / 12.92 if part / 255 <= 0.04045 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in colour]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    brighter, darker = sorted((light(one), light(other)), reverse=True)
+    return (brighter + 0.05) / (darker + 0.05)
 
 
 class ReportCase(InFolder):
@@ -42,21 +61,36 @@ class ReportCase(InFolder):
     def report(self, *arguments):
         return json.loads(self.run_well("report", "--json", *arguments).stdout)
 
-    def open(self, page, width=1200):
-        return self.browser.open((self.folder / page).resolve().as_uri(), width)
+    def open(self, page, width=DESK, scheme="light"):
+        return self.browser.open((self.folder / page).resolve().as_uri(), width, scheme=scheme)
 
     def assert_shows(self, page, figures):
-        """The page has these figures and no others, complete, and nothing went wrong in it at either width."""
-        for width in (1200, PHONE):
-            shown = self.open(page, width)
+        """The page has these figures and no others, complete, and nothing goes wrong in it or is cut off at either width, in light and dark."""
+        for width, scheme in ((DESK, "light"), (PHONE, "dark")):
+            shown = self.open(page, width, scheme)
             self.assertEqual(shown.evaluate("[...document.querySelectorAll('figure')].map(f => f.id).sort()"), sorted(f"figure-{name}" for name in figures))
             empty = "[...document.querySelectorAll('figure')].filter(f => !f.querySelector('svg[role=img] title') || f.querySelector('figcaption').textContent.length < 20)"
             self.assertEqual(shown.evaluate(f"{empty}.map(f => f.id)"), [])
-            self.assertEqual(shown.complaints, [])
             self.assertEqual(len(shown.requests), 1, shown.requests)
-            self.assertLessEqual(shown.evaluate("document.documentElement.scrollWidth"), width)
             hidden = "[...document.querySelectorAll('figure')].filter(f => !f.closest('details') && ![...f.querySelectorAll('svg')].some(s => s.getBoundingClientRect().width > 200))"
             self.assertEqual(shown.evaluate(f"{hidden}.map(f => f.id)"), [], f"at width {width}")
+            shown.evaluate("(async () => { document.querySelectorAll('details').forEach(d => { d.open = true; }); await new Promise(done => setTimeout(done, 50)); })()")
+            for now in (scheme, "dark" if scheme == "light" else "light"):
+                shown.show_as(now)
+                self.assertEqual(shown.cut_off(), [], f"at width {width}, {now}")
+                self.assert_readable(shown, now)
+            self.assertLessEqual(shown.evaluate("document.documentElement.scrollWidth"), width)
+            self.assertEqual(shown.complaints, [])
+
+    def assert_readable(self, shown, scheme):
+        """Words and lines stand out from their ground, which is the page's everywhere."""
+        paints = shown.evaluate(PAINTS)
+        self.assertEqual([paints["ground"], *paints["grounds"]], 2 * [DARK if scheme == "dark" else LIGHT])
+        ground = DARK if scheme == "dark" else LIGHT
+        ground = [float(part) for part in re.findall(r"[\d.]+", ground)]
+        for what, least in (("words", 4.5), ("texts", 4.5), ("lines", 2)):
+            for colour in paints[what]:
+                self.assertGreaterEqual(contrast(colour, ground), least, f"{what} of {colour}, {scheme}")
 
     def assert_files(self, written):
         for path in written["figures"]:
@@ -116,8 +150,8 @@ class RealRuns(ReportCase):
         self.assertEqual([system["title"] for system in written["systems"]], ["dense", "BASE x1", "Sparsely Gated MoE x1", "Switch x1"])
         page = self.open("all/index.html")
         names = page.evaluate("[...document.querySelectorAll('#figure-expert_balance .wide .series')].map(s => s.dataset.name)")
-        for line in ("BASE, training", "BASE x1, greedy", "BASE x1, priced", "Switch x1", "Sparsely Gated MoE x1, first expert",
-                     "Sparsely Gated MoE x1, second expert", "BASE, testing (paper)"):
+        for line in ("BASE, training, as in the paper", "BASE x1, greedy", "BASE x1, priced", "Switch x1", "Sparsely Gated MoE x1, first expert",
+                     "Sparsely Gated MoE x1, second expert", "paper: BASE, testing"):
             self.assertIn(line, names)
 
     def test_a_line_tells_its_values_to_those_who_point_at_it(self):
@@ -144,6 +178,40 @@ class RealRuns(ReportCase):
         path = self.folder / "report/index.html"
         path.write_text(re.sub(r"<script>.*?</script>", "", path.read_text(), flags=re.DOTALL))
         self.assert_shows("report/index.html", ALWAYS + OF_EXPERTS)
+
+    def test_a_printed_page_is_light_and_has_no_hints(self):
+        self.report(*RUNS, "--out", "report")
+        page = self.open("report/index.html", PHONE, "dark")
+        self.assertNotEqual(page.evaluate("[...document.querySelectorAll('.hint')].filter(h => h.checkVisibility()).length"), 0)
+        page.show_as("dark", "print")
+        self.assert_readable(page, "light")
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('.hint')].filter(h => h.checkVisibility()).length"), 0)
+        figure = (self.folder / "report/figures/speed.svg").read_text()
+        self.assertIn('fill="#fff"', figure)
+        self.assertNotIn("var(", figure)
+
+    def test_the_sentence_that_matters_stands_first(self):
+        written = self.report("base", "switch", "--out", "report")
+        first = self.open("report/index.html").evaluate("document.querySelector('#summary h2 + p').innerText")
+        self.assertEqual(first, written["panels"][0]["verdict"])
+        self.assertRegex(first, r"^(BASE|Switch) .*has the lowest perplexity, [\d.]+, [\d.]+ % below .*after 20.5k tokens each")
+        self.assertEqual(written["title"], "base and switch")
+
+    def test_a_page_has_the_runs_name_and_says_what_numbers_were_measured_on(self):
+        written = self.report("base", "--out", "report")
+        page = self.open("report/index.html")
+        self.assertEqual(page.evaluate("document.title"), "base · BASE x1, 4 experts · Ballast report")
+        self.assertEqual(page.evaluate("document.querySelector('h1').innerText"), "base")
+        tokens = json.loads((self.runs / "base/validation.json").read_text())["tokens"]
+        self.assertEqual(written["systems"][0]["validated_tokens"], tokens)
+        self.assertRegex(page.evaluate("document.querySelector('#summary .lead').innerText"), r"measured on .*validation split")
+
+    def test_training_and_validation_are_told_apart_without_colours(self):
+        self.report("dense", "--out", "report")
+        page = self.open("report/index.html")
+        lines = page.evaluate("[...document.querySelectorAll('#figure-perplexity_time .wide .series')].map(s => [s.dataset.name, s.querySelector('polyline').getAttribute('stroke-dasharray'), s.querySelectorAll('circle').length])")
+        self.assertEqual([[name, dashes] for name, dashes, _ in lines], [["training, smoothed", "2 2.5"], ["validation", None]])
+        self.assertEqual([marks > 0 for _, _, marks in lines], [False, True])
 
     def test_the_default_place_is_in_the_run(self):
         written = self.report("dense")
@@ -197,7 +265,8 @@ class Experiments(ReportCase):
         slowest = min(system["tokens"] for system in written["systems"] if system["tokens"])
         self.assertEqual(written["panels"][0]["equal_tokens"], slowest)
         text = self.open("made/report/index.html").evaluate("document.body.innerText")
-        for words in ("not trained yet", "3 seeds", "diverged", "32 x v100, infiniband, of every row", "with priced routing has the lowest", "all 5560 assignments are optimal"):
+        for words in ("not trained yet", "3 seeds", "diverged", "32 x v100, infiniband, of every row", "with priced routing has the lowest",
+                      "in equal training time (33.0s). That is beyond the noise between seeds (3 seeds and 1 seed)", "all 5560 assignments are optimal"):
             self.assertIn(words, text)
         self.assertNotIn("nan", text.lower().split())
 
@@ -209,7 +278,7 @@ class Experiments(ReportCase):
 
     def test_a_browser_hears_what_goes_wrong(self):
         """Otherwise the other tests would say nothing."""
-        make_run(self.folder / "run")
+        make_run(self.folder / "run", "base")
         self.report("run")
         path = self.folder / "run/report/index.html"
         whole = path.read_text()
@@ -224,10 +293,17 @@ class Experiments(ReportCase):
             broken.write_text(whole.replace(place, fault))
             self.assertNotEqual(self.open("run/report/broken.html").complaints, [], fault)
         broken.write_text(whole.replace("<main>", '<main><div class="too-wide">x</div>').replace("<style>", "<style>.too-wide { width: 900px; }"))
-        self.assertGreater(self.open("run/report/broken.html", PHONE).evaluate("document.documentElement.scrollWidth"), PHONE)
+        self.assertIn("DIV too-wide x", self.open("run/report/broken.html", PHONE).cut_off())
+        broken.write_text(whole.replace("box.previousElementSibling.hidden =", "box.no_hint ="))
+        self.assertNotEqual(self.open("run/report/broken.html", PHONE).cut_off(), [])
+        broken.write_text(whole.replace(">training time, seconds</text>", ">training time, seconds, and many more words than there is room for</text>"))
+        self.assertNotEqual(self.open("run/report/broken.html", PHONE).cut_off(), [])
+        broken.write_text(re.sub(r"svg\[fill=.#1f2328.\].*", "", whole))
+        with self.assertRaises(AssertionError):
+            self.assert_readable(self.open("run/report/broken.html", scheme="dark"), "dark")
         broken.write_text(re.sub(r'<figure id="figure-speed">.*?</figure>', "", whole, flags=re.DOTALL))
         with self.assertRaises(AssertionError):
-            self.assert_shows("run/report/broken.html", ALWAYS)
+            self.assert_shows("run/report/broken.html", ALWAYS + OF_EXPERTS)
 
 
 if __name__ == "__main__":

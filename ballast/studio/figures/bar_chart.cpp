@@ -85,7 +85,7 @@ Drawing draw(const BarChart& chart, FigureSize size) {
   names = std::min(names, 0.36 * size.width);
   Place place = {narrow ? 0 : names + 10, size.width - 46, {0, longest > 0 ? longest : 1}};
   const double row = narrow ? kBar + 24 : kBar + 12;
-  double top = chart.heading.empty() ? 0 : 26;
+  double top = chart.heading.empty() ? 4 : 26;
   if (!chart.heading.empty())
     drawing.text(0, 15, Anchor::kStart, chart.heading, R"(font-size="14" font-weight="600")");
 

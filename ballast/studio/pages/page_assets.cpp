@@ -14,7 +14,7 @@ const char* const kPageStyle = R"css(
 html { -webkit-text-size-adjust: 100%; }
 body { margin: 0; background: var(--page); color: var(--ink); line-height: 1.55; font-size: 16px;
   font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, "DejaVu Sans", sans-serif; }
-header, main, footer { max-width: 1060px; margin: 0 auto; padding: 0 20px; }
+header, main, footer { max-width: 1100px; margin: 0 auto; padding: 0 20px; }
 header { padding-top: 40px; }
 .kind { margin: 0; color: var(--muted); font-size: 14px; }
 h1 { margin: 0 0 4px; font-size: 30px; line-height: 1.2; letter-spacing: -0.01em; overflow-wrap: anywhere; }
@@ -49,9 +49,9 @@ figcaption { margin-top: 10px; max-width: 78ch; font-size: 15px; }
 table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
 th, td { padding: 6px 14px 6px 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
 th { color: var(--muted); font-weight: 500; font-size: 13px; vertical-align: bottom; line-height: 1.3; }
-th.number, td.number { text-align: right; padding: 6px 0 6px 14px; }
+th.number, td.number { text-align: right; padding: 6px 0 6px 12px; }
 td.number { white-space: nowrap; }
-th.number { min-width: 9ch; }
+th.number { min-width: 8ch; }
 td:first-child { min-width: 9ch; }
 td:first-child:has(+ .number) { min-width: 19ch; }
 td:has(.token) { min-width: 230px; }

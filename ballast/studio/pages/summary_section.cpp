@@ -81,10 +81,9 @@ std::vector<std::string> row_of(const Panel& panel, const System& system, const 
   if (columns.change)
     row.push_back(&system == reference ? "<small>reference</small>"
                                        : change_text(final_perplexity(system), usual));
-  if (columns.routings) {
-    row.push_back(result.routing.empty() ? "-" : spread_text(result.greedy));
-    row.push_back(spread_text(result.priced));
-  }
+  if (columns.routings)
+    row.push_back(result.routing == "priced" ? labelled(spread_text(result.greedy), "greedy")
+                                             : labelled(spread_text(result.priced), "priced"));
   if (columns.measured) row.push_back(measured_briefly(system));
   row.push_back(
       labelled(perplexity_text(perplexity_at(system, tokens)), routing_on_the_way(system)));
@@ -114,10 +113,7 @@ void add_panel(Page& page, const Comparison& comparison, const Panel& panel) {
   Table table;
   table.head = {"system", "perplexity"};
   if (columns.change) table.head.push_back("against " + reference->title);
-  if (columns.routings) {
-    table.head.emplace_back("greedy routing");
-    table.head.emplace_back("priced routing");
-  }
+  if (columns.routings) table.head.emplace_back("other routing");
   if (columns.measured) table.head.emplace_back("measured on");
   table.head.push_back(std::isfinite(tokens) ? fmt::format("at {} tokens", count_text(tokens))
                                              : "at equal tokens");
