@@ -61,8 +61,10 @@ Metrics read_metrics(const std::filesystem::path& path) {
     if (!record.is_object() || !record.contains("step")) {
       ++metrics.damaged;
     } else if (record.contains("valid_loss")) {
-      metrics.validations.push_back(
-          {.step = count_in(record, "step"), .loss = number_in(record, "valid_loss")});
+      metrics.validations.push_back({.step = count_in(record, "step"),
+                                     .loss = number_in(record, "valid_loss"),
+                                     .valid_tokens = number_in(record, "valid_tokens"),
+                                     .whole_split = field_in(record, "whole_split") == true});
       if (count_in(record, "step") >= count_in(last_validation, "step")) last_validation = record;
     } else if (record.contains("loss")) {
       metrics.steps.push_back(step_of(record));

@@ -39,6 +39,8 @@ struct ValidationPoint {
   int64_t step = 0;
   double tokens = kUnknown, seconds = kUnknown;  // trained until then
   double loss = kUnknown;
+  double valid_tokens = kUnknown;  // that the loss is of
+  bool whole_split = false;        // they are all there are
 };
 
 struct Metrics {

@@ -160,6 +160,9 @@ void write_validation(const std::filesystem::path& path, const LastValidation& v
               {"version", kVersion},
               {"step", validation.step},
               {"tokens", whole(validation.tokens)},
+              {"windows", whole(validation.windows)},
+              {"split_tokens", whole(validation.split_tokens)},
+              {"split_windows", whole(validation.split_windows)},
               {"whole_split", validation.whole_split},
               {"system", validation.system},
               {"floor_per_token", validation.floor},
@@ -194,6 +197,9 @@ LastValidation read_validation(const std::filesystem::path& path) {
   LastValidation record;
   record.step = count_in(file, "step");
   record.tokens = number_in(file, "tokens");
+  record.windows = number_in(file, "windows");
+  record.split_tokens = number_in(file, "split_tokens");
+  record.split_windows = number_in(file, "split_windows");
   record.floor = number_in(file, "floor_per_token");
   record.whole_split = field_in(file, "whole_split") == true;
   record.system = text_in(file, "system");
@@ -206,6 +212,10 @@ LastValidation validation_of_metrics(const json& record) {
   LastValidation validation;
   validation.step = count_in(record, "step");
   validation.tokens = number_in(record, "valid_tokens");
+  validation.windows = number_in(record, "valid_windows");
+  validation.split_tokens = number_in(record, "split_tokens");
+  validation.split_windows = number_in(record, "split_windows");
+  validation.whole_split = field_in(record, "whole_split") == true;
   validation.floor = number_in(record, "valid_floor");
   RoutingUse& main = validation.routings.emplace_back();
   main.loss = number_in(record, "valid_loss");

@@ -16,6 +16,9 @@ namespace ballast::record {
 
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
+// Of a domain with fewer tokens than this nothing is said: no loss, no part in what experts tell.
+inline constexpr int64_t kTokensOfADomain = 2000;
+
 struct TokenUse {
   std::string text;
   double count = 0, lift = kUnknown;
@@ -53,7 +56,9 @@ struct RoutingUse {
 
 struct LastValidation {
   int64_t step = 0;
-  double tokens = kUnknown, floor = kUnknown;
+  // What was read, and all there is.
+  double tokens = kUnknown, windows = kUnknown, split_tokens = kUnknown, split_windows = kUnknown;
+  double floor = kUnknown;
   bool whole_split = false;
   std::string system = {};  // in words
   std::vector<RoutingUse> routings = {};
@@ -72,7 +77,7 @@ LastValidation read_validation(const std::filesystem::path& path);
 // Whether that is such a file.
 bool is_validation_file(const std::filesystem::path& path);
 
-// [{"name", "tokens", "loss"}], as there and in metrics.jsonl; a loss that is not known is null.
+// [{"name", "tokens", "loss"}], as there and in metrics.jsonl; a loss that is not told is null.
 nlohmann::ordered_json domains_json(const std::vector<DomainResult>& domains);
 
 // What a line of metrics.jsonl says of a validation: losses and loads. Of the first routing, that
