@@ -115,7 +115,7 @@ std::string layer_table(const LayerOfExperts& layer, const tokenizer::Tokenizer*
     const std::string name = cut_to(use.domains()[domain], kDomainWidth - 1);
     text += std::string(kDomainWidth - width_of(name), ' ') + name;
   }
-  text += layer.previous == nullptr ? "   most often\n" : "   most often, and after what\n";
+  text += layer.previous == nullptr ? "   most often\n" : "   most often, after what\n";
   const size_t taken = 2 + 6 + 1 + 8 + 1 + 6 + domains.size() * kDomainWidth;
   for (size_t i = 0; i < shown.size(); ++i) {
     const int64_t expert = shown[i], load = loads[static_cast<size_t>(expert)];

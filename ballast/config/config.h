@@ -168,7 +168,7 @@ struct TrainingConfig {
   int64_t log_every = 10;
   int64_t validate_every = 250;
   int64_t validate_batches = 8;
-  int64_t last_validate_batches = -1;  // -1: as validate_batches
+  int64_t last_validate_batches = -1;  // -1: the whole split, unless that takes long
   int64_t compare_every = 1000;  // steps between comparisons of all workers' shared parameters
   int64_t sample_every = 0;
   int64_t sample_tokens = 200;

