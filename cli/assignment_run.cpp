@@ -48,7 +48,7 @@ void add_gap_option(CLI::App& command, double& gap) {
       .add_option("--gap", gap,
                   "exact on a GPU: may end this far from the optimum, of what that has above a "
                   "blind spread (0.001: 0.1 %); 0: exact, as on the CPU always")
-      ->check(at_most_half())
+      ->check(from_to(0, 0.5))
       ->capture_default_str()
       ->type_name("G");
 }

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <string>
 
+#include "ballast/config/plain_number.h"
+
 namespace ballast::cli {
 
 CLI::Validator at_least(int least) {
@@ -27,11 +29,12 @@ CLI::Validator above_zero() {
   return CLI::Validator(check, "");
 }
 
-CLI::Validator at_most_half() {
-  const auto check = [](const std::string& text) -> std::string {
+CLI::Validator from_to(double low, double high) {
+  const auto check = [low, high](const std::string& text) -> std::string {
     double value = 0;
-    if (CLI::detail::lexical_cast(text, value) && value >= 0 && value <= 0.5) return "";
-    return fmt::format("\"{}\" is not a number from 0 to 0.5", text);
+    if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
+    return fmt::format("\"{}\" is not a number from {} to {}", text, config::plain_number(low),
+                       config::plain_number(high));
   };
   return CLI::Validator(check, "");
 }

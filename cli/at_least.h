@@ -9,7 +9,7 @@ namespace ballast::cli {
 CLI::Validator at_least(int least);
 // That it is a number above 0.
 CLI::Validator above_zero();
-// That it is a number from 0 to 0.5.
-CLI::Validator at_most_half();
+// That it is a number from `low` to `high`.
+CLI::Validator from_to(double low, double high);
 
 }  // namespace ballast::cli

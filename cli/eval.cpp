@@ -95,11 +95,12 @@ JSON keys (--json): model, step, data, loss (nats a token), perplexity, bits_per
   the keys before; null for a dense model), routings, a list of {routing, loss, perplexity,
   bits_per_byte, domains, layers: [{layer (the last block before it, or the one whose feed-forward
   it stands for), busiest_share (1: balance), experts_in_use, dead_experts, domain_information_bits
-  (null: domains are not known), loads; for Sparsely Gated layers these are of first experts, and
-  there is second_experts: {busiest_share, experts_in_use, loads}}]}.
+  (null: no two domains with 2,000 tokens are known), loads; for Sparsely Gated layers these are of
+  first experts, and there is second_experts: {busiest_share, experts_in_use, loads}}]}.
   --experts adds to each layer token_information_bits, previous_information_bits and experts:
   [{expert, load, domains (shares), top_tokens: [{token, text, count, lift}], previous_tokens (those
   that stood before its tokens, the same)}].
+  Of a domain with less than 2,000 tokens nothing is said: its loss and its shares are null.
   With --audit: model, step, data, passed, audits: [{routing, passed, windows, cuts, routes, ties,
   changed_routes, logits (positions), changed_logits, left_out, logit_difference, logit_bound,
   score_bound (shares of the largest), first_leak}].
@@ -111,7 +112,7 @@ struct Options {
   ModelOptions model;
   std::vector<std::string> data;
   std::string split = "valid", routing, out;
-  int64_t stride = 0, batch = 8;
+  int64_t stride = 0, batch = 0;  // 0: the default
   bool experts = false, audit = false, json = false;
   TaskFiles tasks;
   WorkerOptions workers;
@@ -135,6 +136,10 @@ void check_alike(const Options& options, comm::Communicator& workers) {
       {"--choice", fmt::format("{}", fmt::join(options.tasks.choices, ","))},
       {"--model-parallel", fmt::format("{}", options.model.model_parallel)}};
   comm::check_agreement(workers, facts, {"eval"});
+}
+
+int64_t batch_of(const Options& options, const loading::LoadedModel& loaded) {
+  return options.batch > 0 ? options.batch : inference::evaluation_batch(loaded.config);
 }
 
 std::vector<RoutingMode> chosen_routings(const Options& options,
@@ -211,7 +216,7 @@ int evaluate_all(const Job& job, comm::Communicator& workers, int64_t stride) {
     Watch watch("eval", job.windows.size() * job.routings.size(), workers);
     for (const RoutingMode routing : job.routings) {
       const inference::EvaluationOptions options{
-          .batch = job.options.batch,
+          .batch = batch_of(job.options, job.loaded),
           .routing = routing,
           .previous_tokens = job.options.experts ||
                              (!job.options.out.empty() && routing != RoutingMode::kBalanced)};
@@ -233,7 +238,7 @@ int evaluate_all(const Job& job, comm::Communicator& workers, int64_t stride) {
 int audit_all(const Job& job, comm::Communicator& workers) {
   AuditSummary summary{.model = job.loaded, .data = job.data, .audits = {}};
   {
-    inference::AuditOptions options{.batch = job.options.batch};
+    inference::AuditOptions options{.batch = batch_of(job.options, job.loaded)};
     const uint64_t windows = std::min(options.max_windows, job.windows.size());
     Watch watch("audit", windows * job.routings.size(), workers);
     for (const RoutingMode routing : job.routings) {
@@ -251,7 +256,7 @@ int audit_all(const Job& job, comm::Communicator& workers) {
 
 int run_standard_tasks(const Options& options, const loading::LoadedModel& loaded,
                        comm::Communicator& workers) {
-  inference::ScoreOptions scoring{.batch = options.batch};
+  inference::ScoreOptions scoring{.batch = batch_of(options, loaded)};
   comm::all_or_none(workers,
                     [&] {
                       if (options.routing == "all" || options.routing == "balanced")
@@ -327,18 +332,19 @@ void add_eval(CLI::App& app, Action& chosen) {
                        "text files, folders, - (stdin), prepared data or token files; default: the "
                        "run's validation data")
           ->type_name("PATH");
-  command->add_option("--split", options->split, "which split of prepared data")
-      ->check(CLI::IsMember({"train", "valid", "test"}))
-      ->capture_default_str();
+  command->add_option("--split", options->split, "which split of prepared data [valid]")
+      ->check(CLI::IsMember({"train", "valid", "test"}));
   CLI::Option* stride =
       command
           ->add_option(
               "--stride", options->stride,
               "new tokens a window predicts; smaller: more context, slower; default: the context")
           ->check(at_least(1));
-  command->add_option("--batch", options->batch, "windows at a time, on each worker (or model)")
-      ->check(at_least(1))
-      ->capture_default_str();
+  command
+      ->add_option("--batch", options->batch,
+                   "windows at a time, on each worker (or model); default: as the run was "
+                   "validated, those of a micro-step up to 8,192 tokens")
+      ->check(at_least(1));
   command
       ->add_option("--routing", options->routing,
                    "how tokens of a BASE model find their experts, see below; balanced sees the "

@@ -59,10 +59,11 @@ Json expert_json(const inference::ExpertUse& use, const inference::ExpertUse& pr
                  int64_t expert, const tokenizer::Tokenizer* tokenizer) {
   const int64_t load = use.loads()[static_cast<size_t>(expert)];
   Json domains = Json::object();
-  const std::vector<int64_t> of_domain = use.domain_loads(expert);
+  const std::vector<int64_t> of_domain = use.domain_loads(expert), all = use.tokens_of_domains();
   for (size_t i = 0; i < of_domain.size(); ++i) {
-    domains[use.domains()[i]] =
-        load > 0 ? static_cast<double>(of_domain[i]) / static_cast<double>(load) : 0.0;
+    Json& share = domains[use.domains()[i]] = Json();  // null: too few tokens to tell
+    if (all[i] < record::kTokensOfADomain) continue;
+    share = load > 0 ? static_cast<double>(of_domain[i]) / static_cast<double>(load) : 0.0;
   }
   return {{"expert", expert},
           {"load", load},
@@ -74,13 +75,12 @@ Json expert_json(const inference::ExpertUse& use, const inference::ExpertUse& pr
 Json layer_json(const inference::Evaluation& evaluation, size_t index, int64_t place,
                 const EvalReport& report) {
   const inference::ExpertUse& use = evaluation.experts[index];
-  Json layer = {
-      {"layer", place},
-      {"busiest_share", use.busiest_share()},
-      {"experts_in_use", experts_in_use(use)},
-      {"dead_experts", use.dead_experts()},
-      {"domain_information_bits", use.domains().empty() ? Json() : Json(use.domain_information())},
-      {"loads", use.loads()}};
+  Json layer = {{"layer", place},
+                {"busiest_share", use.busiest_share()},
+                {"experts_in_use", experts_in_use(use)},
+                {"dead_experts", use.dead_experts()},
+                {"domain_information_bits", or_null(use.domain_bits())},
+                {"loads", use.loads()}};
   if (!report.with_experts) return layer;
   const inference::ExpertUse& previous = evaluation.previous_tokens.at(index);
   layer["token_information_bits"] = use.token_information();
@@ -113,11 +113,10 @@ Json routing_json(const RoutingResult& result, const EvalReport& report) {
 
 // "1.82 x its fair share" and so on, of one layer.
 std::string balance_text(const inference::ExpertUse& use) {
-  return fmt::format("busiest expert {:.2f} x its fair share, {} of {} in use{}",
-                     use.busiest_share(), experts_in_use(use), use.experts(),
-                     use.domains().empty()
-                         ? ""
-                         : fmt::format(", {:.3f} bits of domain", use.domain_information()));
+  return fmt::format(
+      "busiest expert {:.2f} x its fair share, {} of {} in use{}", use.busiest_share(),
+      experts_in_use(use), use.experts(),
+      use.domain_bits() ? fmt::format(", {:.3f} bits of domain", *use.domain_bits()) : "");
 }
 
 std::string one_result(const EvalReport& report) {
@@ -152,11 +151,10 @@ std::string side_by_side(const EvalReport& report) {
                         perplexity = i == 0 ? fmt::format("{:.3f}", e.perplexity) : "",
                         bits =
                             i == 0 ? fmt::format("{:.4f}", e.bits_per_byte.value_or(e.loss)) : "";
-      text += fmt::format(
-          "  {:<9} {:>11} {:>14} {:>11} {:>16.2f} {:>9} {:>15}\n", name, perplexity, bits,
-          places[i], use.busiest_share(),
-          fmt::format("{} / {}", experts_in_use(use), use.experts()),
-          use.domains().empty() ? "-" : fmt::format("{:.3f}", use.domain_information()));
+      text += fmt::format("  {:<9} {:>11} {:>14} {:>11} {:>16.2f} {:>9} {:>15}\n", name, perplexity,
+                          bits, places[i], use.busiest_share(),
+                          fmt::format("{} / {}", experts_in_use(use), use.experts()),
+                          use.domain_bits() ? fmt::format("{:.3f}", *use.domain_bits()) : "-");
     }
   }
   return text;
@@ -178,8 +176,11 @@ std::string domain_table(const EvalReport& report) {
     if (!has_tokens(domains[i])) continue;
     text += fmt::format("  {:<{}} {:>10}", domains[i].name, width, domains[i].tokens);
     for (const RoutingResult& result : report.results)
-      text += fmt::format(" {:>11.3f}", std::exp(result.evaluation.domains[i].loss));
-    text += "\n";
+      text += fmt::format(" {:>11}",
+                          domains[i].is_told()
+                              ? fmt::format("{:.3f}", std::exp(result.evaluation.domains[i].loss))
+                              : "-");
+    text += domains[i].is_told() ? "\n" : "  too few tokens\n";
   }
   return text;
 }

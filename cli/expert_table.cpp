@@ -30,17 +30,16 @@ std::string cut_to(const std::string& text, size_t characters) {
   return text.substr(0, end);
 }
 
+// Those that have enough tokens to tell of them.
+bool is_told(int64_t tokens) { return tokens >= record::kTokensOfADomain; }
+
 // The domains that have most tokens, as indices, in the order of their names.
 std::vector<size_t> shown_domains(const inference::ExpertUse& use) {
-  std::vector<int64_t> sizes(use.domains().size(), 0);
-  for (int64_t expert = 0; expert < use.experts(); ++expert) {
-    const std::vector<int64_t> loads = use.domain_loads(expert);
-    for (size_t i = 0; i < sizes.size(); ++i) sizes[i] += loads[i];
-  }
+  const std::vector<int64_t> sizes = use.tokens_of_domains();
   std::vector<size_t> shown(sizes.size());
   std::iota(shown.begin(), shown.end(), size_t{0});
   std::ranges::stable_sort(shown, std::ranges::greater(), [&](size_t i) { return sizes[i]; });
-  std::erase_if(shown, [&](size_t i) { return sizes[i] == 0; });
+  std::erase_if(shown, [&](size_t i) { return !is_told(sizes[i]); });
   if (shown.size() > kDomainColumns) shown.resize(kDomainColumns);
   std::ranges::sort(shown);
   return shown;
@@ -70,8 +69,8 @@ std::string heading(const LayerOfExperts& layer, const std::string& name) {
       "{}: {} tokens; {} of {} experts in use, the busiest has {:.2f} x its fair share\n", name,
       use.total(), experts_in_use(use), use.experts(), use.busiest_share());
   text += "  bits that a token's expert tells:";
-  if (!use.domains().empty())
-    text += fmt::format(" {:.3f} of its domain,", use.domain_information());
+  if (const std::optional<double> bits = use.domain_bits())
+    text += fmt::format(" {:.3f} of its domain,", *bits);
   text += fmt::format(" {:.3f} of the token", use.token_information());
   if (layer.previous != nullptr)
     text += fmt::format(", {:.3f} of the one before", layer.previous->token_information());
@@ -143,6 +142,11 @@ std::string layer_table(const LayerOfExperts& layer, const tokenizer::Tokenizer*
   }
   if (domains.size() == kDomainColumns && use.domains().size() > kDomainColumns)
     text += fmt::format("  the {} largest of {} domains\n", kDomainColumns, use.domains().size());
+  const auto few = std::ranges::count_if(
+      use.tokens_of_domains(), [](int64_t tokens) { return tokens > 0 && !is_told(tokens); });
+  if (few > 0)
+    text += fmt::format("  {} domain(s) not told of: too few tokens, less than {}\n", few,
+                        record::kTokensOfADomain);
   return text;
 }
 

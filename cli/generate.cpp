@@ -171,20 +171,20 @@ void add_generate(CLI::App& app, Action& chosen) {
       ->check(at_least(1))
       ->capture_default_str();
   command->add_option("--max-tokens", g.max_tokens, "longest continuation")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(0))
       ->capture_default_str();
   command
       ->add_option("--temperature", g.sampling.temperature,
                    "0: always the likeliest token; 1: as the model says")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(from_to(0, 1e6))
       ->capture_default_str();
   command->add_option("--top-k", g.sampling.top_k, "choose among the k likeliest; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(0))
       ->capture_default_str();
   command
       ->add_option("--top-p", g.sampling.top_p,
                    "choose among the likeliest that together have this probability")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(from_to(0, 1))
       ->capture_default_str();
   command->add_option("--seed", g.seed, "the same seed, the same text")->capture_default_str();
   command

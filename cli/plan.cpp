@@ -31,6 +31,8 @@ namespace {
 using plan::LayoutPlan;
 using Json = nlohmann::ordered_json;
 
+constexpr int kNothingFits = 3;  // the exit code
+
 constexpr const char* kFooter = R"(
 An estimate from the configuration and a few rates: nothing is trained, no data opened. docs/plan.md
 has the formulas, where the rates come from, and how far off predictions were: at most 7 % of the
@@ -40,6 +42,7 @@ memory. The machine's rates are measured, so other programs should rest meanwhil
 --bandwidth give them instead. Networks: infiniband is the paper's, machines of 8 GPUs with an
 adapter of their own; ethernet is the same with a slower adapter; nvlink joins all workers as in one
 machine.
+Exit code 3: no layout fits, with this many workers of that device.
 
 Examples
   ballast plan configs/paper_base_44b.toml --workers 128 --device v100
@@ -248,7 +251,7 @@ void print_text(const config::Config& config, const plan::Cluster& cluster,
                 return std::to_string(layout.experts_per_worker);
               }));
   }
-  fmt::print("Memory of a worker");
+  fmt::print("Predicted memory of a worker");
   if (device.memory > 0) fmt::print(", of {}", format_bytes(device.memory));
   fmt::print("\n");
   print_parts(plan, &LayoutPlan::memory, format_bytes);
@@ -278,7 +281,7 @@ int run(const Options& options) {
   } else {
     print_text(config, cluster, plan);
   }
-  return 0;
+  return std::ranges::any_of(plan.layouts, &LayoutPlan::fits) ? 0 : kNothingFits;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/comm/agreement.h"
+#include "ballast/comm/notebook.h"
 #include "ballast/comm/texts.h"
 #include "ballast/loading/loaded_model.h"
 #include "ballast/record/run_directory.h"
@@ -55,7 +56,8 @@ Examples
     ballast train --config configs/first_run.toml --print-config
 
 JSON keys (--json): run, checkpoint, finished, step, tokens, seconds, parameters, skipped, loss,
-  valid_loss, valid_perplexity, valid_tokens, greedy_perplexity, priced_perplexity (of BASE models),
+  valid_loss, valid_perplexity, valid_tokens, split_tokens (all that could be validated on),
+  whole_split (whether all were), greedy_perplexity, priced_perplexity (of BASE models),
   floor_per_token, floor_per_byte (nats), predicted_memory, peak_memory (bytes), sample, report (its
   page); null where there is none.
 The run directory: config.toml, run.json, metrics.jsonl, samples.txt, validation.json, tensorboard/,
@@ -84,8 +86,9 @@ std::filesystem::path unused_run_directory(const ConfigOptions& config) {
   return path;
 }
 
-// This process's own, for the run's record.
+// What the user typed, for the run's record: of workers, what started them.
 std::vector<std::string> command_line() {
+  if (std::vector<std::string> words = comm::launcher_command_line(); !words.empty()) return words;
   std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> words;
   for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
@@ -152,6 +155,8 @@ void print_json(const training::TrainSummary& s, const std::filesystem::path& pa
   out["valid_loss"] = v ? nlohmann::ordered_json(v->loss) : nlohmann::ordered_json();
   out["valid_perplexity"] = v ? nlohmann::ordered_json(v->perplexity) : nlohmann::ordered_json();
   out["valid_tokens"] = v ? nlohmann::ordered_json(v->tokens) : nlohmann::ordered_json();
+  out["split_tokens"] = v ? nlohmann::ordered_json(v->split_tokens) : nlohmann::ordered_json();
+  out["whole_split"] = v ? nlohmann::ordered_json(v->is_whole_split()) : nlohmann::ordered_json();
   for (const experts::RoutingMode mode :
        {experts::RoutingMode::kGreedy, experts::RoutingMode::kPriced}) {
     const inference::Evaluation* routed = evaluation_of(s, mode);
@@ -171,8 +176,9 @@ void print_summary(const training::TrainSummary& s, const std::filesystem::path&
   fmt::print("\n{} after {} steps, {} tokens, {}\n", s.finished ? "Done" : "Stopped", s.step,
              format_count(static_cast<double>(s.tokens)), format_duration(s.seconds));
   if (s.validation)
-    fmt::print("  validation perplexity  {:.3f}  (loss {:.4f} a token)\n",
-               s.validation->result.perplexity, s.validation->result.loss);
+    fmt::print("  validation perplexity  {:.3f}  (loss {:.4f} a token; {})\n",
+               s.validation->result.perplexity, s.validation->result.loss,
+               inference::extent_in_words(s.validation->result));
   for (const experts::RoutingMode mode :
        {experts::RoutingMode::kGreedy, experts::RoutingMode::kPriced}) {
     if (const inference::Evaluation* routed = evaluation_of(s, mode)) {
@@ -193,8 +199,8 @@ void print_summary(const training::TrainSummary& s, const std::filesystem::path&
   }
   if (s.skipped > 0) fmt::print("  skipped steps          {}\n", s.skipped);
   if (s.peak_memory)
-    fmt::print("  peak memory            {} ({} predicted)\n", format_bytes(*s.peak_memory),
-               format_bytes(s.predicted_memory));
+    fmt::print("  peak memory            {}\n  predicted memory       {}\n",
+               format_bytes(*s.peak_memory), format_bytes(s.predicted_memory));
   fmt::print("  run directory          {}\n  newest checkpoint      {}\n", s.run.string(),
              s.checkpoint.string());
   if (!page.empty()) fmt::print("  report                 {}\n", page.string());
@@ -280,7 +286,7 @@ void add_train(CLI::App& app, Action& chosen) {
   command
       ->add_option("--upcycle-noise", options->upcycle_noise,
                    "deviation of the noise on each copy, as a part of the matrix's own")
-      ->check(CLI::Range(0.0, 10.0))
+      ->check(from_to(0, 10))
       ->capture_default_str();
   add_worker_options(*command, options->workers);
   command->add_option("--max-time", options->max_time, "short for --training.max_time")

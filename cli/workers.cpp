@@ -94,7 +94,7 @@ void add_worker_options(CLI::App& command, WorkerOptions& options) {
                       "start this many workers on this machine, by mpirun; without it there are as "
                       "many as mpirun or srun started")
           ->check(at_least(1))
-          ->check(CLI::Range(1, kMostWorkers).description(""))
+          ->check(from_to(1, kMostWorkers))
           ->type_name("N")
           ->group(group);
   command

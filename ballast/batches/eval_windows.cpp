@@ -2,6 +2,7 @@
 #include "ballast/batches/eval_windows.h"
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -30,19 +31,30 @@ Batch EvalWindows::at(uint64_t first, uint64_t count) const {
     throw std::out_of_range(
         fmt::format("EvalWindows: windows [{}, {}) of {}", first, first + count, windows_));
   }
+  std::vector<uint64_t> windows(count);
+  std::iota(windows.begin(), windows.end(), first);
+  return at(windows);
+}
+
+Batch EvalWindows::at(std::span<const uint64_t> windows) const {
+  for (const uint64_t window : windows) {
+    if (window >= windows_)
+      throw std::out_of_range(fmt::format("EvalWindows: window {} of {}", window, windows_));
+  }
+  const uint64_t count = windows.size();
   Batch batch{.rows = static_cast<int64_t>(count),
               .context = static_cast<int64_t>(context_),
               .inputs = std::vector<int64_t>(count * context_),
               .targets = std::vector<int64_t>(count * context_, kIgnoredTarget)};
   for (uint64_t row = 0; row < count; ++row) {
-    fill_row(first + row, std::span(batch.inputs).subspan(row * context_, context_),
+    fill_row(windows[row], std::span(batch.inputs).subspan(row * context_, context_),
              std::span(batch.targets).subspan(row * context_, context_));
   }
   if (source_->domains().empty()) return batch;
   batch.domains.assign(count * context_, -1);
   batch.target_domains = batch.domains;
   for (uint64_t row = 0; row < count; ++row) {
-    fill_domains(first + row, std::span(batch.domains).subspan(row * context_, context_),
+    fill_domains(windows[row], std::span(batch.domains).subspan(row * context_, context_),
                  std::span(batch.target_domains).subspan(row * context_, context_));
   }
   return batch;

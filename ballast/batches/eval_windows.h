@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "ballast/batches/batch.h"
 #include "ballast/tokens/token_source.h"
@@ -22,11 +23,12 @@ class EvalWindows {
   const tokens::TokenSource& source() const { return *source_; }
   uint64_t size() const { return windows_; }             // windows
   uint64_t predictions() const { return predictions_; }  // targets in all windows together
-  // Windows [first, first + count) as rows. A row beyond the end of the source is filled up with
+  // These windows as rows, in their order. A row beyond the end of the source is filled up with
   // ignored targets. Domains are filled in where the source knows them; the end-of-text put before
   // the first token, and what fills up a row, have -1. Throws std::out_of_range beyond size().
   // Thread-safe.
-  Batch at(uint64_t first, uint64_t count) const;
+  Batch at(std::span<const uint64_t> windows) const;
+  Batch at(uint64_t first, uint64_t count) const;  // windows [first, first + count)
 
  private:
   void fill_row(uint64_t window, std::span<int64_t> inputs, std::span<int64_t> targets) const;

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 
 namespace ballast::comm {
 namespace {
@@ -35,6 +36,15 @@ void tell_launcher(Note note, int worker, int code) noexcept {
 }
 
 bool has_launcher() noexcept { return std::getenv(kVariable) != nullptr; }
+
+std::vector<std::string> launcher_command_line() {
+  std::vector<std::string> words;
+  if (!has_launcher()) return words;
+  const std::string notebook = std::getenv(kVariable);  // in the launcher's folder of /proc
+  std::ifstream file(notebook.substr(0, notebook.find("/fd/")) + "/cmdline", std::ios::binary);
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
+}
 
 Notebook::Notebook() : fd_(::memfd_create("ballast workers", MFD_CLOEXEC)) {
   variable_ = fmt::format("{}=/proc/{}/fd/{}", kVariable, ::getpid(), fd_);

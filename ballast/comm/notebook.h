@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "ballast/comm/mpirun_output.h"
 
@@ -22,6 +23,8 @@ enum class Note : char {
 void tell_launcher(Note note, int worker, int code = 0) noexcept;
 // Whether a launcher of ours has started this process.
 bool has_launcher() noexcept;
+// The command line of that process, with --workers and all; empty: there is none, or it has ended.
+std::vector<std::string> launcher_command_line();
 
 // Where workers write their notes: memory of the launcher, which its workers, on the same machine,
 // open by its name in /proc.

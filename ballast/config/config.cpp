@@ -10,6 +10,7 @@
 #include "ballast/config/decoder_config.h"
 #include "ballast/config/knobs.h"
 #include "ballast/config/nearest.h"
+#include "ballast/config/plain_number.h"
 #include "ballast/system/error.h"
 #include "ballast/system/utf8.h"
 
@@ -39,9 +40,14 @@ int64_t parse_integer(const Knob& knob, std::string text) {
 }
 
 void check_range(const Knob& knob, double value) {
-  if (!(value >= knob.low && value <= knob.high)) {
-    fail("{}: want a value from {:g} to {:g}, got {:g}", knob.name(), knob.low, knob.high, value);
+  if (value >= knob.low && value <= knob.high) return;
+  // What is too small need not be told of an end that nobody reaches.
+  if (value < knob.low && knob.high >= kMany) {
+    fail("{}: want a value of at least {}, got {}", knob.name(), plain_number(knob.low),
+         plain_number(value));
   }
+  fail("{}: want a value from {} to {}, got {}", knob.name(), plain_number(knob.low),
+       plain_number(knob.high), plain_number(value));
 }
 
 void check_choice(const Knob& knob, const std::string& value) {

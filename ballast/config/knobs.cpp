@@ -8,8 +8,6 @@
 namespace ballast::config {
 namespace {
 
-constexpr double kMany = 1e12;
-
 // Adds the knobs of one section.
 class Section {
  public:
@@ -285,11 +283,13 @@ void add_watching(std::vector<Knob>& list, TrainingConfig& t) {
       .operational();
   section
       .add("validate_batches", &t.validate_batches, 0, kMany,
-           "batches a validation takes; 0: the whole validation set")
+           "batches a validation takes, spread evenly over the validation set; 0: all of it")
       .operational();
   section
       .add("last_validate_batches", &t.last_validate_batches, -1, kMany,
-           "batches the last validation takes; 0: the whole validation set, -1: as the others")
+           "batches the last validation takes; 0: the whole validation set; -1: the whole set, or "
+           "as "
+           "the others where that would take longer than a tenth of the training")
       .operational();
   section
       .add("compare_every", &t.compare_every, 0, kMany,

@@ -11,6 +11,8 @@
 
 namespace ballast::config {
 
+inline constexpr double kMany = 1e12;  // the upper end of what has none in practice
+
 // One value of the configuration: where it lives, what it means, what it may be.
 struct Knob {
   // A member that is an enum of choices.h: its place among `choices`.

@@ -125,6 +125,10 @@ Tensor expert_feed_forward(const Tensor& x, const ExpertRows& rows, const Expert
   const std::vector<ExpertWeights> sublayers{weights};
   const ExpertBlock block{routed, sublayers, {}, gradients};
   if (suits_fused_block(block)) return expert_block_fused(block);
+  if (!at::GradMode::is_enabled() && has_row_loops(x, weights)) {
+    KeptForBackward none{.has_backward = false};
+    return expert_feed_forward_cpu(routed.rows, rows.counts_on_host(), values_of(weights), none);
+  }
   return ExpertFeedForwardFunction::apply(x.contiguous(), rows, weights, gradients);
 }
 

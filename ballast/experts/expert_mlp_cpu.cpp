@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
@@ -167,6 +168,8 @@ class Backward {
 
 }  // namespace
 
+// Without a backward pass products are those of libtorch, not of oneDNN: it keeps code for every
+// number of rows that it has met, tens of kilobytes each.
 Tensor expert_feed_forward_cpu(const Tensor& x, at::IntArrayRef rows_of_expert,
                                const ExpertStacks& w, KeptForBackward& kept) {
   kept.tasks = choose_tasks(x.size(0), kRowsPerTask);
@@ -179,10 +182,18 @@ Tensor expert_feed_forward_cpu(const Tensor& x, at::IntArrayRef rows_of_expert,
     const ExpertPiece& piece = pieces[i];
     AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "expert_feed_forward",
                                [&] { normalize<scalar_t>(piece, x, w, kept.tensors); });
-    Tensor& active = kept.tensors[kActive + i];
-    active = kernels::multiply_transposed(piece.of(kept.tensors[kNormed]), w.up[piece.expert],
-                                          w.up_bias[piece.expert], kernels::Activation::kRelu);
+    const Tensor normed = piece.of(kept.tensors[kNormed]);
     Tensor y_here = piece.of(y);
+    if (!kept.has_backward) {
+      const Tensor active =
+          at::addmm(w.up_bias[piece.expert], normed, w.up[piece.expert].t()).relu_();
+      at::addmm_out(y_here, w.down_bias[piece.expert], active, w.down[piece.expert].t());
+      y_here.add_(piece.of(x));
+      return;
+    }
+    Tensor& active = kept.tensors[kActive + i];
+    active = kernels::multiply_transposed(normed, w.up[piece.expert], w.up_bias[piece.expert],
+                                          kernels::Activation::kRelu);
     at::add_out(
         y_here, piece.of(x),
         kernels::multiply_transposed(active, w.down[piece.expert], w.down_bias[piece.expert]));

@@ -24,8 +24,10 @@ struct ExpertStacks {
 
 // What forward keeps for backward, apart from x and the weights.
 struct KeptForBackward {
-  std::vector<at::Tensor> tensors;
+  std::vector<at::Tensor> tensors = {};
   int64_t tasks = 1;  // among how many threads the rows were divided
+  // False: there is none, and experts' numbers of rows may differ from pass to pass.
+  bool has_backward = true;
 };
 
 // On the CPU in fp32 and fp64, of the paper's form with all biases: each thread has its own rows

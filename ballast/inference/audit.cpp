@@ -56,11 +56,11 @@ class Audit {
   // All cuts of the windows of a batch. Collective: also for a worker that has none.
   void add(const WindowRounds::Taken& taken) {
     const Pass before = run(taken.batch);
-    report_.windows += static_cast<int64_t>(taken.count);
+    report_.windows += std::ssize(taken.windows);
     for (int64_t cut = 0; cut < options_.cuts; ++cut) {
       const Prefixes prefixes = choose_prefixes(taken, cut);
       report_.cuts += std::ranges::count_if(prefixes, [](int64_t tokens) { return tokens > 0; });
-      compare(before, run(with_other_futures(taken, prefixes, cut)), taken.first, prefixes);
+      compare(before, run(with_other_futures(taken, prefixes, cut)), taken.windows, prefixes);
     }
   }
 
@@ -105,14 +105,14 @@ class Audit {
   // One cut of each window, anywhere in its `cut`-th part.
   Prefixes choose_prefixes(const WindowRounds::Taken& taken, int64_t cut) const {
     Prefixes prefixes(static_cast<size_t>(taken.batch.rows), 0);
-    for (uint64_t row = 0; row < taken.count; ++row) {
+    for (size_t row = 0; row < taken.windows.size(); ++row) {
       const int64_t longest =
           std::min(real_inputs(taken.batch, static_cast<int64_t>(row)), taken.batch.context - 1);
       const int64_t begin = longest * cut / options_.cuts,
                     end = longest * (cut + 1) / options_.cuts;
       if (begin == end) continue;
       const auto choices = static_cast<uint64_t>(end - begin);
-      const uint64_t offset = random("audit cut", taken.first + row, cut).below(choices);
+      const uint64_t offset = random("audit cut", taken.windows[row], cut).below(choices);
       prefixes[row] = 1 + begin + static_cast<int64_t>(offset);
     }
     return prefixes;
@@ -124,9 +124,9 @@ class Audit {
     batches::Batch changed = taken.batch;
     const auto vocabulary = static_cast<uint64_t>(model_.config().vocabulary);
     const auto context = static_cast<size_t>(changed.context);
-    for (uint64_t row = 0; row < taken.count; ++row) {
+    for (size_t row = 0; row < taken.windows.size(); ++row) {
       if (prefixes[row] == 0) continue;
-      RandomStream others = random("audit tokens", taken.first + row, cut);
+      RandomStream others = random("audit tokens", taken.windows[row], cut);
       const auto tokens = std::span(changed.inputs).subspan(row * context, context);
       for (int64_t& token : tokens.subspan(static_cast<size_t>(prefixes[row]))) {
         const uint64_t other = static_cast<uint64_t>(token) + 1 + others.below(vocabulary - 1);
@@ -140,9 +140,9 @@ class Audit {
     return {options_.seed, purpose, window, static_cast<uint64_t>(cut)};
   }
 
-  void compare(const Pass& before, const Pass& after, uint64_t first_window,
+  void compare(const Pass& before, const Pass& after, const std::vector<uint64_t>& windows,
                const Prefixes& prefixes) {
-    PrefixComparison comparison(report_.bounds, first_window, prefixes);
+    PrefixComparison comparison(report_.bounds, windows, prefixes);
     for (size_t i = 0; i < before.routes.size(); ++i)
       comparison.add_routes(before.routes[i], after.routes[i], largest_price(i));
     const int64_t context = before.hidden.size(0) / std::ssize(prefixes);

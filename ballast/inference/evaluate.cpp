@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,6 +17,7 @@
 #include "ballast/inference/score_moments.h"
 #include "ballast/inference/window_rounds.h"
 #include "ballast/loading/batch_tensors.h"
+#include "ballast/system/progress.h"
 
 namespace ballast::inference {
 
@@ -180,21 +182,36 @@ class LossCounter {
 
 }  // namespace
 
+std::string extent_in_words(const Evaluation& evaluation) {
+  const std::string all = format_count(static_cast<double>(evaluation.split_tokens));
+  if (evaluation.is_whole_split()) return fmt::format("the whole split, {} tokens", all);
+  return fmt::format("{} of the split's {} tokens",
+                     format_count(static_cast<double>(evaluation.tokens)), all);
+}
+
+int64_t evaluation_batch(const config::Config& config) {
+  constexpr int64_t kMostTokens = 8192;  // enough for a GPU; more would only take memory
+  const int64_t rows = config.training.batch / config.training.micro_steps;
+  return std::max<int64_t>(1, std::min(rows, kMostTokens / config.model.context));
+}
+
 Evaluation evaluate(const model::LanguageModel& model, const model::ComputePlace& place,
                     const batches::EvalWindows& windows, const EvaluationOptions& options,
                     const std::function<bool(uint64_t)>& advance) {
   const at::NoGradGuard no_grad;
   comm::Communicator& workers = model.workers();
-  const WindowRounds rounds(windows, {options.batch, options.max_windows, options.together},
+  const WindowRounds rounds(windows, {options.batch, options.max_windows},
                             {model.grid().replica(), model.grid().num_replicas()});
   ExpertCounter experts(model, windows.source(), options);
   LossCounter losses(windows.source().domains());
+  uint64_t read_windows = 0;
   for (uint64_t round = 0; round < rounds.size(); ++round) {
     const batches::Batch read = rounds.take(round).batch;
     const loading::BatchTensors tensors = loading::to_device(read, place.device);
     const at::Tensor hidden =
         model.forward(tensors.inputs, experts.watching(options.routing, read, place.device));
     losses.add(read, model.losses(hidden, tensors.targets));
+    read_windows += rounds.windows_of(round);
     if (advance &&
         comm::on_any_worker(workers, !advance(rounds.windows_of(round)), {"stop evaluation"}))
       break;
@@ -208,10 +225,13 @@ Evaluation evaluate(const model::LanguageModel& model, const model::ComputePlace
   result.previous_tokens = std::move(experts.previous_uses);
   result.domains = losses.by_domain();
   result.tokens = losses.tokens();
+  result.windows = read_windows;
+  result.split_tokens = windows.predictions();
+  result.split_windows = windows.size();
   result.loss = losses.mean();
   result.perplexity = std::exp(result.loss);
   const tokens::TokenSourceInfo& source = windows.source().info();
-  if (source.source_bytes && result.tokens == windows.predictions())
+  if (source.source_bytes && result.is_whole_split())
     result.bits_per_byte =
         losses.sum() / std::numbers::ln2 / static_cast<double>(*source.source_bytes);
   return result;

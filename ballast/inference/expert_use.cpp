@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "ballast/record/validation_file.h"
+
 namespace ballast::inference {
 namespace {
 
@@ -189,6 +191,19 @@ std::vector<int64_t> ExpertUse::dead_experts() const {
 
 double ExpertUse::domain_information() const {
   return information(by_domain(), static_cast<size_t>(experts_));
+}
+
+std::vector<int64_t> ExpertUse::tokens_of_domains() const {
+  std::vector<double> sums(domains_.size());
+  const auto cells = by_domain();
+  for (size_t i = 0; i < cells.size(); ++i) sums[i % sums.size()] += cells[i];
+  return whole(sums);
+}
+
+std::optional<double> ExpertUse::domain_bits() const {
+  const auto judged = std::ranges::count_if(
+      tokens_of_domains(), [](int64_t tokens) { return tokens >= record::kTokensOfADomain; });
+  return judged < 2 ? std::nullopt : std::optional(domain_information());
 }
 
 double ExpertUse::token_information() const {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,6 +52,10 @@ class ExpertUse {
   // the tokens whose domain is known, 0 where there are none.
   double domain_information() const;
   double token_information() const;
+  // That of domains, where two of them have at least record::kTokensOfADomain; else nothing is
+  // said.
+  std::optional<double> domain_bits() const;
+  std::vector<int64_t> tokens_of_domains() const;  // of all experts together
 
   struct TopToken {
     int64_t token = 0;

@@ -62,10 +62,10 @@ void ComparisonCounts::add(const ComparisonCounts& other) {
   logit_difference = std::max(logit_difference, other.logit_difference);
 }
 
-PrefixComparison::PrefixComparison(const ComparisonBounds& bounds, uint64_t first_window,
+PrefixComparison::PrefixComparison(const ComparisonBounds& bounds, std::vector<uint64_t> windows,
                                    std::vector<int64_t> lengths)
     : bounds_(bounds),
-      first_window_(first_window),
+      windows_(std::move(windows)),
       lengths_(std::move(lengths)),
       untouched_(lengths_) {}
 
@@ -145,7 +145,7 @@ void PrefixComparison::add_logits(int64_t row, int64_t first, const at::Tensor& 
 void PrefixComparison::tell(const Place& place, const std::string& what) {
   if (!first_leak_.empty()) return;
   const auto row = static_cast<size_t>(place.row);
-  first_leak_ = fmt::format("window {}, prefix of {} tokens: token {} {}", first_window_ + row,
+  first_leak_ = fmt::format("window {}, prefix of {} tokens: token {} {}", windows_.at(row),
                             lengths_[row], place.position, what);
 }
 

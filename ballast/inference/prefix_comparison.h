@@ -45,9 +45,9 @@ struct ComparisonCounts {
 // from there on, in later layers and the logits, may then differ, and are left out.
 class PrefixComparison {
  public:
-  // lengths[row]: tokens of the prefix; 0: nothing of the row is compared. `first_window`: the
-  // number of row 0, for messages.
-  PrefixComparison(const ComparisonBounds& bounds, uint64_t first_window,
+  // lengths[row]: tokens of the prefix; 0: nothing of the row is compared. windows[row]: its
+  // number, for messages; rows without one are not compared.
+  PrefixComparison(const ComparisonBounds& bounds, std::vector<uint64_t> windows,
                    std::vector<int64_t> lengths);
 
   // One layer, in the order in which tokens pass them; each [rows * context] and fp32 [..,
@@ -70,7 +70,7 @@ class PrefixComparison {
   void tell(const Place& place, const std::string& what);
 
   ComparisonBounds bounds_;
-  uint64_t first_window_;
+  std::vector<uint64_t> windows_;
   std::vector<int64_t> lengths_, untouched_, next_untouched_;
   ComparisonCounts counts_;
   std::string first_leak_;

@@ -35,7 +35,7 @@ void add_uses(const Evaluation& evaluation, size_t place, const tokenizer::Token
               record::LayerUse& layer) {
   const ExpertUse &use = evaluation.experts[place],
                   &previous = evaluation.previous_tokens.at(place);
-  if (!use.domains().empty()) layer.domain_bits = use.domain_information();
+  layer.domain_bits = use.domain_bits().value_or(record::kUnknown);
   layer.token_bits = use.token_information();
   layer.previous_bits = previous.token_information();
   for (int64_t expert = 0; expert < use.experts(); ++expert) {
@@ -74,12 +74,15 @@ record::RoutingUse routing_use(const RoutedEvaluation& routed, const EvaluatedMo
 }  // namespace
 
 record::LastValidation last_validation(const EvaluatedModel& model) {
-  const uint64_t tokens = model.routings.front().evaluation.tokens;
+  const Evaluation& first = model.routings.front().evaluation;
   record::LastValidation validation{
       .step = model.step,
-      .tokens = static_cast<double>(tokens),
+      .tokens = static_cast<double>(first.tokens),
+      .windows = static_cast<double>(first.windows),
+      .split_tokens = static_cast<double>(first.split_tokens),
+      .split_windows = static_cast<double>(first.split_windows),
       .floor = model.windows.source().floor_per_token().value_or(record::kUnknown),
-      .whole_split = tokens == model.windows.predictions(),
+      .whole_split = first.is_whole_split(),
       .system = config::system_in_words(model.config),
       .routings = {}};
   for (const RoutedEvaluation& routed : model.routings)
@@ -92,7 +95,7 @@ std::vector<record::DomainResult> domain_results(const std::vector<DomainLoss>& 
   for (const DomainLoss& domain : domains) {
     results.push_back({.name = domain.name,
                        .tokens = static_cast<double>(domain.tokens),
-                       .loss = domain.tokens > 0 ? domain.loss : record::kUnknown});
+                       .loss = domain.is_told() ? domain.loss : record::kUnknown});
   }
   return results;
 }

@@ -33,7 +33,7 @@ struct EvaluatedModel {
 // What validation.json holds of it.
 record::LastValidation last_validation(const EvaluatedModel& model);
 
-// A domain without tokens has no loss.
+// A domain of less than record::kTokensOfADomain has no loss.
 std::vector<record::DomainResult> domain_results(const std::vector<DomainLoss>& domains);
 
 }  // namespace ballast::inference

@@ -9,7 +9,6 @@ WindowRounds::WindowRounds(const batches::EvalWindows& windows, const WindowChoi
                            const ReplicaNumber& number)
     : windows_(windows),
       batch_(static_cast<uint64_t>(choice.batch)),
-      together_(static_cast<uint64_t>(choice.together > 0 ? choice.together : choice.batch)),
       wanted_(choice.max_windows ? std::min(choice.max_windows, windows.size()) : windows.size()),
       replica_(static_cast<uint64_t>(number.replica)),
       replicas_(static_cast<uint64_t>(number.replicas)) {}
@@ -30,14 +29,11 @@ WindowRounds::Taken WindowRounds::take(uint64_t round) const {
     std::ranges::fill(idle.targets, batches::kIgnoredTarget);
     return {.batch = std::move(idle)};
   }
-  uint64_t first = done;
-  if (wanted_ < all) {
-    const uint64_t before = done / together_ * together_;  // windows that lie elsewhere
-    const uint64_t side_by_side = std::min(together_, wanted_ - before);
-    first = done - before +
-            before * (all - side_by_side) / std::max<uint64_t>(1, wanted_ - side_by_side);
-  }
-  return {first, count, windows_.at(first, count)};
+  std::vector<uint64_t> taken(count);
+  for (uint64_t i = 0; i < count; ++i)
+    taken[i] = wanted_ == all ? done + i : (2 * (done + i) + 1) * all / (2 * wanted_);
+  batches::Batch batch = windows_.at(taken);
+  return {std::move(taken), std::move(batch)};
 }
 
 }  // namespace ballast::inference

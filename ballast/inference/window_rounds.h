@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "ballast/batches/eval_windows.h"
 
@@ -10,7 +11,6 @@ namespace ballast::inference {
 struct WindowChoice {
   int64_t batch = 8;         // windows at a time, on each replica
   uint64_t max_windows = 0;  // 0: all; else as many, spread evenly over the source
-  int64_t together = 0;      // windows that lie side by side there, a multiple of batch; 0: batch
 };
 
 struct ReplicaNumber {
@@ -18,7 +18,9 @@ struct ReplicaNumber {
 };
 
 // Replicas go through windows in rounds: in each, every replica takes one batch. Which windows a
-// batch holds does not depend on the number of replicas.
+// batch holds does not depend on the number of replicas. Of some windows each stands in the middle
+// of an equal part of the source, so that a domain gets its share of them, however domains are
+// ordered.
 class WindowRounds {
  public:
   // REQUIRES: the windows outlive this.
@@ -30,8 +32,8 @@ class WindowRounds {
   uint64_t windows_of(uint64_t round) const;    // of all replicas
 
   struct Taken {
-    uint64_t first = 0, count = 0;  // windows; none: nothing is left for this replica
-    batches::Batch batch;           // of those; or one row without targets
+    std::vector<uint64_t> windows = {};  // none: nothing is left for this replica
+    batches::Batch batch;                // of those; or one row without targets
   };
   Taken take(uint64_t round) const;
 
@@ -39,7 +41,7 @@ class WindowRounds {
   uint64_t batches() const { return (wanted_ + batch_ - 1) / batch_; }
 
   const batches::EvalWindows& windows_;
-  uint64_t batch_, together_, wanted_, replica_, replicas_;
+  uint64_t batch_, wanted_, replica_, replicas_;
 };
 
 }  // namespace ballast::inference

@@ -26,6 +26,7 @@ json describe(const RunStart& start) {
           {"step", start.step},
           {"program_version", start.program_version},
           {"command_line", start.command_line},
+          {"workers", start.workers},
           {"process", ::getpid()},
           {"hardware", parse_json(start.hardware)}};
 }

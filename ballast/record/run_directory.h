@@ -18,6 +18,7 @@ struct RunStart {
   std::string program_version;
   std::vector<std::string> command_line;
   std::string hardware = "{}";  // a JSON object
+  int workers = 1;
 };
 
 // The folder of one training run, locked for this process as long as this object lives:

@@ -118,14 +118,19 @@ void check_memory(const config::Config& config, const model::ComputePlace& place
       numbers, what_would_fit(config, place, workers, *there), is_cpu ? "" : "more workers, ");
 }
 
-PeakMemory::PeakMemory(const model::ComputePlace& place) : device_(place.device) {
-  if (!device_.is_cpu()) return;
+RunMemory::RunMemory(const model::ComputePlace& place) : place_(place) {
+  if (!place.device.is_cpu()) return;
   std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew, where that is allowed
   before_ = static_cast<double>(memory_in_use(place));
 }
 
-double PeakMemory::bytes() const {
-  if (!device_.is_cpu()) return static_cast<double>(kernels::gpu_memory(device_).peak_bytes);
+double RunMemory::now() const {
+  return std::max(0.0, static_cast<double>(memory_in_use(place_)) - before_);
+}
+
+double RunMemory::peak() const {
+  if (!place_.device.is_cpu())
+    return static_cast<double>(kernels::gpu_memory(place_.device).peak_bytes);
   return std::max(0.0, resident_peak() - before_);
 }
 

@@ -27,15 +27,16 @@ std::optional<double> memory_for(const model::ComputePlace& place,
 void check_memory(const config::Config& config, const model::ComputePlace& place, int64_t workers,
                   std::optional<double> there);
 
-// The most memory that was in use. On a CPU: resident, since this was made, beyond what the process
-// had then. On a GPU: of tensors, since the process began.
-class PeakMemory {
+// What a worker takes of its memory, in bytes: what predict_memory predicts. On a CPU: resident,
+// beyond what the process had when this was made. On a GPU: of tensors.
+class RunMemory {
  public:
-  explicit PeakMemory(const model::ComputePlace& place);
-  double bytes() const;
+  explicit RunMemory(const model::ComputePlace& place);
+  double now() const;
+  double peak() const;  // since this was made; on a GPU since the process began
 
  private:
-  at::Device device_;
+  model::ComputePlace place_;
   double before_ = 0;
 };
 

@@ -12,8 +12,10 @@
 
 namespace ballast::training {
 
-RunReporter::RunReporter(const record::RunDirectory& run, const Trainer& trainer)
+RunReporter::RunReporter(const record::RunDirectory& run, const Trainer& trainer,
+                         const RunMemory& memory)
     : trainer_(trainer),
+      memory_(memory),
       metrics_(run.metrics(), static_cast<uint64_t>(trainer.state().step) + 1),
       samples_(run.samples(), static_cast<uint64_t>(trainer.state().step) + 1),
       tensorboard_(run.tensorboard(), static_cast<uint64_t>(trainer.state().step) + 1),
@@ -57,7 +59,7 @@ nlohmann::json layers_json(const std::vector<LayerStats>& layers,
 }
 
 // "greedy 0.83", "gap 0", "assign 1.2ms 2%", "all2all 3.4ms 5%" over all BASE layers; of an inexact
-// solver "short<=3e-02" in place of the gap, since it proves no more; or
+// solver "<=3% below optimum" in place of the gap, since it proves no more; or
 // "dropped 3.1%", "balance 1.02", "gate 1.2ms 2%", "all2all 3.4ms 5%" over all gates.
 std::vector<std::string> layers_texts(const StepStats& stats, const config::ExpertsConfig& config) {
   if (stats.layers.empty()) return {};
@@ -79,8 +81,9 @@ std::vector<std::string> layers_texts(const StepStats& stats, const config::Expe
     return {fmt::format("dropped {:.1f}%", 100 * dropped), fmt::format("balance {:.2f}", balance),
             time("gate", assign), exchanged};
   return {fmt::format("greedy {:.2f}", greedy),
-          fmt::format("{}{}", config.solver == config::TrainingSolver::kExact ? "gap " : "short<=",
-                      gap < 1e-12 ? "0" : fmt::format("{:.0e}", gap)),
+          config.solver == config::TrainingSolver::kExact
+              ? fmt::format("gap {}", gap < 1e-12 ? "0" : fmt::format("{:.0e}", gap))
+              : fmt::format("<={:.2g}% below optimum", 100 * gap),
           time("assign", assign), exchanged};
 }
 
@@ -97,7 +100,8 @@ nlohmann::json use_json(const inference::ExpertUse& use, int64_t place) {
           {"busiest_share", use.busiest_share()},
           {"experts_in_use", std::ranges::count_if(use.loads(), [](int64_t n) { return n > 0; })},
           {"dead_experts", use.dead_experts()},
-          {"domain_information_bits", use.domain_information()},
+          {"domain_information_bits",
+           use.domain_bits() ? nlohmann::json(*use.domain_bits()) : nlohmann::json()},
           {"loads", use.loads()}};
 }
 
@@ -126,7 +130,7 @@ std::vector<LinePart> RunReporter::step_parts(const StepStats& stats) const {
       {fmt::format("norm {:.3f}", stats.gradient_norm), 4},
       {fmt::format("{} tok/s", format_count(rate)), 6},
       {fmt::format("MFU {:.0f}%", 100 * rate * flops_per_token_ / matrix_rate_), 2},
-      {format_bytes(static_cast<double>(memory_in_use(trainer_.place()))), 1}};
+      {fmt::format("memory now {}", format_bytes(memory_.now())), 1}};
   for (std::string& text : layers_texts(stats, trainer_.config().experts))
     parts.push_back({std::move(text), 0});
   parts.push_back({fmt::format("eta {}", format_duration(eta)), 7});
@@ -188,10 +192,11 @@ void RunReporter::step(const StepStats& stats) {
 void RunReporter::validation(int64_t step, const Validation& validation,
                              std::optional<double> floor_per_token) {
   const inference::Evaluation& result = validation.result;
-  nlohmann::json record = {{"step", static_cast<uint64_t>(step)},
-                           {"valid_loss", result.loss},
-                           {"valid_perplexity", result.perplexity},
-                           {"valid_tokens", result.tokens}};
+  nlohmann::json record = {
+      {"step", static_cast<uint64_t>(step)},   {"valid_loss", result.loss},
+      {"valid_perplexity", result.perplexity}, {"valid_tokens", result.tokens},
+      {"valid_windows", result.windows},       {"split_tokens", result.split_tokens},
+      {"split_windows", result.split_windows}, {"whole_split", result.is_whole_split()}};
   if (!result.domains.empty())
     record["domains"] = record::domains_json(inference::domain_results(result.domains));
   std::string floor;
@@ -217,14 +222,15 @@ void RunReporter::validation(int64_t step, const Validation& validation,
     const std::string name = fmt::format("valid/layer{}_", place);
     scalars.push_back({name + "busiest_share", result.experts[i].busiest_share()});
     scalars.push_back({name + "first_direction_share", result.first_direction_shares[i]});
-    scalars.push_back({name + "domain_information", result.experts[i].domain_information()});
+    if (const std::optional<double> bits = result.experts[i].domain_bits())
+      scalars.push_back({name + "domain_information", *bits});
     scalars.push_back(
         {name + "dead_experts", static_cast<double>(result.experts[i].dead_experts().size())});
   }
   metrics_.append(record);
   tensorboard_.scalars(static_cast<uint64_t>(step), scalars);
-  log_info("validation at step {} | loss {:.4f} | ppl {:.2f}{} | {} tokens", step, result.loss,
-           result.perplexity, floor, format_count(static_cast<double>(result.tokens)));
+  log_info("validation at step {} | loss {:.4f} | ppl {:.2f}{} | {}", step, result.loss,
+           result.perplexity, floor, inference::extent_in_words(result));
   for (size_t i = 0; i < result.experts.size(); ++i) report_use(result, validation.routing, i);
   if (!validation.other) return;
   log_info("  the same with {} routing | loss {:.4f} | ppl {:.2f}",
@@ -240,11 +246,14 @@ void RunReporter::report_use(const inference::Evaluation& result, experts::Routi
   const inference::ExpertUse& use = result.experts[layer];
   const bool has_second = !result.second_experts.empty();
   log_info(
-      "  layer {} | {} routing{} | busiest expert {:.2f} x its share | {} of {} experts in use | "
-      "domain tells {:.2f} bits of the expert",
+      "  layer {} | {} routing{} | busiest expert {:.2f} x its share | {} of {} experts in use{}",
       place, experts::routing_name(routing), has_second ? ", first experts" : "",
       use.busiest_share(), std::ranges::count_if(use.loads(), [](int64_t n) { return n > 0; }),
-      use.experts(), use.domain_information());
+      use.experts(),
+      use.domain_bits()
+          ? fmt::format(" | domain tells {:.2f} bits of the expert", *use.domain_bits())
+      : use.domains().empty() ? ""
+                              : " | too few tokens to tell of domains");
   std::vector<int64_t> dead = use.dead_experts();
   if (has_second) {
     const std::vector<int64_t> second = result.second_experts[layer].loads();

@@ -11,6 +11,7 @@
 #include "ballast/record/run_log.h"
 #include "ballast/record/tensorboard.h"
 #include "ballast/system/progress.h"
+#include "ballast/training/run_memory.h"
 #include "ballast/training/trainer.h"
 #include "ballast/training/validation.h"
 
@@ -20,8 +21,8 @@ namespace ballast::training {
 // TensorBoard and samples.txt in the run directory.
 class RunReporter {
  public:
-  // The run goes on from where the trainer stands.
-  RunReporter(const record::RunDirectory& run, const Trainer& trainer);
+  // The run goes on from where the trainer stands. All must outlive this.
+  RunReporter(const record::RunDirectory& run, const Trainer& trainer, const RunMemory& memory);
 
   void step(const StepStats& stats);
   void validation(int64_t step, const Validation& validation,
@@ -36,6 +37,7 @@ class RunReporter {
                   size_t layer) const;
 
   const Trainer& trainer_;
+  const RunMemory& memory_;
   record::MetricsLog metrics_;
   record::SampleLog samples_;
   record::TensorboardWriter tensorboard_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/training/schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -18,6 +20,15 @@ double learning_rate_at(int64_t step, int64_t steps, const config::OptimizerConf
   if (config.schedule == config::Schedule::kCosine)
     done = (1 - std::cos(std::numbers::pi * done)) / 2;
   return config.learning_rate * (1 - done * (1 - config.final_learning_rate));
+}
+
+std::string long_warm_up(int64_t steps, const config::OptimizerConfig& config) {
+  if (config.warmup_steps <= steps) return "";
+  return fmt::format(
+      "the warm-up is longer than the run, {} steps of {}: the learning rate rises to the end, up "
+      "to "
+      "{:.2g} of {:.2g}, and never falls; fewer optimizer.warmup_steps would let it",
+      config.warmup_steps, steps, learning_rate_at(steps - 1, steps, config), config.learning_rate);
 }
 
 }  // namespace ballast::training

@@ -22,6 +22,7 @@
 #include "ballast/training/data_identity.h"
 #include "ballast/training/initial_model.h"
 #include "ballast/training/run_memory.h"
+#include "ballast/training/schedule.h"
 #include "ballast/training/training_data.h"
 #include "ballast/training/training_run.h"
 
@@ -44,9 +45,12 @@ Config with_request(const std::optional<Config>& source, const TrainRequest& req
   return config;
 }
 
-record::RunStart run_start(const TrainRequest& request, int64_t step) {
-  return {static_cast<uint64_t>(step), version(), request.command_line,
-          record::describe_hardware().dump()};
+record::RunStart run_start(const TrainRequest& request, int64_t step, int workers) {
+  return {.step = static_cast<uint64_t>(step),
+          .program_version = version(),
+          .command_line = request.command_line,
+          .hardware = record::describe_hardware().dump(),
+          .workers = workers};
 }
 
 const char* precision_name(at::ScalarType type) {
@@ -88,9 +92,10 @@ void announce(const Config& config, const std::filesystem::path& run, const Trai
            workers > 1 ? fmt::format(", by {} workers over {}{}", workers, world.transport(),
                                      shards > 1 ? fmt::format(", model parallel x{}", shards) : "")
                        : "");
-  log_info("memory: about {} predicted{}",
-           memory_in_words(predict_memory(config, trainer.place(), workers)),
-           workers > 1 ? ", of a worker" : "");
+  log_info("predicted memory{}: {}", workers > 1 ? " of a worker" : "",
+           memory_in_words(predict_memory(config, trainer.place(), workers)));
+  const std::string warm_up = long_warm_up(config.training.steps, config.optimizer);
+  if (!warm_up.empty()) log_warning("{}", warm_up);
   log_info("run directory: {}", run.string());
 }
 
@@ -213,13 +218,14 @@ TrainSummary start_new(const TrainRequest& request, comm::World& world) {
   if (!config.training.freeze.empty()) model::count_updates(config);  // refuses names of nothing
   const bool was_there = fs::exists(request.run);
   std::optional<record::RunDirectory> run;  // worker 0's
-  comm::all_or_none(workers,
-                    [&] {
-                      if (workers.rank() == 0)
-                        run.emplace(record::RunDirectory::create(
-                            request.run, config::to_toml(config), run_start(request, 0)));
-                    },
-                    {"run directory"});
+  comm::all_or_none(
+      workers,
+      [&] {
+        if (workers.rank() == 0)
+          run.emplace(record::RunDirectory::create(request.run, config::to_toml(config),
+                                                   run_start(request, 0, workers.size())));
+      },
+      {"run directory"});
   TrainingData data;
   std::optional<TrainingRun> training;
   try {
@@ -340,7 +346,7 @@ TrainSummary resume_run(const TrainRequest& request, comm::World& world) {
                                                 request.run.string())
                                   : "resuming from " + newest);
     run->store_config(config::to_toml(config));
-    run->record_start(run_start(request, training.trainer().state().step));
+    run->record_start(run_start(request, training.trainer().state().step, workers.size()));
   }
   announce(config, request.run, training.trainer(), world);
   return training.go(request.profiled_steps);

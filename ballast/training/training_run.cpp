@@ -11,6 +11,7 @@
 #include "ballast/model/model_size.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
+#include "ballast/system/progress.h"
 #include "ballast/system/utf8.h"
 #include "ballast/training/step_profile.h"
 
@@ -48,7 +49,7 @@ TrainingRun::TrainingRun(const config::Config& config, const std::filesystem::pa
       workers_(world.everyone()),
       place_(place_of(config, world)),
       grid_(workers_, config.training.model_parallel),
-      peak_memory_(place_),
+      memory_(place_),
       trainer_(config, place_, data.train, grid_) {}
 
 void TrainingRun::resume(const checkpoint::Checkpoint& checkpoint) {
@@ -57,27 +58,54 @@ void TrainingRun::resume(const checkpoint::Checkpoint& checkpoint) {
   saved_at_ = trainer_.state().step;
 }
 
-Validation TrainingRun::evaluate_on(const batches::EvalWindows& windows, Extent extent) const {
+bool TrainingRun::routes_in_several_ways() const {
+  return config_.experts.layers > 0 && config_.experts.traits().balanced;
+}
+
+uint64_t TrainingRun::windows_of(int64_t batches) const {
   const config::TrainingConfig& t = config_.training;
-  const int64_t rows = t.batch / t.micro_steps;
+  return static_cast<uint64_t>(batches * (t.batch / t.micro_steps));
+}
+
+uint64_t TrainingRun::windows_of_last(const batches::EvalWindows& windows) {
+  constexpr double kMostOfTraining = 0.1;
+  const config::TrainingConfig& t = config_.training;
+  if (t.last_validate_batches >= 0) return windows_of(t.last_validate_batches);
+  const uint64_t part = windows_of(t.validate_batches);
+  if (part == 0 || part >= windows.size()) return 0;
+  if (!window_seconds_) evaluate_on(windows, part, Extent::kUsual);  // none was timed yet
+  const double seconds =
+      *window_seconds_ * static_cast<double>(windows.size()) * (routes_in_several_ways() ? 3 : 1);
+  const bool fits = seconds <= kMostOfTraining * trainer_.state().seconds;
+  // Clocks differ: worker 0 decides for all.
+  if (comm::on_any_worker(workers_, workers_.rank() == 0 && fits, {"last validation"})) return 0;
+  if (reporter_)
+    log_info(
+        "the last validation reads a part of the split: all of it would take about {}, more than a "
+        "tenth of the training; `ballast eval {}` reads all",
+        format_duration(seconds), run_.string());
+  return part;
+}
+
+Validation TrainingRun::evaluate_on(const batches::EvalWindows& windows, uint64_t max_windows,
+                                    Extent extent) {
   const bool is_last = extent == Extent::kLast;
-  const int64_t batches =
-      is_last && t.last_validate_batches >= 0 ? t.last_validate_batches : t.validate_batches;
   const auto evaluate_with = [&](experts::RoutingMode routing) {
     return inference::evaluate(
         trainer_.model(), place_, windows,
-        {.batch = std::max<int64_t>(1, rows / grid_.num_replicas()),
-         .max_windows = static_cast<uint64_t>(batches * rows),
-         .together = rows,  // the same windows, whoever evaluates them
+        {.batch = inference::evaluation_batch(config_),
+         .max_windows = max_windows,
          .routing = routing,
          .previous_tokens = is_last && routing != experts::RoutingMode::kBalanced});
   };
   Validation validation;
   validation.routing =
       experts::parse_routing_mode(config::name_of(config_.experts.tested_routing()));
+  const Clock::time_point begin = Clock::now();
   validation.result = evaluate_with(validation.routing);
-  if (!is_last || config_.experts.layers == 0 || !config_.experts.traits().balanced)
-    return validation;
+  window_seconds_ = std::chrono::duration<double>(Clock::now() - begin).count() /
+                    static_cast<double>(validation.result.windows);
+  if (!is_last || !routes_in_several_ways()) return validation;
   validation.other_routing = validation.routing == experts::RoutingMode::kGreedy
                                  ? experts::RoutingMode::kPriced
                                  : experts::RoutingMode::kGreedy;
@@ -91,7 +119,10 @@ void TrainingRun::validate() {
   if (data_.valid == nullptr || validated_at_ == step) return;
   const batches::EvalWindows windows(data_.valid, config_.model.context, config_.model.context);
   const bool is_last = step >= config_.training.steps;
-  validation_ = evaluate_on(windows, is_last ? Extent::kLast : Extent::kUsual);
+  const uint64_t most =
+      is_last ? windows_of_last(windows) : windows_of(config_.training.validate_batches);
+  validation_.reset();  // what experts got is large: the last one makes room
+  validation_ = evaluate_on(windows, most, is_last ? Extent::kLast : Extent::kUsual);
   if (reporter_) reporter_->validation(step, *validation_, data_.valid->floor_per_token());
   if (is_last) keep_validation(windows);
   validated_at_ = step;
@@ -197,7 +228,7 @@ bool TrainingRun::lacks_validation() const {
 
 TrainSummary TrainingRun::go(int64_t profiled_steps) {
   const StopSignal signal;
-  if (directory_ != nullptr) reporter_.emplace(*directory_, trainer_);
+  if (directory_ != nullptr) reporter_.emplace(*directory_, trainer_, memory_);
   if (trainer_.state().step >= config_.training.steps) {
     if (reporter_)
       log_info("{} is finished already; --training.steps with a larger number would go on",
@@ -233,7 +264,7 @@ TrainSummary TrainingRun::summary(std::optional<double> last_loss) {
   s.seconds = state.seconds;
   s.loss = last_loss;
   s.predicted_memory = predict_memory(config_, place_, workers_.size()).total();
-  if (last_loss) s.peak_memory = peak_memory_.bytes();
+  if (last_loss) s.peak_memory = memory_.peak();
   s.finished = state.step >= config_.training.steps;
   s.validation = std::move(validation_);
   s.layers = config::layers_in_words(config_);

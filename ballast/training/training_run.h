@@ -44,7 +44,12 @@ class TrainingRun {
  private:
   void after_step(const StepStats& stats);
   enum class Extent { kUsual, kLast };
-  Validation evaluate_on(const batches::EvalWindows& windows, Extent extent) const;
+  bool routes_in_several_ways() const;
+  uint64_t windows_of(int64_t batches) const;
+  // At most; 0: all. Unless a knob says how many: all, where that takes no more than a tenth of the
+  // time spent training, by the speed of validations so far; else as many as usual. Collective.
+  uint64_t windows_of_last(const batches::EvalWindows& windows);
+  Validation evaluate_on(const batches::EvalWindows& windows, uint64_t max_windows, Extent extent);
   void validate();
   void keep_validation(const batches::EvalWindows& windows);
   bool lacks_validation() const;
@@ -60,11 +65,12 @@ class TrainingRun {
   TrainingData& data_;
   comm::Communicator& workers_;
   model::ComputePlace place_;
-  comm::WorkerGrid grid_;   // made once all know where they compute
-  PeakMemory peak_memory_;  // of the trainer and what it does
+  comm::WorkerGrid grid_;  // made once all know where they compute
+  RunMemory memory_;       // of the trainer and what it does
   Trainer trainer_;
   std::optional<RunReporter> reporter_;  // worker 0's
   std::optional<Validation> validation_;
+  std::optional<double> window_seconds_;  // of a validation's window, as last measured
   std::string sample_;
   std::filesystem::path checkpoint_;
   int64_t saved_at_ = -1, validated_at_ = -1, sampled_at_ = -1;

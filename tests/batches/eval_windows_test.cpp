@@ -76,6 +76,10 @@ TEST(EvalWindows, RowsDoNotDependOnHowTheyAreGrouped) {
     EXPECT_TRUE(std::equal(one.targets.begin(), one.targets.end(),
                            all.targets.begin() + static_cast<long>(i * 8)));
   }
+  const Batch some = windows.at(std::vector<uint64_t>{5, 2});
+  EXPECT_EQ(some.rows, 2);
+  EXPECT_TRUE(std::equal(some.inputs.begin(), some.inputs.begin() + 8, all.inputs.begin() + 40));
+  EXPECT_TRUE(std::equal(some.targets.begin() + 8, some.targets.end(), all.targets.begin() + 16));
 }
 
 // "abc" of domain 0 and "de" of domain 1, with their ends: seven tokens.
@@ -142,6 +146,7 @@ TEST(EvalWindows, RefusesWhatCannotBeDone) {
   EXPECT_THROW(EvalWindows(counting(1, std::nullopt), 4, 4), UserError);
   const EvalWindows windows(counting(5, kEnd), 4, 4);
   EXPECT_THROW(windows.at(1, 2), std::out_of_range);
+  EXPECT_THROW(windows.at(std::vector<uint64_t>{0, 2}), std::out_of_range);
   EXPECT_THROW(windows.at(~uint64_t{0}, 2), std::out_of_range);
 }
 

@@ -6,7 +6,7 @@ from in_folder import InFolder
 # Two blocks of width 32 on bytes, 0.8M of them.
 SETTING = (
     "--model.width=32 --model.layers=2 --model.heads=2 --model.context=64 --training.batch=16 "
-    "--training.validate_every=0 --training.validate_batches=16 --training.sample_tokens=0 --training.log_every=100 "
+    "--training.validate_every=0 --training.validate_batches=16 --training.last_validate_batches=16 --training.sample_tokens=0 --training.log_every=100 "
     "--data.builtin_bytes=1_000_000 --optimizer.learning_rate=5e-3 --checkpoint.every=0"
 ).split()
 EXPERTS = "--experts.count=8 --experts.groups=2".split()

@@ -17,7 +17,7 @@ from in_folder import ballast
 
 TINY = (
     "--model.width=16 --model.layers=1 --model.heads=2 --model.context=16 --training.batch=2 --training.threads=1 "
-    "--training.validate_every=0 --training.validate_batches=2 --training.sample_every=0 --training.log_every=1"
+    "--training.validate_every=0 --training.validate_batches=2 --training.last_validate_batches=2 --training.sample_every=0 --training.log_every=1"
 ).split()
 STEPS = 6
 DEEP = 1_000_000

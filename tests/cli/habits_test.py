@@ -15,7 +15,7 @@ from in_folder import BALLAST, InFolder, ballast
 
 TINY = (
     "--model.width=16 --model.layers=2 --model.heads=2 --model.context=32 --training.batch=8 --training.threads=1 "
-    "--training.validate_every=0 --training.validate_batches=2 --training.sample_tokens=8 --data.builtin_bytes=60000 "
+    "--training.validate_every=0 --training.validate_batches=2 --training.last_validate_batches=2 --training.sample_tokens=8 --data.builtin_bytes=60000 "
     "--training.log_every=5 --training.steps=20 --experts.layers=1 --experts.sublayers=1 --experts.count=2 --experts.groups=2"
 ).split()
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ "

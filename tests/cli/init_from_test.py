@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 SHAPE = "--model.width=24 --model.layers=2 --model.heads=3 --model.context=16".split()
 TRAINING = (
-    "--training.threads=1 --training.batch=8 --training.validate_every=0 --training.validate_batches=2 --training.sample_tokens=0 "
+    "--training.threads=1 --training.batch=8 --training.validate_every=0 --training.validate_batches=2 --training.last_validate_batches=2 --training.sample_tokens=0 "
     "--data.builtin_bytes=60000 --optimizer.warmup_steps=2"
 ).split()
 STILL = ["--training.steps=1", "--optimizer.learning_rate=0"]  # the weights are those it started from

@@ -13,7 +13,7 @@ from in_folder import BALLAST, InFolder
 # A model so small that starting the program takes longer than training it.
 TINY = (
     "--model.width=16 --model.layers=1 --model.heads=2 --model.context=32 --training.batch=4 --training.threads=1 "
-    "--training.validate_every=0 --training.validate_batches=2 --training.sample_tokens=8 --data.builtin_bytes=60000 "
+    "--training.validate_every=0 --training.validate_batches=2 --training.last_validate_batches=2 --training.sample_tokens=8 --data.builtin_bytes=60000 "
     "--training.log_every=50"
 ).split()
 

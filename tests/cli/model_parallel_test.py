@@ -16,7 +16,7 @@ from workers_test import wait_for_steps, workers_of
 # The vocabulary of bytes is 257, which nothing divides.
 TINY = (
     "--model.width=16 --model.layers=2 --model.heads=4 --model.context=16 --training.threads=1 --training.batch=8 "
-    "--training.validate_every=0 --training.validate_batches=2 --training.sample_tokens=8 --data.builtin_bytes=60000 "
+    "--training.validate_every=0 --training.validate_batches=2 --training.last_validate_batches=2 --training.sample_tokens=8 --data.builtin_bytes=60000 "
     "--training.log_every=50 --optimizer.learning_rate=5e-3 --optimizer.warmup_steps=5"
 ).split()
 EXPERTS = "--experts.layers=1 --experts.count=8 --experts.sublayers=1 --experts.groups=8".split()

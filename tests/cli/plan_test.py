@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import unittest
 from pathlib import Path
 
@@ -54,6 +55,21 @@ class Plan(unittest.TestCase):
             self.assertEqual(refused.returncode, 2)
             self.assertIn('"0" is not a number above 0', refused.stderr)
         self.assertIn("--workers 128", ballast(CONFIGS / "paper_base_44b.toml", "--workers", 1).stdout)
+
+    def test_where_nothing_fits_it_says_so_by_its_exit_code(self):
+        for arguments, code in ((["--workers", 128], 0), (["--workers", 32], 3), (["--workers", 1], 3)):
+            for more in ([], ["--json"]):
+                self.assertEqual(ballast(CONFIGS / "paper_base_44b.toml", *arguments, *more).returncode, code, arguments)
+
+    def test_help_and_docs_tell_the_same(self):
+        helped = ballast("--help").stdout
+        text = (CONFIGS.parent / "docs/plan.md").read_text()
+        own = set(re.findall(r"^  (?:-\w,)?(--[a-z-]+)", helped, re.MULTILINE)) - {"--help", "--config", "--quiet", "--log", "--model-parallel"}
+        self.assertIn("--overlap", own)
+        self.assertEqual({option for option in own if f"`{option}`" not in text}, set(), "not in docs/plan.md")
+        examples = {line.split("#")[0].strip() for line in text.splitlines() if line.startswith("ballast plan configs")}
+        self.assertEqual({line.split("  (")[0].strip() for line in helped.splitlines() if line.startswith("  ballast plan configs")}, examples)
+        self.assertIn("Exit code 3", helped)
 
     def test_the_papers_table_within_7_percent(self):
         for preset, published in PAPER.items():

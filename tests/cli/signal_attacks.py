@@ -17,7 +17,7 @@ from in_folder import BALLAST
 # Endless, with checkpoints only where it is stopped.
 ENDLESS = (
     "--model.width=16 --model.layers=1 --model.heads=2 --model.context=32 --training.batch=4 --training.threads=1 "
-    "--training.validate_every=0 --training.validate_batches=2 --training.sample_tokens=8 --data.builtin_bytes=60000 "
+    "--training.validate_every=0 --training.validate_batches=2 --training.last_validate_batches=2 --training.sample_tokens=8 --data.builtin_bytes=60000 "
     "--training.log_every=1000000 --training.steps=10000000 --checkpoint.every=0"
 ).split()
 PATIENCE = 120  # seconds, for what takes one or two

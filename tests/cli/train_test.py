@@ -141,6 +141,22 @@ class WholeWay(KilledRuns):
 
 
 class Mistakes(KilledRuns):
+    def test_a_warm_up_that_is_longer_than_the_run_is_told(self):
+        result = self.run_well("train", "--run", "run", *TINY, "--training.steps=2", "--optimizer.warmup_steps=8", "--optimizer.learning_rate=1e-3")
+        self.assertIn("the warm-up is longer than the run, 8 steps of 2: the learning rate rises to the end, up to 0.00025 of 0.001", result.stderr)
+        result = self.run_well("train", "--run", "other", *TINY, "--training.steps=2", "--optimizer.warmup_steps=2")
+        self.assertNotIn("warm-up", result.stderr)
+
+    def test_ranges_are_numbers_as_people_write_them(self):
+        for knob, says in (("model.width=0", "want a value from 1 to 1,048,576, got 0"), ("training.steps=-1", "want a value of at least"),
+                           ("model.dropout=2", "want a value from 0 to 0.99, got 2")):
+            self.refused("train", f"--{knob}", says=says)
+        self.refused("generate", "none", "--temperature", "-1", says='"-1" is not a number from 0 to 1,000,000')
+        self.refused("generate", "none", "--top-k", "-4", says='"-4" is not a whole number of at least 0')
+        self.refused("train", "--workers", "5000", says='"5000" is not a number from 1 to 4,096')
+        for command in ("train", "generate", "eval", "plan"):
+            self.assertNotRegex(self.run_well(command, "--help").stdout, r"\de\+\d|FLOAT in|NONNEGATIVE")
+
     def test_flags(self):
         self.refused("train", "--model.widht", "3", says="--model.width")
         self.refused("train", "--model.width", "0", says="from 1 to")

@@ -8,7 +8,7 @@ from in_folder import InFolder, ballast
 
 TINY = (
     "--model.width=16 --model.layers=2 --model.heads=2 --model.context=32 --training.batch=8 --training.threads=1 "
-    "--training.validate_every=10 --training.validate_batches=1 --training.sample_tokens=0 --data.builtin_bytes=100000 "
+    "--training.validate_every=10 --training.validate_batches=1 --training.last_validate_batches=1 --training.sample_tokens=0 --data.builtin_bytes=100000 "
     "--training.steps=20 --optimizer.learning_rate=1e-2 --optimizer.warmup_steps=5 --checkpoint.every=0"
 ).split()
 SPARSE = [*TINY, "--experts.layers=2", "--experts.sublayers=1", "--experts.count=8", "--training.last_validate_batches=0"]
@@ -58,6 +58,33 @@ class ValidationFile(InFolder):
                 self.assertEqual(len(expert["tokens"]) > 0, load > 0)
                 self.assertLessEqual(len(expert["previous"]), 10)
 
+    def test_the_last_validation_reads_the_whole_split_where_that_is_short(self):
+        found = self.train("run", *TINY, "--training.last_validate_batches=-1", "--training.steps=400", "--training.validate_every=200",
+                           "--data.builtin_bytes=30000")
+        self.assertTrue(found["whole_split"])
+        self.assertEqual((found["tokens"], found["windows"]), (found["split_tokens"], found["split_windows"]))
+        first, last = self.validations("run")[200], self.validations("run")[400]
+        self.assertEqual((first["valid_tokens"], first["valid_windows"], first["whole_split"]), (256, 8, False))
+        self.assertEqual((first["split_tokens"], first["split_windows"]), (last["split_tokens"], last["split_windows"]))
+        self.assertEqual((last["valid_tokens"], last["whole_split"]), (found["tokens"], True))
+
+    def test_else_it_reads_a_part_of_every_domain_and_says_so(self):
+        for workers in (1, 2):
+            result = self.run_well("train", "--run", f"run{workers}", *SPARSE, "--training.last_validate_batches=-1", "--training.validate_every=0",
+                                   "--data.builtin_bytes=2000000", "--training.validate_batches=4", "--workers", workers)
+            found = self.read(f"run{workers}/validation.json")
+            self.assertFalse(found["whole_split"])
+            self.assertEqual((found["tokens"], found["windows"]), (4 * 256, 4 * 8))
+            self.assertGreater(found["split_windows"], 500)
+            self.assertIn("more than a tenth of the training", result.stderr)
+            self.assertRegex(result.stdout, r"validation perplexity .* of the split's [\d.]+k tokens\)")
+            for domain in found["routings"][0]["domains"]:
+                self.assertGreater(domain["tokens"], 0)
+                self.assertIsNone(domain["loss"], "of so few tokens nothing is said")
+            self.assertIsNone(found["routings"][0]["layers"][0]["domain_bits"])
+            self.assertIn("too few tokens to tell of domains", result.stderr)
+            self.assertIn("domain(s) not told of: too few tokens", result.stdout)
+
     def test_a_run_that_goes_on_writes_it_again(self):
         first = self.train("run", *SPARSE)
         again = self.train("run", "--resume", "auto", "--training.steps=30")
@@ -105,13 +132,26 @@ class ValidationFile(InFolder):
             for layer in routing["layers"]:
                 self.assertEqual("second_loads" in layer, router == "sparsely_gated")
 
+    def test_the_run_and_eval_agree_to_the_bit(self):
+        for workers in (1, 2):
+            for routing in ("greedy", "priced"):
+                name = f"{routing}{workers}"
+                trained = self.train(name, *SPARSE, f"--experts.test_routing={routing}", "--training.batch=12", "--workers", workers)
+                self.run_well("eval", name, "--workers", workers, "--out", f"{name}.json")
+                self.assertEqual(self.read(f"{name}.json"), trained, name)
+                told = json.loads(self.run_well("eval", name, "--workers", workers, "--json").stdout)
+                last = self.validations(name)[20]
+                self.assertEqual((told["routing"], told["loss"], told["tokens"]), (routing, last["valid_loss"], last["valid_tokens"]))
+                self.assertEqual(told["domains"], last["domains"])
+                self.assertEqual(told["routings"][0]["layers"][0]["loads"], last["experts"][0]["loads"])
+
     def test_eval_writes_what_the_run_wrote_whoever_evaluates(self):
         trained = self.train("run", *SPARSE)
-        self.run_well("eval", "run", "--batch", "8", "--out", "alone.json")
+        self.run_well("eval", "run", "--out", "alone.json")
         alone = self.read("alone.json")
         self.assertEqual(alone, trained)
         for name, more in (("two", ["--workers", "2"]), ("shards", ["--workers", "2", "--model-parallel", "2"])):
-            self.run_well("eval", "run", "--batch", "8", *more, "--out", f"{name}.json")
+            self.run_well("eval", "run", *more, "--out", f"{name}.json")
             found = self.read(f"{name}.json")
             self.assertEqual(found["tokens"], alone["tokens"])
             for one, other in zip(found["routings"][:2], alone["routings"][:2]):

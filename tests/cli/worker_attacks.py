@@ -23,7 +23,7 @@ PATIENCE = 30
 STEPS = 150  # an attack within the first 30 comes before the end on fast machines too
 MODEL = (
     "--model.width=16 --model.layers=2 --model.heads=2 --model.context=16 --training.threads=1 --training.batch=8 "
-    "--training.validate_every=0 --training.validate_batches=2 --training.sample_tokens=8 --data.builtin_bytes=60000 "
+    "--training.validate_every=0 --training.validate_batches=2 --training.last_validate_batches=2 --training.sample_tokens=8 --data.builtin_bytes=60000 "
     "--training.log_every=50 --experts.layers=1 --experts.count=8 --experts.sublayers=1 --experts.groups=8 --checkpoint.every=10"
 ).split()
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]

@@ -109,8 +109,30 @@ TEST(Evaluate, APartOfTheWindowsIsSpreadOverTheSource) {
   const SmallModel s;
   const EvalWindows windows(s.source, kContext, kContext);
   const Evaluation some = evaluate(s.model, s.place, windows, {1, 2});
-  EXPECT_EQ(some.tokens, 13U) << "the first window has 8 targets, the last 5";
+  EXPECT_EQ(some.tokens, 13U) << "of 4 windows the second has 8 targets, the last 5";
+  EXPECT_EQ(some.windows, 2U);
+  EXPECT_EQ(some.split_windows, 4U);
+  EXPECT_EQ(some.split_tokens, 29U);
+  EXPECT_FALSE(some.is_whole_split());
+  EXPECT_EQ(extent_in_words(some), "13 of the split's 29 tokens");
+  const Evaluation all = evaluate(s.model, s.place, windows, {3, 0});
+  EXPECT_EQ(all.windows, 4U);
+  EXPECT_TRUE(all.is_whole_split());
+  EXPECT_EQ(extent_in_words(all), "the whole split, 29 tokens");
   EXPECT_FALSE(some.bits_per_byte) << "not all of the text was read";
+}
+
+TEST(Evaluate, TheBatchIsThatOfAMicroStepUpToSomeTokens) {
+  config::Config config;
+  config.model.context = 256;
+  config.training.batch = 12;
+  EXPECT_EQ(evaluation_batch(config), 12);
+  config.training.micro_steps = 3;
+  EXPECT_EQ(evaluation_batch(config), 4);
+  config.training.batch = 512;
+  EXPECT_EQ(evaluation_batch(config), 8192 / 256);
+  config.model.context = 16384;
+  EXPECT_EQ(evaluation_batch(config), 1);
 }
 
 TEST(Evaluate, APartReachesTheEndWhateverTheNumbers) {

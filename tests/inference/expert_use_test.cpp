@@ -251,6 +251,26 @@ TEST(ExpertUse, InformationOfDomainsIsOverThoseKnown) {
   EXPECT_EQ(none.domain_information(), 0);
 }
 
+TEST(ExpertUse, OfDomainsWithFewTokensNothingIsSaid) {
+  const auto of = [](const std::vector<int64_t>& tokens_of_domain) {
+    std::vector<int32_t> domains, experts;
+    for (size_t domain = 0; domain < tokens_of_domain.size(); ++domain) {
+      domains.insert(domains.end(), static_cast<size_t>(tokens_of_domain[domain]),
+                     static_cast<int32_t>(domain));
+    }
+    for (const int32_t domain : domains) experts.push_back(domain % 2);
+    ExpertUse use(2, 1, {"wiki", "code", "few"});
+    use.add(std::vector<int64_t>(domains.size(), 0), domains, experts, {});
+    EXPECT_EQ(use.tokens_of_domains(), tokens_of_domain);
+    return use;
+  };
+  EXPECT_EQ(of({2000, 1999, 0}).domain_bits(), std::nullopt);
+  EXPECT_EQ(of({0, 0, 0}).domain_bits(), std::nullopt);
+  const ExpertUse enough = of({2000, 2000, 3});
+  EXPECT_EQ(enough.domain_bits(), enough.domain_information());
+  EXPECT_EQ(ExpertUse(2, 1, {}).domain_bits(), std::nullopt);
+}
+
 TEST(ExpertUse, ChanceIsTheMeanOverAllWaysToDeal) {
   Routes routes{.tokens = {0, 0, 0, 1, 1, 2, 3}, .experts = {0, 0, 0, 1, 1, 1, 2}};
   Routes dealt = routes;

@@ -46,7 +46,7 @@ experts::SeenRoute route(const Tensor& scores, std::vector<int64_t> experts) {
 TEST(PrefixComparison, OfAnHonestRouterFindsNothing) {
   const Tensor scores = random_scores("scores");
   for (int64_t cut = 1; cut < kContext; ++cut) {
-    PrefixComparison comparison(kBounds, 0, {cut, cut, 0});
+    PrefixComparison comparison(kBounds, {0, 1, 2}, {cut, cut, 0});
     comparison.add_routes(greedy(scores), greedy(with_other_futures(scores, cut)), 0);
     EXPECT_EQ(comparison.counts().routes, 2 * cut) << "nothing is compared after the prefix";
     EXPECT_EQ(comparison.counts().changed_routes + comparison.counts().ties, 0);
@@ -59,7 +59,7 @@ TEST(PrefixComparison, FindsARouterThatLooksOneTokenAhead) {
   for (const double sway : {1.0, 0.1}) {
     int64_t found = 0;
     for (int64_t cut = 1; cut < kContext; ++cut) {
-      PrefixComparison comparison(kBounds, 7, {cut, cut, cut});
+      PrefixComparison comparison(kBounds, {7, 8, 9}, {cut, cut, cut});
       comparison.add_routes(looking_ahead(scores, sway),
                             looking_ahead(with_other_futures(scores, cut), sway), 0);
       const ComparisonCounts& counts = comparison.counts();
@@ -83,7 +83,7 @@ TEST(PrefixComparison, ATieExcusesWhatFollowsItInLaterLayersAndLogits) {
   after[5][1] = 1 + 1e-6;
   std::vector<int64_t> experts(kContext, 0), flipped = experts;
   flipped[5] = 1;
-  PrefixComparison comparison(kBounds, 0, {10});
+  PrefixComparison comparison(kBounds, {0}, {10});
   comparison.add_routes(route(before, experts), route(after, flipped), 0);
   EXPECT_EQ(comparison.counts().ties, 1);
   EXPECT_EQ(comparison.counts().changed_routes, 0);
@@ -110,7 +110,7 @@ TEST(PrefixComparison, ATieIsWhatRoundingExplainsAndNoMore) {
     before[1][1] = 1;
     after[1][0] = 1 + gap - drift;
     after[1][1] = 1 + drift;
-    PrefixComparison comparison(kBounds, 0, {4});
+    PrefixComparison comparison(kBounds, {0}, {4});
     comparison.add_routes(route(before, {0, 0, 0, 0}), route(after, {0, 1, 0, 0}), price);
     return comparison.counts().ties == 1;
   };
@@ -123,7 +123,7 @@ TEST(PrefixComparison, ATieIsWhatRoundingExplainsAndNoMore) {
 TEST(PrefixComparison, LogitsAgreeWithinTheBound) {
   const Tensor logits = test::normal_values({6, 11}, "logits").to(at::kFloat);
   const auto changed = [&](double by) {
-    PrefixComparison comparison(kBounds, 0, {6});
+    PrefixComparison comparison(kBounds, {0}, {6});
     Tensor other = logits.clone();
     other[2][3] += by * logits[2].abs().max();
     comparison.add_logits(0, 0, logits, other);
@@ -140,7 +140,7 @@ TEST(PrefixComparison, LogitsAgreeWithinTheBound) {
 
 TEST(PrefixComparison, BrokenLogitsAreNoAgreement) {
   const Tensor broken = at::full({1, 3}, std::nan("")), nothing = at::zeros({1, 3});
-  PrefixComparison comparison(kBounds, 0, {1, 1});
+  PrefixComparison comparison(kBounds, {0, 1}, {1, 1});
   comparison.add_logits(0, 0, broken, broken);
   EXPECT_EQ(comparison.counts().changed_logits, 1);
   comparison.add_logits(1, 0, nothing, nothing);

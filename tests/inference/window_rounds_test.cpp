@@ -3,30 +3,31 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
+#include <algorithm>
 #include <set>
+#include <vector>
 
 #include "tests/loading/sparse_model.h"
 
 namespace ballast::inference {
 namespace {
 
-// The batches, by their first window, with their sizes.
-std::map<uint64_t, uint64_t> batches_of(const batches::EvalWindows& windows,
-                                        const WindowChoice& choice, int workers) {
-  std::map<uint64_t, uint64_t> batches;
+// The windows of each batch.
+std::set<std::vector<uint64_t>> batches_of(const batches::EvalWindows& windows,
+                                           const WindowChoice& choice, int workers) {
+  std::set<std::vector<uint64_t>> batches;
   uint64_t told = 0;
   for (int rank = 0; rank < workers; ++rank) {
     const WindowRounds rounds(windows, choice, {rank, workers});
     for (uint64_t round = 0; round < rounds.size(); ++round) {
       const WindowRounds::Taken taken = rounds.take(round);
       if (rank == 0) told += rounds.windows_of(round);
-      const bool is_new = taken.count == 0 || batches.emplace(taken.first, taken.count).second;
-      EXPECT_TRUE(is_new) << "the batch of window " << taken.first << " was taken already";
-      EXPECT_EQ(taken.batch.rows, taken.count > 0 ? static_cast<int64_t>(taken.count) : 1);
+      EXPECT_TRUE(taken.windows.empty() || batches.insert(taken.windows).second)
+          << "the batch of window " << taken.windows.front() << " was taken already";
+      EXPECT_EQ(taken.batch.rows, std::max<int64_t>(1, std::ssize(taken.windows)));
       const auto counted =
           std::ranges::count_if(taken.batch.targets, [](int64_t target) { return target >= 0; });
-      EXPECT_EQ(counted > 0, taken.count > 0) << "an idle worker's batch counts nothing";
+      EXPECT_EQ(counted > 0, !taken.windows.empty()) << "an idle worker's batch counts nothing";
     }
     EXPECT_EQ(rounds.size(), WindowRounds(windows, choice, {0, workers}).size());
   }
@@ -41,7 +42,7 @@ TEST(WindowRounds, AnyNumberOfWorkersTakesTheSameBatchesOnce) {
       const WindowChoice choice{batch, most};
       const auto alone = batches_of(windows, choice, 1);
       uint64_t sum = 0;
-      for (const auto& [first, count] : alone) sum += count;
+      for (const std::vector<uint64_t>& batch_windows : alone) sum += batch_windows.size();
       EXPECT_EQ(sum, most == 7 ? 7U : 18U);
       for (const int workers : {2, 3, 8, 25}) {
         EXPECT_EQ(batches_of(windows, choice, workers), alone)
@@ -51,21 +52,43 @@ TEST(WindowRounds, AnyNumberOfWorkersTakesTheSameBatchesOnce) {
   }
 }
 
-// Which windows are taken depends on what lies together alone, not on how it is cut into batches.
-TEST(WindowRounds, SmallerBatchesOfWhatLiesTogetherTakeTheSameWindows) {
+std::vector<uint64_t> windows_taken(const batches::EvalWindows& windows, const WindowChoice& choice,
+                                    int workers) {
+  std::vector<uint64_t> all;
+  for (const std::vector<uint64_t>& batch : batches_of(windows, choice, workers))
+    all.insert(all.end(), batch.begin(), batch.end());
+  std::ranges::sort(all);
+  return all;
+}
+
+TEST(WindowRounds, WhichWindowsAreTakenDependsOnTheirNumberAlone) {
   const batches::EvalWindows windows(test::random_tokens(400, 9), 4, 4);  // 100
-  const auto taken = [&](int64_t batch, int workers) {
-    std::set<uint64_t> all;
-    const WindowChoice choice{.batch = batch, .max_windows = 20, .together = 8};
-    for (const auto& [first, count] : batches_of(windows, choice, workers))
-      for (uint64_t i = 0; i < count; ++i) all.insert(first + i);
-    return all;
-  };
-  const auto whole = taken(8, 1);
-  EXPECT_EQ(whole.size(), 20U);
-  EXPECT_GT(*whole.rbegin(), 80U) << "spread over the source";
+  const auto whole = windows_taken(windows, {.batch = 8, .max_windows = 20}, 1);
+  EXPECT_EQ(std::set(whole.begin(), whole.end()).size(), 20U);
   for (const auto& [batch, workers] : {std::pair(4, 2), {2, 4}, {1, 8}, {2, 1}})
-    EXPECT_EQ(taken(batch, workers), whole) << "batches of " << batch;
+    EXPECT_EQ(windows_taken(windows, {.batch = batch, .max_windows = 20}, workers), whole)
+        << "batches of " << batch;
+}
+
+// Of a source that is ordered by domain, each domain gets its share but for a part of one window.
+TEST(WindowRounds, EveryDomainGetsItsShare) {
+  const batches::EvalWindows windows(test::random_tokens(4000, 9), 4, 4);
+  const uint64_t all = windows.size();
+  for (const uint64_t wanted : {6, 7, 64, 400, 999}) {
+    const auto taken = windows_taken(windows, {.batch = 8, .max_windows = wanted}, 1);
+    ASSERT_EQ(taken.size(), wanted);
+    for (const uint64_t domains : {2, 5, 6}) {
+      for (uint64_t domain = 0; domain < domains; ++domain) {
+        const uint64_t begin = domain * all / domains, end = (domain + 1) * all / domains;
+        const auto count = std::ranges::count_if(
+            taken, [&](uint64_t window) { return window >= begin && window < end; });
+        EXPECT_NEAR(static_cast<double>(count),
+                    static_cast<double>(wanted * (end - begin)) / static_cast<double>(all), 1)
+            << "domain " << domain << " of " << domains << ", " << wanted << " windows";
+        EXPECT_GT(count, 0);
+      }
+    }
+  }
 }
 
 }  // namespace

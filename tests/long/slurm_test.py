@@ -19,7 +19,7 @@ from in_folder import BALLAST, InFolder  # noqa: E402
 SCRIPT = Path(os.environ["BALLAST_SOURCE"]) / "cluster/train.sbatch"
 TINY = (
     "--model.width=16 --model.layers=2 --model.heads=2 --model.context=16 --training.threads=1 --training.batch=8 "
-    "--training.validate_every=0 --training.validate_batches=2 --training.sample_tokens=8 --data.builtin_bytes=60000 "
+    "--training.validate_every=0 --training.validate_batches=2 --training.last_validate_batches=2 --training.sample_tokens=8 --data.builtin_bytes=60000 "
     "--training.log_every=50 --checkpoint.every=50 --experts.layers=1 --experts.count=8 --deadline 20s"
 ).split()
 

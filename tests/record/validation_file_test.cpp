@@ -19,7 +19,8 @@ TEST(LastValidation, IsReadAsItIsDocumented) {
   const TemporaryFolder folder;
   write_text_atomically(folder / "validation.json",
                         R"({"format": "ballast-validation", "version": 1,
-    "step": 7, "tokens": 90, "whole_split": true, "system": "BASE x1", "floor_per_token": null,
+    "step": 7, "tokens": 90, "windows": 3, "split_tokens": 90, "split_windows": 3,
+    "whole_split": true, "system": "BASE x1", "floor_per_token": null,
     "routings": [{"routing": "greedy", "loss": 1.5, "bits_per_byte": null,
       "domains": [{"name": "law", "tokens": 9, "loss": 1.25}],
       "layers": [{"layer": 2, "name": "BASE layer 2", "loads": [5, 4], "domain_loads": [[3], [1]],
@@ -27,6 +28,9 @@ TEST(LastValidation, IsReadAsItIsDocumented) {
           "tokens": [{"id": 17, "text": " year", "count": 3, "lift": 2.5}]}]}]}]})");
   const LastValidation validation = read_validation(folder / "validation.json");
   EXPECT_EQ(validation.step, 7);
+  EXPECT_EQ(validation.windows, 3);
+  EXPECT_EQ(validation.split_tokens, 90);
+  EXPECT_EQ(validation.split_windows, 3);
   EXPECT_TRUE(validation.whole_split);
   EXPECT_TRUE(std::isnan(validation.floor));
   EXPECT_EQ(validation.find("priced"), nullptr);
@@ -43,11 +47,16 @@ TEST(LastValidation, IsReadAsItIsDocumented) {
 
 TEST(LastValidation, OfMetricsHasLossesAndLoads) {
   const auto record = nlohmann::json::parse(R"({"step": 5, "valid_loss": 2.5, "valid_tokens": 8,
+    "valid_windows": 2, "split_tokens": 40, "split_windows": 10, "whole_split": false,
     "valid_floor": 0.5, "experts": [{"layer": 2, "loads": [6, 2], "domain_information_bits": 0.2}],
     "second_experts": [{"layer": 2, "loads": [4, 4]}],
     "other_routing": {"routing": "priced", "loss": 2.25, "experts": [{"layer": 2, "loads": [5, 3]}]}})");
   const LastValidation validation = validation_of_metrics(record);
   EXPECT_EQ(validation.floor, 0.5);
+  EXPECT_EQ(validation.windows, 2);
+  EXPECT_EQ(validation.split_tokens, 40);
+  EXPECT_EQ(validation.split_windows, 10);
+  EXPECT_FALSE(validation.whole_split);
   const RoutingUse& main = validation.routings.front();
   EXPECT_EQ(main.routing, "") << "metrics.jsonl does not name it";
   EXPECT_EQ(main.loss, 2.5);

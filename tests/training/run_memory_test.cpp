@@ -87,12 +87,13 @@ TEST(RunMemory, ARunFarBeyondTheMachineIsRefusedOnACpuToo) {
 }
 
 TEST(RunMemory, ThePeakGrowsByWhatIsTaken) {
-  const PeakMemory peak{model::ComputePlace{}};
-  const double before = peak.bytes();
+  const RunMemory memory{model::ComputePlace{}};
+  const double before = memory.peak();
   constexpr size_t kBytes = 64 << 20;
   { const std::vector<char> taken(kBytes, 'x'); }
   // Whole pages, less those of freed memory that it may have been given.
-  EXPECT_GE(peak.bytes(), before + 0.5 * kBytes);
+  EXPECT_GE(memory.peak(), before + 0.5 * kBytes);
+  EXPECT_LE(memory.now(), memory.peak());
 }
 
 }  // namespace

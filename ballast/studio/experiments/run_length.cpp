@@ -74,7 +74,7 @@ Validations validations_of(const record::Experiment& experiment, int64_t split_b
 std::map<std::string, std::string> knobs_of(const RunLength& length) {
   const bool is_training = length.purpose == RunPurpose::kTrain;
   const bool is_measured = length.purpose == RunPurpose::kMeasure;
-  const int64_t steps = length.steps;
+  const int64_t steps = length.steps, batches = is_measured ? 1 : length.validations.batches;
   const auto checkpoint_every =
       length.step_seconds > 0
           ? static_cast<int64_t>(kSecondsBetweenCheckpoints / length.step_seconds) + 1
@@ -86,7 +86,9 @@ std::map<std::string, std::string> knobs_of(const RunLength& length) {
       {"training.sample_tokens", "0"},
       {"optimizer.learning_rate", fmt::format("{}", length.learning_rate)},
       {"optimizer.warmup_steps", std::to_string(warmup_steps(steps, length.full_steps))},
-      {"training.validate_batches", std::to_string(is_measured ? 1 : length.validations.batches)},
+      {"training.validate_batches", std::to_string(batches)},
+      // Told outright: the time a run took must not decide what it is compared on.
+      {"training.last_validate_batches", std::to_string(is_training ? 0 : batches)},
       {"training.validate_every",
        std::to_string(
            is_training ? share_of(1.0 / static_cast<double>(length.validations.times), steps) : 0)},
@@ -94,7 +96,6 @@ std::map<std::string, std::string> knobs_of(const RunLength& length) {
       {"checkpoint.keep_last", "1"}};
   // Measured are steps as they come often: at the full learning rate.
   if (is_measured) knobs.emplace("optimizer.final_learning_rate", "1");
-  if (is_training) knobs.emplace("training.last_validate_batches", std::to_string(0));
   return knobs;
 }
 
