@@ -22,7 +22,8 @@ class TrainReport(InFolder):
             found = self.train("--report", f"--training.steps={steps}", f"--workers={workers}", "--resume=auto")
             self.assertEqual(found["report"], "run/report/index.html")
             page = (self.folder / found["report"]).read_text()
-            self.assertIn("BASE x1, 4 experts", page)
+            self.assertIn("<title>run · BASE x1, 4 experts · Ballast report</title>", page)
+            self.assertEqual("--workers=2" in page and ", 2 workers" in page, workers == 2)  # the whole command
             self.assertTrue((self.folder / "run/report/figures/perplexity_time.svg").exists())
 
     def test_without_it_there_is_none_and_a_stopped_run_has_what_there_is(self):

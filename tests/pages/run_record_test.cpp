@@ -161,6 +161,16 @@ TEST(RunRecord, ARunThatHadATimeIsFinishedAtItsEnd) {
   EXPECT_TRUE(read_run(folder.path()).is_finished());
 }
 
+TEST(RunRecord, ACommandIsAsAShellTakesItAgain) {
+  const TemporaryFolder folder;
+  write_run(folder.path(), kDense);
+  write_text_atomically(folder / "run.json", R"({"format": "ballast-run", "version": 1, "starts": [
+    {"workers": 2, "command_line": ["ballast", "train", "--workers=2", "--data", "it's a b", ""]}]})");
+  const RunRecord run = read_run(folder.path());
+  EXPECT_EQ(run.starts.front().command, R"(ballast train --workers=2 --data 'it'\''s a b' '')");
+  EXPECT_EQ(run.starts.front().workers, 2);
+}
+
 TEST(Machine, NamesItsGpusAndHowMany) {
   const auto words = [](const char* gpus) {
     return machine_in_words({{"gpus", nlohmann::json::parse(gpus)}, {"cpu", "c"}, {"cores", 2}});

@@ -46,6 +46,7 @@ void add_starts(Page& page, const RunRecord& run) {
         start.step == 0 ? "Started" : fmt::format("Went on after step {}", start.step);
     if (!start.time.empty()) words += " " + start.time;
     if (!start.machine.empty()) words += " on " + start.machine;
+    if (start.workers > 1) words += fmt::format(", {} workers", start.workers);
     if (!start.version.empty()) words += ", ballast " + start.version;
     page.html(fmt::format("<p class=\"facts\">{}</p>\n<pre>{}</pre>\n", figures::markup_text(words),
                           figures::markup_text(start.command)));

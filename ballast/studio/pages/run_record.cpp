@@ -67,7 +67,8 @@ void read_starts(RunRecord& run) {
       words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
     run.starts.push_back({record::count_in(start, "step"), record::text_in(start, "time"),
                           record::text_in(start, "program_version"), as_typed(words),
-                          machine_in_words(record::field_in(start, "hardware"))});
+                          machine_in_words(record::field_in(start, "hardware")),
+                          record::count_in(start, "workers")});
   }
 }
 

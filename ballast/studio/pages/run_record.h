@@ -19,6 +19,7 @@ namespace ballast::pages {
 struct RunStartRecord {
   int64_t step = 0;
   std::string time = {}, version = {}, command = {}, machine = {};
+  int64_t workers = 0;  // 0: an older program did not tell
 };
 
 struct RunRecord {

@@ -135,12 +135,16 @@ std::string single_run_in_words(const System& system) {
   const SystemResult result = result_of(system);
   const RunRecord& run = system.runs.front();
   if (!run.validation || !std::isfinite(result.best().mean)) return "There was no validation yet.";
-  const bool is_late = run.validation->step == run.steps_done();
-  return fmt::format("Perplexity {}, measured on {}{}; trained on {} tokens in {}.",
-                     with_routing(perplexity_text(result.best().mean), result.routing),
-                     measured_on(*run.validation),
-                     is_late ? "" : fmt::format(" after step {}", run.validation->step),
-                     count_text(result.tokens), time_text(result.seconds));
+  std::string words = fmt::format("Perplexity {}, measured on {}",
+                                  with_routing(perplexity_text(result.best().mean), result.routing),
+                                  measured_on(*run.validation));
+  if (run.validation->step != run.steps_done())
+    words += fmt::format(" after step {}", run.validation->step);
+  words += fmt::format("; trained on {} tokens in {}", count_text(result.tokens),
+                       time_text(result.seconds));
+  if (run.steps_done() < run.planned_steps())
+    words += fmt::format(", to step {} of {}", run.steps_done(), run.planned_steps());
+  return words + ".";
 }
 
 void add_notes(Page& page, const Comparison& comparison) {
