@@ -111,7 +111,7 @@ class Inspector(unittest.TestCase):
         page.click(".expert[data-expert='1']")
         page.wait_until("document.querySelector('#about-expert .contexts')")
         told = self.text_of(page, "#about-expert")
-        for words in ("Expert 1 of BASE layer 0", "fair shares, greedy", "fair shares, balanced", "Price over training", "Tokens it gets", "the whole validation split", "Domains",
+        for words in ("Expert 1 of BASE layer 0", "fair shares, greedy", "fair shares, balanced", "Price over training", "Tokens it gets", "the whole validation split", "Domains", "too few to tell",
                       "In context", "Nearest by embedding"):
             self.assertIn(words, told)
         self.assertGreater(page.evaluate("document.querySelectorAll('#about-expert mark').length"), 0)

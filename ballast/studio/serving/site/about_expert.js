@@ -68,24 +68,29 @@ function tokenTable(tokens) {
               make('small', {class: 'number'}, ` ${count(one.count)} · ${number(one.lift, 1)} ×`))));
 }
 
-function domains(list) {
-  const known = list.filter((one) => one.tokens > 0 || one.usual > 0)
-                    .sort((one, other) => other.share - one.share)
-                    .slice(0, 24);
-  if (known.length === 0) return null;
+const ENOUGH = 2000;  // tokens of a domain, below which nothing is said of it
+
+/** `total`: the tokens of all domains and experts. */
+function domains(list, total) {
+  const there = list.filter((one) => one.usual > 0).sort((one, other) => other.share - one.share).slice(0, 24);
+  if (there.length === 0) return null;
+  const known = there.filter((one) => one.usual * total >= ENOUGH);
+  const rare = there.filter((one) => !known.includes(one)).map((one) => one.name);
   const most = Math.max(...known.map((one) => Math.max(one.share, one.usual)));
+  const bars = known.map((one) => {
+    const bar = make(
+        'span', {class: 'track', 'aria-hidden': 'true'}, make('span', {class: 'part'}), make('span', {class: 'usual'}));
+    bar.style.setProperty('--part', (one.share / most).toFixed(3));
+    bar.style.setProperty('--usual', (one.usual / most).toFixed(3));
+    return make(
+        'li', {}, make('span', {class: 'name'}, one.name), bar, make('span', {class: 'number'}, percent(one.share)));
+  });
+  const words = [
+    bars.length > 0 ? 'Of its tokens; the stroke stands at what all tokens have.' : null,
+    rare.length > 0 ? `Under ${count(ENOUGH)} tokens, too few to tell: ${rare.join(', ')}.` : null
+  ];
   return section(
-      'Domains', make('ul', {class: 'domains'}, known.map((one) => {
-        const bar = make(
-            'span', {class: 'track', 'aria-hidden': 'true'}, make('span', {class: 'part'}),
-            make('span', {class: 'usual'}));
-        bar.style.setProperty('--part', (one.share / most).toFixed(3));
-        bar.style.setProperty('--usual', (one.usual / most).toFixed(3));
-        return make(
-            'li', {}, make('span', {class: 'name'}, one.name), bar,
-            make('span', {class: 'number'}, percent(one.share)));
-      })),
-      make('p', {class: 'less'}, 'Of its tokens; the stroke stands at what all tokens have.'));
+      'Domains', make('ul', {class: 'domains'}, bars), make('p', {class: 'less'}, words.filter(Boolean).join(' ')));
 }
 
 function used(use) {
@@ -99,7 +104,8 @@ function used(use) {
             'p', {class: 'less'},
             `How often, and how many times its usual share. Of ${count(use.tokens)} tokens: ${
                 whole}, greedy routing.`)),
-    use.previous.length > 0 ? section('Tokens before them', tokenTable(use.previous)) : null, domains(use.domains)
+    use.previous.length > 0 ? section('Tokens before them', tokenTable(use.previous)) : null,
+    domains(use.domains, use.tokens)
   ];
 }
 
