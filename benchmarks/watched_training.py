@@ -3,8 +3,8 @@
 
 BALLAST_BUILD=build/release .deps/python/bin/python benchmarks/watched_training.py [ROUNDS [STEPS]]
 
-Watchers ask once a second, as pages do. Printed are the median time of a step of each run, their medians, the ratio of
-each pair, and the processor time of the server as a part of the time that it was watched.
+Watchers ask once a second, as pages do. Printed are, of each run, the median time of a step and the processor time of
+the training for a step, and the processor time of the server as a part of the time that it was watched; then medians.
 """
 
 import json
@@ -28,10 +28,16 @@ WATCHERS = 8
 
 
 def train(folder, run, steps):
-    subprocess.run([BALLAST, "train", *SETTING, f"--training.steps={steps}", "--run", folder / run], check=True, stdout=subprocess.DEVNULL)
+    """Milliseconds of a step: the median time, and the training's processor time."""
+    command = [BALLAST, "train", *SETTING, f"--training.steps={steps}", "--run", folder / run]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    if status != 0:
+        raise RuntimeError("the training failed")
     records = map(json.loads, (folder / run / "metrics.jsonl").read_text().splitlines())
     # The first steps are slower, alone too.
-    return statistics.median(2048 / record["tokens_per_second"] for record in records if "loss" in record and record["step"] > 10)
+    median = statistics.median(2048 / record["tokens_per_second"] for record in records if "loss" in record and record["step"] > 10)
+    return 1e3 * median, 1e3 * (used.ru_utime + used.ru_stime) / steps
 
 
 def watch(url, run, end):
@@ -48,7 +54,7 @@ def processor_seconds(process):
 
 
 def train_watched(folder, run, steps):
-    """The median step, and the server's share of a core."""
+    """What train() gives, and the server's part of a core in percent."""
     command = [BALLAST, "serve", folder / run, "--watch", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         url, end = server.stdout.readline().strip(), threading.Event()
@@ -57,36 +63,32 @@ def train_watched(folder, run, steps):
             thread.start()
         before, began = processor_seconds(server.pid), time.monotonic()
         try:
-            step = train(folder, run, steps)
-            share = (processor_seconds(server.pid) - before) / (time.monotonic() - began)
+            times = train(folder, run, steps)
+            share = 100 * (processor_seconds(server.pid) - before) / (time.monotonic() - began)
         finally:
             end.set()
             for thread in threads:
                 thread.join()
             server.kill()
-        return step, share
+        return *times, share
 
 
 def main():
     rounds, steps = (int(word) for word in (sys.argv[1:] + ["9", "300"][len(sys.argv) - 1:]))
-    alone, watched, shares = [], [], []
+    alone, watched = [], []
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
         for i in range(rounds):
-            order = ("alone", "watched") if i % 2 == 0 else ("watched", "alone")
-            for kind in order:
+            for kind in ("alone", "watched") if i % 2 == 0 else ("watched", "alone"):
                 if kind == "alone":
-                    alone.append(train(folder, f"alone{i}", steps))
+                    alone.append(train(Path(name), f"alone{i}", steps))
                 else:
-                    step, share = train_watched(folder, f"watched{i}", steps)
-                    watched.append(step)
-                    shares.append(share)
-            print(f"round {i + 1}: alone {1e3 * alone[-1]:.2f} ms a step, watched {1e3 * watched[-1]:.2f} ms, "
-                  f"ratio {watched[-1] / alone[-1]:.3f}, server {100 * shares[-1]:.2f} % of a core", flush=True)
-    ratios = [b / a for a, b in zip(alone, watched)]
-    print(f"medians: alone {1e3 * statistics.median(alone):.2f} ms, watched {1e3 * statistics.median(watched):.2f} ms, "
-          f"ratio of medians {statistics.median(watched) / statistics.median(alone):.3f}, median of ratios {statistics.median(ratios):.3f}, "
-          f"server {100 * statistics.median(shares):.2f} % of a core")
+                    watched.append(train_watched(Path(name), f"watched{i}", steps))
+            print(f"round {i + 1}: alone {alone[-1][0]:.2f} ms a step ({alone[-1][1]:.2f} ms of processors), "
+                  f"watched {watched[-1][0]:.2f} ms ({watched[-1][1]:.2f} ms), server {watched[-1][2]:.2f} % of a core", flush=True)
+    for place, name in enumerate(("time of a step", "processor time of a step")):
+        before, after = (statistics.median(run[place] for run in runs) for runs in (alone, watched))
+        print(f"median {name}: alone {before:.2f} ms, watched {after:.2f} ms, ratio {after / before:.3f}")
+    print(f"median of the server: {statistics.median(run[2] for run in watched):.2f} % of a core")
 
 
 if __name__ == "__main__":
