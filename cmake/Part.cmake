@@ -1,16 +1,18 @@
 # BALLAST_PART: how much is built. `assignment` needs no libtorch; `moe`, the layer of experts, does; `all` is every room
-# and the program. The first two are components of the installed package too (cmake/Install.cmake).
+# and the program. The first two are components of the installed package too (cmake/Install.cmake). `readers` are the
+# rooms that read files and need no libtorch, with their fuzzers (tests/fuzz).
 set(BALLAST_ROOMS_OF_assignment system assignment)
 set(BALLAST_ROOMS_OF_moe ${BALLAST_ROOMS_OF_assignment} config kernels comm step parameters experts)
+set(BALLAST_ROOMS_OF_readers system config text tokenizer tokens checkpoint exchange record)
 
 set(part moe)
 if(PROJECT_IS_TOP_LEVEL)
   set(part all)
 endif()
-set(BALLAST_PART ${part} CACHE STRING "What is built: assignment (without libtorch), moe (and the layer of experts), all")
-set_property(CACHE BALLAST_PART PROPERTY STRINGS assignment moe all)
-if(NOT BALLAST_PART MATCHES "^(assignment|moe|all)$")
-  message(FATAL_ERROR "BALLAST_PART is ${BALLAST_PART}; it must be assignment, moe or all")
+set(BALLAST_PART ${part} CACHE STRING "What is built: assignment (without libtorch), moe (and the layer of experts), readers (with fuzzers), all")
+set_property(CACHE BALLAST_PART PROPERTY STRINGS assignment moe readers all)
+if(NOT BALLAST_PART MATCHES "^(assignment|moe|readers|all)$")
+  message(FATAL_ERROR "BALLAST_PART is ${BALLAST_PART}; it must be assignment, moe, readers or all")
 endif()
 
 set(whole OFF)
@@ -30,7 +32,7 @@ endfunction()
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 ballast_find(xxhash libxxhash)
-if(NOT BALLAST_PART STREQUAL "assignment")
+if(BALLAST_PART MATCHES "^(moe|all)$")
   # What tools/setup chose, where nothing else is said. `pip install .` may be the first to ask.
   if(DEFINED SKBUILD AND NOT LIBTORCH AND NOT DEFINED ENV{LIBTORCH})
     execute_process(COMMAND ${PROJECT_SOURCE_DIR}/tools/setup COMMAND_ERROR_IS_FATAL ANY)
@@ -40,11 +42,15 @@ if(NOT BALLAST_PART STREQUAL "assignment")
     file(STRINGS ${PROJECT_SOURCE_DIR}/.deps/libtorch Libtorch_HINT LIMIT_COUNT 1)
   endif()
   find_package(Libtorch REQUIRED)
+endif()
+if(NOT BALLAST_PART STREQUAL "assignment")
   ballast_find(tomlplusplus tomlplusplus)
 endif()
 if(BALLAST_PART STREQUAL "all")
   find_package(Boost 1.74 REQUIRED)  # its headers alone
   find_package(CLI11 REQUIRED)
+endif()
+if(BALLAST_PART MATCHES "^(readers|all)$")
   ballast_find(zlib zlib)
   ballast_find(zstd libzstd)
   ballast_find(pcre2 libpcre2-8)

@@ -16,8 +16,8 @@ MAX_LINES = 400
 MAX_FUNCTION = 60
 CODE = {".h", ".cpp", ".cu", ".cuh"}
 FOLDERS = ("ballast", "cli", "python", "tests", "benchmarks", "tools")
-# Folders of tests that belong to no room, and hold Python tests or what several tests share.
-ROOMLESS_TESTS = {"cli", "long", "oracles", "python", "support", "tools"}
+# Folders of tests that belong to no room, and hold Python tests, fuzzers, or what several tests share.
+ROOMLESS_TESTS = {"cli", "fuzz", "long", "oracles", "python", "support", "tools"}
 # Compiled with OpenMP.
 KERNEL_ROOMS = {("ballast", "kernels"), ("ballast", "experts")}
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}

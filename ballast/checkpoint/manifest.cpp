@@ -47,7 +47,12 @@ TensorEntry parse_entry(const json& object) {
   const auto dtype = parse_dtype(object.at("dtype").get<std::string>());
   if (!dtype) throw std::invalid_argument("unknown dtype of " + entry.name);
   entry.dtype = *dtype;
-  entry.shape = object.at("shape").get<std::vector<int64_t>>();
+  const json& shape = object.at("shape");
+  if (!shape.is_array()) throw std::invalid_argument("no shape of " + entry.name);
+  for (const json& size : shape) {
+    if (!size.is_number_integer()) throw std::invalid_argument("no shape of " + entry.name);
+    entry.shape.push_back(size.get<int64_t>());
+  }
   entry.checksum = parse_checksum(object.at("checksum").get<std::string>());
   return entry;
 }

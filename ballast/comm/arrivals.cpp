@@ -23,6 +23,7 @@
 #include <thread>
 #include <utility>
 
+#include "ballast/comm/arrival_packets.h"
 #include "ballast/system/error.h"
 
 namespace ballast::comm {
@@ -30,27 +31,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kQuestionMagic = 0x42616c6c61737451, kAnswerMagic = 0x42616c6c61737441;
-constexpr size_t kRecentCalls = 16, kTextBytes = 240;
+constexpr size_t kRecentCalls = 16;
 constexpr auto kAskAgain = std::chrono::milliseconds(100);
-
-// The datagrams: all workers of a job run the same program, so these are sent as they are.
-struct Question {
-  uint64_t magic = kQuestionMagic, secret = 0;
-  CallNumber call;
-};
-struct Answer {
-  uint64_t magic = kAnswerMagic, secret = 0;
-  CallNumber call;  // of the question
-  double last_call_age = 0;
-  int32_t worker = 0;
-  uint8_t arrived = 0, waiting = 0;
-  std::array<char, kTextBytes> text = {}, last_text = {};
-};
-
-void put_text(std::array<char, kTextBytes>& to, const std::string& text) {
-  std::memcpy(to.data(), text.data(), std::min(text.size(), kTextBytes - 1));
-}
 
 class Socket {
  public:
@@ -148,14 +130,15 @@ struct Arrivals::State {
     for (;;) {
       if (::poll(events.data(), events.size(), -1) < 0 && errno != EINTR) return;
       if (events[1].revents != 0) return;
-      Question question;
+      std::array<std::byte, sizeof(Question) + 1> bytes;  // one more tells those that are too long
       sockaddr_in from{};
       socklen_t size = sizeof(from);
-      const ssize_t got = ::recvfrom(socket.fd(), &question, sizeof(question), MSG_TRUNC,
+      const ssize_t got = ::recvfrom(socket.fd(), bytes.data(), bytes.size(), 0,
                                      reinterpret_cast<sockaddr*>(&from), &size);
-      if (got != sizeof(question) || question.magic != kQuestionMagic || question.secret != secret)
-        continue;
-      const Answer reply = answer(question);
+      if (got < 0) continue;
+      const auto question = read_question(std::span(bytes).first(static_cast<size_t>(got)), secret);
+      if (!question) continue;
+      const Answer reply = answer(*question);
       // One that is lost is asked for again.
       (void)::sendto(socket.fd(), &reply, sizeof(reply), MSG_NOSIGNAL,
                      reinterpret_cast<sockaddr*>(&from), size);
@@ -242,22 +225,12 @@ Asked connect_to(const std::vector<sockaddr_in>& addresses) {
 // Takes what has come for `asked`, if it is the answer to `question`.
 void receive(Asked& asked, const Question& question, WorkerState& state) {
   for (size_t i = 0; i < asked.sockets.size(); ++i) {
-    Answer answer;
-    const ssize_t got = ::recv(asked.sockets[i].fd(), &answer, sizeof(answer), MSG_TRUNC);
+    std::array<std::byte, sizeof(Answer) + 1> bytes;
+    const ssize_t got = ::recv(asked.sockets[i].fd(), bytes.data(), bytes.size(), 0);
     if (got < 0 && errno == ECONNREFUSED) asked.refused[i] = true;
-    if (got != sizeof(answer) || answer.magic != kAnswerMagic || answer.secret != question.secret)
-      continue;
-    if (answer.worker != state.worker || answer.call.group != question.call.group ||
-        answer.call.number != question.call.number)
-      continue;
-    answer.text.back() = answer.last_text.back() = '\0';
-    state.answer = WorkerState::Answer::kAnswered;
-    state.arrived = answer.arrived != 0;
-    state.waiting = answer.waiting != 0;
-    state.call = answer.text.data();
-    state.last_call = answer.last_text.data();
-    state.last_call_age = answer.last_call_age;
-    asked.answered = true;
+    if (got < 0) continue;
+    if (read_answer(std::span(bytes).first(static_cast<size_t>(got)), question, state))
+      asked.answered = true;
   }
 }
 

@@ -292,6 +292,15 @@ void check_countable(const ModelConfig& m, const ExpertsConfig& e) {
 
 }  // namespace
 
+void check_ranges(const Config& config) {
+  Config copy = config;
+  for (const Knob& knob : knobs(copy)) {
+    if (auto* const* whole = std::get_if<int64_t*>(&knob.target))
+      check_range(knob, static_cast<double>(**whole));
+    if (auto* const* number = std::get_if<double*>(&knob.target)) check_range(knob, **number);
+  }
+}
+
 void check_config(const Config& config) {
   const ModelConfig& m = config.model;
   check_decoder(m);

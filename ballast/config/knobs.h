@@ -49,4 +49,8 @@ struct Knob {
 // from.
 std::vector<Knob> knobs(Config& config);
 
+// For values that came neither from text nor from a file of ours: throws UserError naming the knob
+// whose number is outside of its range.
+void check_ranges(const Config& config);
+
 }  // namespace ballast::config

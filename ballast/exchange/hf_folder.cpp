@@ -80,7 +80,7 @@ void HfFolder::refuse_without_weights() const {
 void HfFolder::open_file(const fs::path& file) {
   files_.push_back(std::make_unique<checkpoint::SafetensorsFile>(file));
   for (const checkpoint::TensorView& view : files_.back()->tensors()) {
-    const auto [found, is_new] = tensors_.try_emplace(view.name, files_.back().get(), &view);
+    const auto [found, is_new] = tensors_.try_emplace(view.name, Place{files_.back().get(), &view});
     if (!is_new) {
       fail("{} has tensor {}, which {} has too", file.string(), view.name,
            found->second.file->path().string());

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ballast/config/knobs.h"
 #include "ballast/exchange/config_keys.h"
 #include "ballast/exchange/read_rope.h"
 #include "ballast/exchange/write_config.h"
@@ -182,6 +183,16 @@ void shorten(const ConfigKeys& keys, int64_t context, ModelConfig& m) {
   m.context = context;
 }
 
+// Runs `check`, whose UserErrors do not know where the values came from.
+template <typename Check>
+void naming_file(const ConfigKeys& keys, Check check) {
+  try {
+    check();
+  } catch (const UserError& error) {
+    fail("{}: {}", keys.file(), error.what());
+  }
+}
+
 }  // namespace
 
 HfModel read_model(const HfFolder& folder, int64_t context) {
@@ -202,13 +213,14 @@ HfModel read_model(const HfFolder& folder, int64_t context) {
     read_llama_like(keys, model.family, m);
   }
   shorten(keys, context, m);
+  // At once: a small file may claim more blocks than anyone could count.
+  naming_file(keys, [&] { config::check_ranges(model.config); });
   if (model.family != Family::kGpt2) check_windows(keys, model.family, m);
   if (traits_of(model.family).has_experts) read_experts(keys, model.family, model.config);
-  try {
+  naming_file(keys, [&] {
+    config::check_ranges(model.config);
     config::check_config(model.config);
-  } catch (const UserError& error) {
-    fail("{}: {}", keys.file(), error.what());
-  }
+  });
   return model;
 }
 

@@ -31,6 +31,16 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
 }
 
+// Whole numbers alone: one that is written 1e300 has no value as such.
+int64_t count_of(const json& value) {
+  if (!value.is_number_integer()) throw std::out_of_range("a count");
+  return value.get<int64_t>();
+}
+
+std::optional<int64_t> optional_count(const json& value) {
+  return value.is_null() ? std::nullopt : std::optional(count_of(value));
+}
+
 template <typename T>
 std::optional<T> optional_of(const json& value) {
   return value.is_null() ? std::nullopt : std::optional<T>(value.get<T>());
@@ -69,7 +79,7 @@ Json json_of(const SystemRecord& system) {
 PanelRecord panel_of(const json& in) {
   PanelRecord panel{in.at("title"), in.at("systems")};
   if (const json plan = in.value("plan", json()); !plan.is_null()) {
-    panel.plan = {plan.at("workers"), plan.at("device"), plan.at("network"),
+    panel.plan = {count_of(plan.at("workers")), plan.at("device"), plan.at("network"),
                   plan.at("tokens_per_second")};
   }
   return panel;
@@ -82,22 +92,26 @@ SystemRecord system_of(const json& in, int64_t tokens_per_step) {
   system.title = in.at("title");
   system.words = in.at("words");
   system.kind = in.at("kind");
-  system.experts = optional_of<int64_t>(in.at("experts"));
+  system.experts = optional_count(in.at("experts"));
   system.knobs = in.at("knobs");
-  system.parameters = in.at("parameters");
-  system.active = in.at("active");
+  system.parameters = count_of(in.at("parameters"));
+  system.active = count_of(in.at("active"));
   system.flops_per_token = in.at("flops_per_token");
-  system.tokens_per_step = in.value("tokens_per_step", tokens_per_step);
+  system.tokens_per_step = count_of(in.value("tokens_per_step", json(tokens_per_step)));
   system.step_seconds = optional_of<double>(in.at("step_seconds"));
   system.early_step_seconds = optional_of<double>(in.value("early_step_seconds", json()));
   system.step_parts = in.at("step_parts").get<std::map<std::string, double>>();
-  system.steps = optional_of<int64_t>(in.at("steps"));
+  system.steps = optional_count(in.at("steps"));
+  int64_t tokens = 0;
+  if (__builtin_mul_overflow(system.steps.value_or(0), system.tokens_per_step, &tokens))
+    throw std::out_of_range("tokens");
   for (const json& rate : in.at("sweep")) {
-    system.sweep.push_back(
-        {rate.at("learning_rate"), rate.at("steps"), optional_of<double>(rate.at("loss"))});
+    system.sweep.push_back({rate.at("learning_rate"), count_of(rate.at("steps")),
+                            optional_of<double>(rate.at("loss"))});
   }
   system.learning_rate = optional_of<double>(in.at("learning_rate"));
-  for (const json& run : in.at("runs")) system.runs.push_back({run.at("seed"), run.at("run")});
+  for (const json& run : in.at("runs"))
+    system.runs.push_back({count_of(run.at("seed")), run.at("run")});
   const auto status = std::ranges::find(kStatuses, in.at("status").get<std::string>());
   if (status == kStatuses.end()) throw std::out_of_range("status");
   system.status = static_cast<Progression>(status - kStatuses.begin());
@@ -112,11 +126,11 @@ Experiment experiment_of(const json& in) {
   out.training_seconds = optional_of<double>(in.at("training_seconds"));
   out.max_epochs = in.at("max_epochs");
   out.middle_rate = in.at("middle_learning_rate");
-  out.workers = in.at("workers");
-  out.rates = in.at("rates");
-  out.seeds = in.at("seeds");
-  out.at_once = in.at("at_once");
-  out.tokens_per_step = in.at("tokens_per_step");
+  out.workers = count_of(in.at("workers"));
+  out.rates = count_of(in.at("rates"));
+  out.seeds = count_of(in.at("seeds"));
+  out.at_once = count_of(in.at("at_once"));
+  out.tokens_per_step = count_of(in.at("tokens_per_step"));
   out.rates_from = in.value("rates_from", "");
   out.data = in.at("data");
   out.program_version = in.at("program_version");

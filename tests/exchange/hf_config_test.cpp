@@ -206,6 +206,21 @@ TEST(HfConfig, AConfigOfOursThatSomebodyChangedIsRefused) {
   EXPECT_THROW(read(json), UserError);
 }
 
+// Found by fuzzing: blocks were counted one by one, and heads divided by, before anyone looked.
+TEST(HfConfig, SizesBeyondAnyModelAreRefusedAtOnce) {
+  const auto json = config_of_family(Family::kMixtral, mixtral(), {.dtype = "float32"});
+  const std::pair<const char*, uint64_t> sizes[] = {{"num_hidden_layers", uint64_t{1} << 40},
+                                                    {"num_hidden_layers", 0},
+                                                    {"num_attention_heads", 0},
+                                                    {"num_local_experts", uint64_t{1} << 40},
+                                                    {"hidden_size", 0}};
+  for (const auto& [key, size] : sizes) {
+    auto other = json;
+    other[key] = size;
+    EXPECT_THROW(read(other), UserError) << key;
+  }
+}
+
 TEST(HfConfig, EveryTensorOfOursHasItsRowsInTheirs) {
   for (const Case& given : cases()) {
     for (const bool packed : {false, true}) {

@@ -131,6 +131,19 @@ TEST_F(ExperimentFile, HasTheKeysThatReportsRead) {
   EXPECT_EQ(record["panels"][0]["plan"]["tokens_per_second"]["base-x1-e8"], 545e3);
 }
 
+// Found by fuzzing: such numbers were cast or multiplied beyond what fits.
+TEST_F(ExperimentFile, CountsBeyondWholeNumbersAreRefused) {
+  const std::function<void(ordered_json&)> changes[] = {
+      [](ordered_json& record) { record["workers"] = 1e300; },
+      [](ordered_json& record) { record["systems"][0]["parameters"] = 1e300; },
+      [](ordered_json& record) { record["systems"][0]["runs"][0]["seed"] = -1e300; },
+      [](ordered_json& record) { record["systems"][0]["steps"] = INT64_MAX; }};
+  for (const auto& change : changes) {
+    save_changed(change);
+    EXPECT_THAT(refusal(), HasSubstr("damaged"));
+  }
+}
+
 TEST_F(ExperimentFile, ATornFileIsRefusedByName) {
   save_experiment(file(), example());
   const std::string text = read_text(file());
