@@ -24,16 +24,13 @@ Tensor expert_feed_forward_alone(const Tensor& x, at::IntArrayRef rows_of_expert
       return stack.defined() ? std::optional(of(stack)) : std::nullopt;
     };
     const Tensor given = piece.of(x);
-    const Tensor normed =
-        w.form.norms
-            ? std::get<1>(kernels::norm_rows_alone(given, std::nullopt, of(w.norm),
-                                                   if_there(w.norm_bias), w.form.norm.takes_mean(),
-                                                   w.form.norm.epsilon))
-            : given;
+    const Tensor normed = w.form.norms ? std::get<1>(kernels::norm_rows_alone(
+                                             given, std::nullopt, of(w.norm), if_there(w.norm_bias),
+                                             w.form.norm.takes_mean(), w.form.norm.epsilon))
+                                       : given;
     const kernels::Inner inner =
         kernels::activated_product(normed, of(w.up), of(w.up_bias), w.form.activation);
-    const Tensor change =
-        kernels::multiply_transposed(inner.active, of(w.down), of(w.down_bias));
+    const Tensor change = kernels::multiply_transposed(inner.active, of(w.down), of(w.down_bias));
     Tensor here = piece.of(y);
     w.form.norms ? at::add_out(here, given, change) : here.copy_(change);
   }

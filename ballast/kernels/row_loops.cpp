@@ -36,13 +36,14 @@ BALLAST_INLINE void store_up_to(const Lanes<Scalar>& from, int64_t count, Scalar
 template <typename Scalar, typename Of>
 BALLAST_INLINE Scalar row_sum(const Scalar* x, int64_t width, const Of& of) {
   Lanes<Scalar> sum = {};
-  for_lanes(width, [&](int64_t i, int64_t count) __attribute__((always_inline)) {
-    Lanes<Scalar> part;
-    load_up_to(x + i, count, part);
-    of(part);
-    for (int64_t lane = count; lane < kLanes; ++lane) part[lane] = 0;
-    sum += part;
-  });
+  for_lanes(
+      width, [&](int64_t i, int64_t count) __attribute__((always_inline)) {
+        Lanes<Scalar> part;
+        load_up_to(x + i, count, part);
+        of(part);
+        for (int64_t lane = count; lane < kLanes; ++lane) part[lane] = 0;
+        sum += part;
+      });
   return sum_of<Scalar>(sum);
 }
 
@@ -61,14 +62,15 @@ BALLAST_INLINE void norm(const NormedRow<Scalar>& r) {
     part *= part;
   });
   const Scalar inverse = 1 / std::sqrt(square / width + static_cast<Scalar>(r.epsilon));
-  for_lanes(r.width, [&](int64_t i, int64_t count) __attribute__((always_inline)) {
-    Lanes<Scalar> part, weight, bias = {};
-    load_up_to(x + i, count, part);
-    load_up_to(r.weight + i, count, weight);
-    if (r.bias != nullptr) load_up_to(r.bias + i, count, bias);
-    part = (part - mean) * inverse * weight + bias;
-    store_up_to(part, count, r.normed + i);
-  });
+  for_lanes(
+      r.width, [&](int64_t i, int64_t count) __attribute__((always_inline)) {
+        Lanes<Scalar> part, weight, bias = {};
+        load_up_to(x + i, count, part);
+        load_up_to(r.weight + i, count, weight);
+        if (r.bias != nullptr) load_up_to(r.bias + i, count, bias);
+        part = (part - mean) * inverse * weight + bias;
+        store_up_to(part, count, r.normed + i);
+      });
 }
 
 // exp(x) of x <= 0, as vector_exponentiate has it (vector_math.cpp).
@@ -99,13 +101,14 @@ BALLAST_INLINE void gate_by(const Lanes<Scalar>& s, Lanes<Scalar>& x) {
 
 template <typename Scalar>
 BALLAST_INLINE void gate(const GatedRow<Scalar>& r) {
-  for_lanes(r.width, [&](int64_t i, int64_t count) __attribute__((always_inline)) {
-    Lanes<Scalar> x, other;
-    load_up_to(r.x + i, count, x);
-    load_up_to(r.other + i, count, other);
-    gate_by<Scalar>(Lanes<Scalar>(x), x);
-    store_up_to(Lanes<Scalar>(x * other), count, r.y + i);
-  });
+  for_lanes(
+      r.width, [&](int64_t i, int64_t count) __attribute__((always_inline)) {
+        Lanes<Scalar> x, other;
+        load_up_to(r.x + i, count, x);
+        load_up_to(r.other + i, count, other);
+        gate_by<Scalar>(Lanes<Scalar>(x), x);
+        store_up_to(Lanes<Scalar>(x * other), count, r.y + i);
+      });
 }
 
 template <typename Scalar>
@@ -113,31 +116,33 @@ BALLAST_INLINE void gelu(const GeluRow<Scalar>& r) {
   // 1 + tanh(u) = 2 sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3)
   constexpr auto kTwice = static_cast<Scalar>(1.5957691216057308);
   constexpr auto kRootHalf = static_cast<Scalar>(0.7071067811865476);
-  for_lanes(r.width, [&](int64_t i, int64_t count) __attribute__((always_inline)) {
-    Lanes<Scalar> x;
-    load_up_to(r.x + i, count, x);
-    if (r.form == GeluForm::kTanh) {
-      const Lanes<Scalar> s = x * (x * x * Scalar(0.044715) + Scalar(1)) * kTwice;
-      gate_by<Scalar>(s, x);
-    } else {
-      for (int64_t lane = 0; lane < kLanes; ++lane)
-        x[lane] *= (1 + std::erf(x[lane] * kRootHalf)) / 2;
-    }
-    store_up_to(x, count, r.y + i);
-  });
+  for_lanes(
+      r.width, [&](int64_t i, int64_t count) __attribute__((always_inline)) {
+        Lanes<Scalar> x;
+        load_up_to(r.x + i, count, x);
+        if (r.form == GeluForm::kTanh) {
+          const Lanes<Scalar> s = x * (x * x * Scalar(0.044715) + Scalar(1)) * kTwice;
+          gate_by<Scalar>(s, x);
+        } else {
+          for (int64_t lane = 0; lane < kLanes; ++lane)
+            x[lane] *= (1 + std::erf(x[lane] * kRootHalf)) / 2;
+        }
+        store_up_to(x, count, r.y + i);
+      });
 }
 
 template <typename Scalar>
 BALLAST_INLINE void turn(const TurnedRow<Scalar>& r) {
-  for_lanes(r.half, [&](int64_t i, int64_t count) __attribute__((always_inline)) {
-    Lanes<Scalar> first, second, cosine, sine;
-    load_up_to(r.x + i, count, first);
-    load_up_to(r.x + r.half + i, count, second);
-    load_up_to(r.cosines + i, count, cosine);
-    load_up_to(r.sines + i, count, sine);
-    store_up_to(Lanes<Scalar>(first * cosine - second * sine), count, r.y + i);
-    store_up_to(Lanes<Scalar>(second * cosine + first * sine), count, r.y + r.half + i);
-  });
+  for_lanes(
+      r.half, [&](int64_t i, int64_t count) __attribute__((always_inline)) {
+        Lanes<Scalar> first, second, cosine, sine;
+        load_up_to(r.x + i, count, first);
+        load_up_to(r.x + r.half + i, count, second);
+        load_up_to(r.cosines + i, count, cosine);
+        load_up_to(r.sines + i, count, sine);
+        store_up_to(Lanes<Scalar>(first * cosine - second * sine), count, r.y + i);
+        store_up_to(Lanes<Scalar>(second * cosine + first * sine), count, r.y + r.half + i);
+      });
 }
 
 // kColumns lanes of columns at a time stay in registers.

@@ -5,14 +5,14 @@
 
 namespace ballast::kernels {
 
-// What is done with rows one by one (rows_alone.h), on plain arrays and the calling thread. The bits
-// of a result depend on its row and its place there alone.
+// What is done with rows one by one (rows_alone.h), on plain arrays and the calling thread. The
+// bits of a result depend on its row and its place there alone.
 
 template <typename Scalar>
 struct NormedRow {
   int64_t width;
   const Scalar* x;
-  const Scalar* change;  // added to x before; or null
+  const Scalar* change;         // added to x before; or null
   const Scalar *weight, *bias;  // [width]; the bias may be null
   bool takes_mean;
   double epsilon;

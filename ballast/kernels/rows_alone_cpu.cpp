@@ -60,9 +60,11 @@ Tensor multiply_rows_alone(const Tensor& given, const Tensor& weights, const Ten
   return y;
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> norm_rows_alone(
-    const Tensor& given, const std::optional<Tensor>& added, const Tensor& weight,
-    const std::optional<Tensor>& bias, bool takes_mean, double epsilon) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> norm_rows_alone(const Tensor& given,
+                                                           const std::optional<Tensor>& added,
+                                                           const Tensor& weight,
+                                                           const std::optional<Tensor>& bias,
+                                                           bool takes_mean, double epsilon) {
   const Tensor x = given.contiguous(), change = added ? added->contiguous() : Tensor();
   const Tensor sum = added ? at::empty_like(x) : Tensor(), normed = at::empty_like(x);
   const int64_t width = x.size(-1), rows = x.numel() / std::max<int64_t>(1, width);
@@ -154,11 +156,11 @@ Tensor turn_rows_alone(const Tensor& qkv, const Heads& heads, const Turning& giv
   }
   AT_DISPATCH_FLOATING_TYPES(qkv.scalar_type(), "turn_rows_alone", [&] {
     auto* const rows = turned.data_ptr<scalar_t>();
-    at::parallel_for(
-        0, qkv.size(0), rows_per_task(heads.columns()), [&](int64_t begin, int64_t end) {
-          for (int64_t t = begin; t < end; ++t)
-            turn_token(heads, turning, t, rows + t * heads.columns());
-        });
+    at::parallel_for(0, qkv.size(0), rows_per_task(heads.columns()),
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t t = begin; t < end; ++t)
+                         turn_token(heads, turning, t, rows + t * heads.columns());
+                     });
   });
   return turned;
 }

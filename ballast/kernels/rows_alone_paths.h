@@ -11,7 +11,8 @@
 
 namespace ballast::kernels {
 
-// The operations of gemm.h, layer_norm.h, activation.h and turned_heads.h where RowsAlone holds for x.
+// The operations of gemm.h, layer_norm.h, activation.h and turned_heads.h where RowsAlone holds for
+// x.
 
 // x [T, I], weight [O, I], bias [O] or undefined -> [T, O]
 at::Tensor multiply_rows_alone(const at::Tensor& x, const at::Tensor& weight,

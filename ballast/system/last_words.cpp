@@ -9,11 +9,13 @@ namespace ballast {
 namespace {
 
 void on_crash(int number) {
-  write_in_signal({"ballast: crashed (", number == SIGSEGV  ? "SIGSEGV"
-                                         : number == SIGILL ? "SIGILL"
-                                                            : "SIGFPE",
-                   "): memory may have run out within a library, or it is a fault of ours. What was "
-                   "saved is whole; a run goes on by --resume auto\n"});
+  write_in_signal(
+      {"ballast: crashed (",
+       number == SIGSEGV  ? "SIGSEGV"
+       : number == SIGILL ? "SIGILL"
+                          : "SIGFPE",
+       "): memory may have run out within a library, or it is a fault of ours. What was "
+       "saved is whole; a run goes on by --resume auto\n"});
   std::signal(number, SIG_DFL);  // the same again, as it would have been
 }
 

@@ -129,8 +129,8 @@ extern "C" {
 
 int __libc_start_main(int (*main)(int, char**, char**), int argc, char** argv, void (*init)(),
                       void (*fini)(), void (*rtld_fini)(), void* stack_end) {
-  using Start = int(int (*)(int, char**, char**), int, char**, void (*)(), void (*)(), void (*)(),
-                    void*);
+  using Start =
+      int(int (*)(int, char**, char**), int, char**, void (*)(), void (*)(), void (*)(), void*);
   real_main = main;
   return next<Start>("__libc_start_main")(main_with_faults, argc, argv, init, fini, rtld_fini,
                                           stack_end);
@@ -168,8 +168,7 @@ int rename(const char* from, const char* to) noexcept {
 }
 int renameat2(int from_folder, const char* from, int to_folder, const char* to,
               unsigned flags) noexcept {
-  static auto* const real =
-      next<int(int, const char*, int, const char*, unsigned)>("renameat2");
+  static auto* const real = next<int(int, const char*, int, const char*, unsigned)>("renameat2");
   if (fate_of("renameat2", to) == Fate::kFails) return -1;
   return real(from_folder, from, to_folder, to, flags);
 }
@@ -201,7 +200,9 @@ void* __libc_calloc(size_t, size_t);
 void* __libc_realloc(void*, size_t);
 void* __libc_memalign(size_t, size_t);
 
-void* malloc(size_t size) { return is_denied(size) ? (errno = ENOMEM, nullptr) : __libc_malloc(size); }
+void* malloc(size_t size) {
+  return is_denied(size) ? (errno = ENOMEM, nullptr) : __libc_malloc(size);
+}
 void* calloc(size_t count, size_t size) {
   return is_denied(count * size) ? (errno = ENOMEM, nullptr) : __libc_calloc(count, size);
 }

@@ -58,7 +58,8 @@ INSTANTIATE_TEST_SUITE_P(Types, RowsAloneOf, ::testing::Values(at::kFloat, at::k
 
 TEST_P(RowsAloneOf, Products) {
   for (const auto& [inner, outputs] : {std::pair{5, 3}, {16, 16}, {100, 37}, {64, 1100}}) {
-    const Tensor weight = random({outputs, inner}, GetParam()), bias = random({outputs}, GetParam());
+    const Tensor weight = random({outputs, inner}, GetParam()),
+                 bias = random({outputs}, GetParam());
     const Tensor x = random({17, inner}, GetParam());
     for (const Activation end : {Activation::kNone, Activation::kRelu}) {
       const auto product = [&](const Tensor& given) {
@@ -81,7 +82,8 @@ TEST_P(RowsAloneOf, ProductsOfLessAndMore) {
   }
   const Tensor wide = random({4, 60}, GetParam());
   wide.narrow(1, 3, 50).copy_(x);
-  EXPECT_TRUE(alone([&] { return multiply_transposed(wide.narrow(1, 3, 50), weight, {}); }).equal(all))
+  EXPECT_TRUE(
+      alone([&] { return multiply_transposed(wide.narrow(1, 3, 50), weight, {}); }).equal(all))
       << "wherever rows lie";
 }
 
@@ -169,9 +171,9 @@ struct Cached {
 
   // The texts from `first` on; keys and values of new tokens go into a copy.
   Tensor attend(int64_t first, int64_t count) const {
-    return cached_attention(
-        qkv.narrow(0, first, count), heads,
-        {keys.clone(), values.clone(), row.narrow(0, first, count), position.narrow(0, first, count)});
+    return cached_attention(qkv.narrow(0, first, count), heads,
+                            {keys.clone(), values.clone(), row.narrow(0, first, count),
+                             position.narrow(0, first, count)});
   }
 
   Heads heads{4, 2, 6};
