@@ -103,7 +103,8 @@ TEST_F(Answering, AStreamComesInItsPieces) {
   stream->write("second");
   stream->end();
   stream->write("beyond the end");
-  EXPECT_THAT(client.read_until("0\r\n\r\n"), AllOf(HasSubstr("6\r\nsecond"), Not(HasSubstr("beyond"))));
+  EXPECT_THAT(client.read_until("0\r\n\r\n"),
+              AllOf(HasSubstr("6\r\nsecond"), Not(HasSubstr("beyond"))));
   client.get("/nowhere");  // the connection goes on
   EXPECT_THAT(client.read_until("}}"), StartsWith("HTTP/1.1 404 "));
 }
