@@ -143,6 +143,27 @@ class Client(Served):
         with self.assertRaises(openai.BadRequestError):
             self.complete(model="mine@11", prompt="a")
 
+    def test_an_answer_does_not_depend_on_others(self):
+        asked = dict(prompt="Weather report", max_tokens=40, temperature=1, seed=9, logprobs=5, echo=True)
+        alone = self.complete(**asked).choices
+        done = threading.Event()
+
+        def disturb(number):
+            client = openai.OpenAI(base_url=self.server.url + "v1", api_key="none", max_retries=0)
+            while not done.is_set():
+                client.completions.create(model="mine", prompt="b" * (number * 3 + 1), max_tokens=5 + number, temperature=1)
+
+        others = [threading.Thread(target=disturb, args=[number]) for number in range(16)]
+        for other in others:
+            other.start()
+        try:
+            for _ in range(5):
+                self.assertEqual(self.complete(**asked).choices, alone)
+        finally:
+            done.set()
+            for other in others:
+                other.join()
+
     def test_bad_requests_are_told_why(self):
         bad = [dict(model="other"), dict(prompt="a" * 64), dict(prompt=[257]), dict(n=0), dict(temperature=-1),
                dict(logprobs=1000), dict(best_of=2), dict(suffix="x"), dict(presence_penalty=1), dict(logit_bias={"5": 1}),

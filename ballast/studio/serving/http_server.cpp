@@ -76,6 +76,10 @@ class HandlerThreads {
   bool stopping_ = false;
 };
 
+std::string address_of(const ServerOptions& options) {
+  return options.address == "localhost" ? "127.0.0.1" : options.address;
+}
+
 void call(const Handler& handler, const HttpRequest& request,
           const std::shared_ptr<Responder>& responder) {
   try {
@@ -115,7 +119,7 @@ class HttpServer::Impl {
       : io_(std::make_shared<asio::io_context>(1)),
         acceptor_(*io_),
         watch_(*io_),
-        rules_{.hosts = {options.address, options.hosts},
+        rules_{.hosts = {address_of(options), options.hosts},
                .dispatch = [this](HttpRequest request, std::shared_ptr<Responder> responder) {
                  dispatch(std::move(request), std::move(responder));
                }} {
@@ -152,7 +156,7 @@ class HttpServer::Impl {
  private:
   void listen(const ServerOptions& options) {
     Error error;
-    const std::string address = options.address == "localhost" ? "127.0.0.1" : options.address;
+    const std::string address = address_of(options);
     const auto place = asio::ip::make_address(address, error);
     if (error) fail("--address {}: that is no IP address; 127.0.0.1 is this machine", address);
     const tcp::endpoint endpoint(place, options.port);
