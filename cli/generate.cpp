@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -32,8 +33,9 @@ Examples
     ballast generate runs/mine --prompt "Once" --samples 10
     ballast generate runs/mine --prompts prompts.txt --json
 
-JSON keys (--json): model, step, seed, completions, a list of {prompt, text, tokens, ids}; text
-  and ids are of the continuation alone. Bytes that are not UTF-8 are replaced in text.
+JSON keys (--json): model, step, seed, seconds (that writing took, once the model was there),
+  completions, a list of {prompt, text, tokens, ids}; text and ids are of the continuation alone.
+  Bytes that are not UTF-8 are replaced in text.
 Text is printed as the model wrote it, byte by byte; on a terminal control characters are shown as
   \x1b.
 )";
@@ -87,7 +89,7 @@ class TextOutput {
 
 void print_all(const Options& options, const loading::LoadedModel& loaded, TextOutput& output,
                const std::vector<std::string>& prompts,
-               const std::vector<std::vector<tokenizer::TokenId>>& written) {
+               const std::vector<std::vector<tokenizer::TokenId>>& written, double seconds) {
   nlohmann::ordered_json completions = nlohmann::ordered_json::array();
   for (size_t i = 0; i < prompts.size(); ++i) {
     const std::string text = loaded.tokenizer->decode(written[i]);
@@ -105,6 +107,7 @@ void print_all(const Options& options, const loading::LoadedModel& loaded, TextO
     const nlohmann::ordered_json out = {{"model", loaded.path.string()},
                                         {"step", loaded.step},
                                         {"seed", options.generation.seed},
+                                        {"seconds", seconds},
                                         {"completions", completions}};
     fmt::print("{}\n", out.dump(2));
   }
@@ -136,14 +139,16 @@ int work(const Options& options, comm::World& world) {
   const StopSignal signal;
   TextOutput output(workers);
   if (stream) output.write(prompts.front());
+  const auto start = std::chrono::steady_clock::now();
   const auto written =
       inference::generate(*loaded->model, loaded->place, tokenizer.end_of_text(), ids, generation,
                           [&](size_t, tokenizer::TokenId token) {
                             if (stream && !output.write(tokenizer.token_bytes(token))) return false;
                             return !signal.requested();
                           });
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   if (stream) output.finish("\n");
-  if (prints && !stream) print_all(options, *loaded, output, prompts, written);
+  if (prints && !stream) print_all(options, *loaded, output, prompts, written, took.count());
   return 0;
 }
 
