@@ -125,7 +125,7 @@ TEST(Manifest, SaysWhatIsWrong) {
   EXPECT_THAT(error_of(""), HasSubstr("corrupt"));
 }
 
-// Found by fuzzing: the number was cast to a whole one that cannot hold it.
+// Seen while fuzzing: the number was cast to a whole one that cannot hold it.
 TEST(Manifest, AShapeIsAListOfWholeNumbers) {
   const std::string text = manifest_text(full_manifest());
   for (const char* shape : {"[4,1e300]", "[4,8.5]", "{\"a\":4}", "null", "4"})

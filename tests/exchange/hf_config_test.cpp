@@ -206,7 +206,7 @@ TEST(HfConfig, AConfigOfOursThatSomebodyChangedIsRefused) {
   EXPECT_THROW(read(json), UserError);
 }
 
-// Found by fuzzing: blocks were counted one by one, and heads divided by, before anyone looked.
+// Seen while fuzzing: blocks were counted one by one, and heads divided by, before anyone looked.
 TEST(HfConfig, SizesBeyondAnyModelAreRefusedAtOnce) {
   const auto json = config_of_family(Family::kMixtral, mixtral(), {.dtype = "float32"});
   const std::pair<const char*, uint64_t> sizes[] = {{"num_hidden_layers", uint64_t{1} << 40},

@@ -131,7 +131,7 @@ TEST_F(ExperimentFile, HasTheKeysThatReportsRead) {
   EXPECT_EQ(record["panels"][0]["plan"]["tokens_per_second"]["base-x1-e8"], 545e3);
 }
 
-// Found by fuzzing: such numbers were cast or multiplied beyond what fits.
+// Seen while fuzzing: such numbers were cast or multiplied beyond what fits.
 TEST_F(ExperimentFile, CountsBeyondWholeNumbersAreRefused) {
   const std::function<void(ordered_json&)> changes[] = {
       [](ordered_json& record) { record["workers"] = 1e300; },
