@@ -59,8 +59,8 @@ bool is_loopback(const std::string& address) {
 }
 
 // The newest checkpoint of each run, unless it trains and has none yet.
-void load_all(serving::ServedModels& models) {
-  for (size_t i = 0; i < models.runs().size(); ++i) {
+void load_all(serving::ServedModels& models, const StopSignal& signal) {
+  for (size_t i = 0; i < models.runs().size() && !signal.requested(); ++i) {
     const serving::ServedRun& run = models.runs()[i];
     if (models.steps(i).empty() && record::RunDirectory::is_run(run.path) &&
         record::RunDirectory::in_use(run.path)) {
@@ -107,9 +107,10 @@ int run(const Options& options) {
   const auto world = comm::open_world({.kind = comm::WorldKind::kSingle});
   serving::ServerOptions where = options.server;
   where.port = static_cast<uint16_t>(options.port);
-  serving::HttpServer server(where);  // a taken port is told before models are loaded
   serving::ServedModels models(serving::name_runs(options.runs), models_options(options), *world);
-  if (!options.watch) load_all(models);
+  serving::HttpServer server(where);  // a taken port is told before models are loaded
+  if (!options.watch) load_all(models, signal);
+  if (signal.requested()) return 0;
   serving::add_site(server);
   serving::add_completions(server, models);
   serving::add_run_list(server, models);

@@ -95,10 +95,11 @@ std::filesystem::path unused_run_directory(const ConfigOptions& config) {
 
 // What the user typed, for the run's record: of workers, what started them.
 std::vector<std::string> command_line() {
-  if (std::vector<std::string> words = comm::launcher_command_line(); !words.empty()) return words;
-  std::ifstream file("/proc/self/cmdline");
-  std::vector<std::string> words;
-  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  std::vector<std::string> words = comm::launcher_command_line();
+  if (words.empty()) {
+    std::ifstream file("/proc/self/cmdline");
+    for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  }
   remove_option(words, kWatchOption, Takes::kNothing);  // who looks on is no part of the run
   return words;
 }

@@ -73,10 +73,9 @@ class FallingOrder {
 int64_t sample_token(std::span<const float> logits, const SamplingOptions& options,
                      double uniform) {
   const float highest = highest_finite(logits);
-  if (options.temperature <= 0)
-    return std::ranges::find(logits, highest) - logits.begin();  // the lowest id
-  std::vector<float> weights(logits.size());
   const auto heat = static_cast<float>(options.temperature);
+  if (heat <= 0) return std::ranges::find(logits, highest) - logits.begin();  // the lowest id
+  std::vector<float> weights(logits.size());
   for (size_t i = 0; i < logits.size(); ++i)
     weights[i] = std::isfinite(logits[i]) ? (logits[i] - highest) / heat : kNever;
   const double total =

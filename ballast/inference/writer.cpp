@@ -93,20 +93,34 @@ class Writer::Impl {
  private:
   Tensor to_device(const std::vector<int64_t>& ids) const { return on_host(ids).to(place_.device); }
 
+  // Texts that nobody waits for any more leave the queue, also where no row is free. Whether any
+  // did.
+  bool end_unwanted() {
+    std::vector<Writing> unwanted;
+    for (Writing& writing : std::exchange(waiting_, {})) {
+      const bool is_wanted = !writing.is_wanted || writing.is_wanted();
+      if (is_wanted) {
+        waiting_.push_back(std::move(writing));
+      } else {
+        unwanted.push_back(std::move(writing));
+      }
+    }
+    for (const Writing& writing : unwanted) {
+      if (writing.on_end) writing.on_end(WritingEnd::kStopped);
+    }
+    return !unwanted.empty();
+  }
+
   // Whether there was any.
   bool read_waiting() {
-    bool any = false;
+    bool any = end_unwanted();
     for (size_t read = 0; read < kReadAtATime && !waiting_.empty() && !free_rows_.empty();) {
       any = true;
       Text text{.writing = std::move(waiting_.front()), .row = free_rows_.back()};
       waiting_.pop_front();
       free_rows_.pop_back();
-      if (text.writing.is_wanted && !text.writing.is_wanted()) {
-        text.end = WritingEnd::kStopped;
-      } else {
-        read += text.writing.text.size();
-        begin(text);
-      }
+      read += text.writing.text.size();
+      begin(text);
       texts_.push_back(std::move(text));
       end_texts();
     }

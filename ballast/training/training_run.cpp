@@ -103,8 +103,9 @@ Validation TrainingRun::evaluate_on(const batches::EvalWindows& windows, uint64_
       experts::parse_routing_mode(config::name_of(config_.experts.tested_routing()));
   const Clock::time_point begin = Clock::now();
   validation.result = evaluate_with(validation.routing);
-  window_seconds_ = std::chrono::duration<double>(Clock::now() - begin).count() /
-                    static_cast<double>(validation.result.windows);
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count() /
+                         static_cast<double>(validation.result.windows);
+  window_seconds_ = std::min(window_seconds_.value_or(seconds), seconds);  // the first is slow
   if (!is_last || !routes_in_several_ways()) return validation;
   validation.other_routing = validation.routing == experts::RoutingMode::kGreedy
                                  ? experts::RoutingMode::kPriced

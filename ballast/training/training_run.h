@@ -70,7 +70,7 @@ class TrainingRun {
   Trainer trainer_;
   std::optional<RunReporter> reporter_;  // worker 0's
   std::optional<Validation> validation_;
-  std::optional<double> window_seconds_;  // of a validation's window, as last measured
+  std::optional<double> window_seconds_;  // of a validation's window, the fastest so far
   std::string sample_;
   std::filesystem::path checkpoint_;
   int64_t saved_at_ = -1, validated_at_ = -1, sampled_at_ = -1;

@@ -19,7 +19,8 @@ from running_server import RunningServer
 
 TINY = (
     "--model.width=16 --model.layers=2 --model.heads=2 --model.context=32 --training.threads=1 --training.batch=8 "
-    "--training.validate_every=20 --training.validate_batches=2 --training.sample_every=20 --training.sample_tokens=8 "
+    "--training.validate_every=20 --training.validate_batches=2 --training.last_validate_batches=2 "
+    "--training.sample_every=20 --training.sample_tokens=8 "
     "--data.builtin_bytes=60000 --experts.layers=1 --experts.count=4 --experts.groups=2 --experts.sublayers=1"
 ).split()
 ENDLESS = "--training.steps=1000000"

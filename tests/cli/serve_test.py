@@ -167,7 +167,8 @@ class Client(Served):
     def test_bad_requests_are_told_why(self):
         bad = [dict(model="other"), dict(prompt="a" * 64), dict(prompt=[257]), dict(n=0), dict(temperature=-1),
                dict(logprobs=1000), dict(best_of=2), dict(suffix="x"), dict(presence_penalty=1), dict(logit_bias={"5": 1}),
-               dict(stop=["1", "2", "3", "4", "5"]), dict(extra_body={"max_token": 3}), dict(extra_body={"top_k": -1})]
+               dict(stop=["1", "2", "3", "4", "5"]), dict(extra_body={"max_token": 3}), dict(extra_body={"top_k": -1}),
+               dict(stop="x" * 2000), dict(extra_body={"k" * 100000: 1}), dict(max_tokens=1000000, logprobs=100), dict(prompt="a" * 1000000)]
         for options in bad:
             with self.subTest(options), self.assertRaises(openai.APIStatusError) as refused:
                 self.complete(**{"prompt": "a", **options})
@@ -242,6 +243,8 @@ class Strangers(Served):
         self.assertTrue(self.raw(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 20000 + b"\r\n\r\n").startswith(b"HTTP/1.1 431 "))
         head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
         self.assertTrue(self.raw(head + b"Content-Length: 5000000\r\n\r\n").startswith(b"HTTP/1.1 413 "))
+        endless = head + b"Transfer-Encoding: chunked\r\n\r\n1;" + b"a" * 200000  # a chunk's header without end
+        self.assertTrue(self.raw(endless).startswith(b"HTTP/1.1 431 "))
         with socket.create_connection(("127.0.0.1", self.server.port), timeout=60) as connection:
             connection.sendall(head + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
             self.assertEqual(connection.recv(1000), b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -273,6 +276,17 @@ class Strangers(Served):
                 connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(ask) + ask)
                 self.assert_texts(4)
             self.assert_texts(0)
+
+    def test_what_was_asked_ahead_by_one_who_hung_up_is_not_begun(self):
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+        first = json.dumps({"model": "mine", "max_tokens": 4000, "ignore_eos": True, "n": 2}).encode()
+        ahead = json.dumps({"model": "mine", "max_tokens": 1000000, "ignore_eos": True, "n": 3}).encode()
+        with socket.create_connection(("127.0.0.1", self.server.port)) as connection:
+            connection.sendall(head % len(first) + first + head % len(ahead) + ahead)
+            self.assert_texts(2)
+        self.assert_texts(0)
+        time.sleep(1)  # it would begin by now
+        self.assert_texts(0)
 
     def assert_texts(self, count):
         """As many are being written soon."""

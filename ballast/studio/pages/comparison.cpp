@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -182,12 +183,28 @@ void add_experiment(Comparison& comparison, const fs::path& folder) {
   add_facts(comparison, experiment);
 }
 
+// Whether both were measured on equally many tokens, as far as that is known: others cannot be
+// averaged.
+bool measured_alike(const RunRecord& one, const RunRecord& other) {
+  if (!one.is_finished() || !other.is_finished() || !one.validation || !other.validation)
+    return true;
+  const double first = one.validation->tokens, second = other.validation->tokens;
+  return first == second || !std::isfinite(first) || !std::isfinite(second);
+}
+
+bool has_seed(const std::vector<RunRecord>& runs, int64_t seed) {
+  return std::ranges::any_of(
+      runs, [&](const RunRecord& run) { return run.config && run.config->training.seed == seed; });
+}
+
 // Among the systems of single runs, the one that this run is another seed of; null: none.
 System* system_of_seed(Comparison& comparison, const std::vector<size_t>& runs,
                        const RunRecord& run) {
   for (const size_t i : runs) {
-    const RunRecord& first = comparison.systems[i].runs.front();
+    const std::vector<RunRecord>& seeds = comparison.systems[i].runs;
+    const RunRecord& first = seeds.front();
     if (!run.config || !first.config || run.planned_steps() != first.planned_steps()) continue;
+    if (!measured_alike(run, first) || has_seed(seeds, run.config->training.seed)) continue;
     const std::vector<std::string> others =
         config::differences(*first.config, *run.config, config::Compare::kWhatIsComputed);
     if (others.size() == 1 && others.front().starts_with("training.seed:"))

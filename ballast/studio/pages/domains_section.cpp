@@ -167,7 +167,7 @@ double perplexity_of(const System& system, const std::string& domain) {
         is_priced ? run.validation->find("priced") : run.validation->main();
     if (routing == nullptr) continue;
     for (const DomainResult& one : routing->domains) {
-      if (one.name == domain) values.push_back(std::exp(one.loss));
+      if (one.name == domain && is_telling(one)) values.push_back(std::exp(one.loss));
     }
   }
   return spread_of(values).mean;
@@ -206,15 +206,21 @@ void add_table(Page& page, const Comparison& comparison, const Panel& panel,
   std::vector<const System*> systems;
   for (const size_t i : panel.systems) {
     const System& system = comparison.systems[i];
-    if (!std::isfinite(perplexity_of(system, domains.front().name))) continue;
+    if (std::ranges::none_of(domains, [&](const DomainResult& one) {
+          return std::isfinite(perplexity_of(system, one.name));
+        }))
+      continue;
     systems.push_back(&system);
     table.head.push_back(with_routing(system.title, routing_of_domains(system)));
   }
-  if (systems.empty()) return;
+  if (systems.empty()) {
+    page.note("Nothing is told: of no domain were enough tokens read.");
+    return;
+  }
   for (const DomainResult& domain : domains) {
     std::vector<std::string> row = {figures::markup_text(domain.name), count_text(domain.tokens)};
     for (const System* system : systems) {
-      if (!is_telling(domain)) {
+      if (!std::isfinite(perplexity_of(*system, domain.name))) {
         row.emplace_back("<small>too few tokens</small>");
         continue;
       }
@@ -228,7 +234,9 @@ void add_table(Page& page, const Comparison& comparison, const Panel& panel,
   }
   if (!panel.title.empty()) page.subsection(panel.title);
   std::vector<DomainResult> telling = domains;
-  std::erase_if(telling, [](const DomainResult& one) { return !is_telling(one); });
+  std::erase_if(telling, [&](const DomainResult& one) {
+    return !std::isfinite(perplexity_of(*systems.front(), one.name));
+  });
   if (telling.size() > 1) page.paragraph(range_in_words(*systems.front(), telling));
   page.table(table);
 }

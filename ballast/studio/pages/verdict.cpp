@@ -15,6 +15,7 @@ namespace {
 
 // Up to these, amounts count as equal. Times of one budget are never so to the second.
 constexpr double kEqualTokens = 0.005, kEqualCompute = 0.02, kEqualTime = 0.05;
+constexpr double kPlannedTime = 0.25;  // what was planned as equal may come out so
 
 // Systems of a panel that came to their end and were validated.
 std::vector<const System*> finished_systems(const Comparison& comparison, const Panel& panel) {
@@ -106,7 +107,7 @@ Lengths lengths_of(const std::vector<const System*>& systems) {
 // "in equal training time (33s) and after 2.05M tokens each"; empty: nothing is equal.
 std::string equal_in_words(const Lengths& lengths, const Panel& panel) {
   std::vector<std::string> words;
-  if (std::isfinite(panel.seconds))
+  if (std::isfinite(panel.seconds) && lengths.seconds.are_equal(kPlannedTime))
     words.push_back(fmt::format("in equal training time ({})", time_text(panel.seconds)));
   else if (lengths.seconds.are_equal(kEqualTime))
     words.push_back(
@@ -122,7 +123,8 @@ std::string equal_in_words(const Lengths& lengths, const Panel& panel) {
 
 // What differs along with what is equal: trained on as many tokens, they need not take as long.
 std::string unequal_in_words(const Lengths& lengths, const Panel& panel) {
-  if (std::isfinite(panel.seconds) || lengths.seconds.are_equal(kEqualTime)) return "";
+  if (lengths.seconds.are_equal(std::isfinite(panel.seconds) ? kPlannedTime : kEqualTime))
+    return "";
   const std::string times = span_text(lengths.seconds.values, time_text);
   return times == "-" ? "" : fmt::format("; their training took {}", times);
 }

@@ -18,7 +18,8 @@ using nlohmann::json;
 using tokenizer::TokenId;
 
 constexpr size_t kMaxTexts = 1024;  // of a request
-constexpr size_t kMaxStops = 4;
+constexpr size_t kMaxStops = 4, kMaxStopBytes = 1024;
+constexpr size_t kLongestKey = 64;
 constexpr int64_t kMaxLogprobs = 100;
 constexpr int64_t kMaxTokens = 1'000'000;
 
@@ -72,12 +73,17 @@ class Keys {
   }
   void refuse_others() const {
     for (const auto& [key, value] : object_.items()) {
-      if (std::ranges::count(known_, key) == 0)
-        refuse(key, "there is no parameter {}{}", key, config::nearest_is(key, known_));
+      if (std::ranges::count(known_, key) == 0) refuse_key(key);
     }
   }
 
  private:
+  // A long key is not compared with ours: that takes time by its square.
+  void refuse_key(const std::string& key) const {
+    const std::string cut = key.substr(0, kLongestKey);
+    refuse(cut, "there is no parameter {}{}", cut,
+           key.size() > kLongestKey ? "" : config::nearest_is(key, known_));
+  }
   static bool in_range(const json& value, int64_t least, int64_t most) {
     if (value.is_number_unsigned() &&
         value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
@@ -130,6 +136,8 @@ std::vector<std::string> stops_of(const json* stop) {
     if (!one.is_string() || one.get<std::string>().empty())
       refuse("stop", "stop must be a text that is not empty, or a list of such texts");
     stops.push_back(one.get<std::string>());
+    if (stops.back().size() > kMaxStopBytes)
+      refuse("stop", "a stop text has {} bytes at most", kMaxStopBytes);
   }
   if (stops.size() > kMaxStops) refuse("stop", "stop has {} texts at most", kMaxStops);
   return stops;

@@ -17,7 +17,8 @@ using Json = nlohmann::ordered_json;
 using inference::WrittenToken;
 using tokenizer::TokenId;
 
-constexpr float kLeastLogprob = -9999;  // JSON has no infinity
+constexpr int64_t kMostBytesOfToken = 64;  // on average
+constexpr float kLeastLogprob = -9999;     // JSON has no infinity
 
 int64_t count_characters(std::string_view text) {
   return std::ranges::count_if(
@@ -31,6 +32,12 @@ ReadPrompt read_prompt(const CompletionRequest::Prompt& prompt,
                        int64_t context) {
   ReadPrompt read;
   if (const auto* text = std::get_if<std::string>(&prompt)) {
+    // Nobody waits for millions of bytes to be cut into tokens that do not fit anyway.
+    if (std::ssize(*text) > kMostBytesOfToken * context) {
+      throw Refused(400,
+                    fmt::format("the prompt is far longer than the context of {} tokens", context),
+                    "prompt");
+    }
     read.text = *text;
     tokenizer.encode(*text, read.tokens);
   } else {

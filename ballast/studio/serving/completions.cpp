@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <ctime>
 #include <deque>
@@ -23,6 +24,8 @@ using Json = nlohmann::ordered_json;
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
+
+constexpr int64_t kMostNumbers = int64_t{1} << 22;  // of an answer in one piece
 
 uint64_t random_number() {
   std::random_device device;
@@ -50,13 +53,20 @@ class Completion : public std::enable_shared_from_this<Completion> {
         tokenizer::start_of_text(*loaded.tokenizer, loading::framing_of(loaded.data));
     step_ = loaded.step;
     std::vector<inference::Writing> writings;
+    int64_t told = 0;
     for (const CompletionRequest::Prompt& prompt : request_.prompts) {
       const ReadPrompt read =
           read_prompt(prompt, *loaded.tokenizer, start, loaded.config.model.context);
       prompt_tokens_ += std::ssize(read.tokens);
+      told += numbers_told(std::ssize(read.tokens));
+      if (!request_.stream && told > kMostNumbers) {
+        throw Refused(400,
+                      "the answer would be too large: ask for fewer tokens, texts or logprobs, or "
+                      "with \"stream\"",
+                      "max_tokens");
+      }
       for (int64_t i = 0; i < request_.n; ++i) writings.push_back(text(read, *loaded.tokenizer));
     }
-    if (request_.stream) stream_ = responder_->stream("text/event-stream; charset=utf-8");
     return writings;
   }
 
@@ -68,6 +78,12 @@ class Completion : public std::enable_shared_from_this<Completion> {
   }
 
  private:
+  // What an answer in one piece tells of a prompt's texts at most.
+  int64_t numbers_told(int64_t prompt_tokens) const {
+    return request_.n * (request_.max_tokens + (request_.echo ? prompt_tokens : 0)) *
+           (1 + std::max<int64_t>(0, request_.logprobs));
+  }
+
   inference::Writing text(const ReadPrompt& prompt, const tokenizer::Tokenizer& tokenizer) {
     const size_t number = choices_.size();
     choices_.emplace_back(request_, prompt, tokenizer);
@@ -86,7 +102,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     }
     writing.on_token = [self = shared_from_this(), number](const inference::WrittenToken& token) {
       const bool goes_on = self->choices_[number].add(token);
-      if (self->stream_ != nullptr) self->send(number);
+      if (self->request_.stream) self->send(number);
       return goes_on && !self->responder_->gone();
     };
     writing.on_end = [self = shared_from_this(), number](inference::WritingEnd end) {
@@ -118,6 +134,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
   }
 
   void send_chunk(const Json& choices) {
+    // Not before: what is refused has another status.
+    if (stream_ == nullptr) stream_ = responder_->stream("text/event-stream; charset=utf-8");
     Json chunk = head();
     chunk["choices"] = choices;
     if (request_.include_usage) chunk["usage"] = choices.empty() ? usage() : Json();
@@ -128,9 +146,9 @@ class Completion : public std::enable_shared_from_this<Completion> {
     choices_[number].end(end);
     ++ended_;
     const auto index = static_cast<int64_t>(number);
-    if (stream_ != nullptr) send_chunk(Json::array({choices_[number].take(index)}));
+    if (request_.stream) send_chunk(Json::array({choices_[number].take(index)}));
     if (ended_ < choices_.size()) return;
-    if (stream_ != nullptr) {
+    if (request_.stream) {
       if (request_.include_usage) send_chunk(Json::array());
       stream_->write("data: [DONE]\n\n");
       return stream_->end();
@@ -190,7 +208,8 @@ void add_completions(HttpServer& server, ServedModels& models) {
     models.write(
         order,
         [completion](const loading::LoadedModel& loaded) { return completion->texts(loaded); },
-        [completion](const std::exception& error) { completion->fail(error); });
+        [completion](const std::exception& error) { completion->fail(error); },
+        [responder] { return !responder->gone(); });
   });
   Json all = Json::array();
   for (const ServedRun& run : models.runs()) {

@@ -228,6 +228,7 @@ void Connection::on_read(const Error& error, size_t size) {
 }
 
 void Connection::take_input() {
+  if (!socket_.is_open()) return;  // whoever asked is gone
   if (state_ == State::kDrain) input_.consume(input_.size());
   if (state_ != State::kRequest || input_.size() == 0) return;
   if (!parser_->got_some()) deadline_ = Clock::now() + kRequestTime;
@@ -239,6 +240,10 @@ void Connection::take_input() {
     return refuse(refusal(413, fmt::format("the body is longer than {} bytes", kMaxBody)));
   if (error && error != http::error::need_more)
     return refuse(refusal(400, "this is not HTTP/1.1: " + error.message()));
+  // Beast has no limit of its own for these.
+  if (!parser_->is_done() && input_.size() > kMaxHeader + kReadAtOnce)
+    return refuse(
+        refusal(431, "a chunk's header, or what comes after the last chunk, is too long"));
   if (parser_->is_header_done() && !header_checked_) check_header();
   if (state_ == State::kRequest && parser_->is_done()) take_request();
 }

@@ -82,7 +82,9 @@ void answer_later(ServedModels& models, const ModelOrder& order, const To& to,
     answer.update(make(loaded));
     to->answer(json_answer(answer));
   };
-  models.post(order, work, [to](const std::exception& error) { to->answer(refusal_of(error)); });
+  models.post(
+      order, work, [to](const std::exception& error) { to->answer(refusal_of(error)); },
+      [to] { return !to->gone(); });
 }
 
 struct InspectOrder {

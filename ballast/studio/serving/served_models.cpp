@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "ballast/checkpoint/step_folders.h"
+#include "ballast/studio/serving/http_server.h"
 #include "ballast/studio/serving/text_queue.h"
 #include "ballast/system/error.h"
 #include "ballast/system/utf8.h"
@@ -24,6 +25,7 @@ namespace ballast::serving {
 namespace {
 
 constexpr size_t kKeptModels = 4;  // beside one of each run
+constexpr size_t kMaxJobs = 4096;
 
 std::filesystem::path checkpoints_of(const std::filesystem::path& path) {
   return std::filesystem::exists(path / "checkpoints") ? path / "checkpoints" : path;
@@ -69,10 +71,13 @@ class ServedModels::Impl {
     Work work;  // empty: texts are to be written
     MakeTexts make;
     Failure failed;
+    Wanted wanted;
   };
   void add(Job job) {
     {
       const std::scoped_lock lock(mutex_);
+      if (jobs_.size() >= kMaxJobs)
+        throw Refused(503, "too much waits for the models: ask again later");
       jobs_.push_back(std::move(job));
     }
     something_.notify_all();
@@ -118,6 +123,7 @@ class ServedModels::Impl {
   }
 
   void run(const Job& job) {
+    if (job.wanted && !job.wanted()) return;
     try {
       Model& model = model_of(job.order);
       model.last_use = ++uses_;
@@ -223,12 +229,20 @@ std::vector<uint64_t> ServedModels::steps(size_t run) const { return impl_->step
 const loading::LoadRequest& ServedModels::how() const { return impl_->options.how; }
 TextCounts ServedModels::texts() const { return impl_->texts(); }
 
-void ServedModels::post(const ModelOrder& order, Work work, Failure failed) {
-  impl_->add({.order = order, .work = std::move(work), .make = {}, .failed = std::move(failed)});
+void ServedModels::post(const ModelOrder& order, Work work, Failure failed, Wanted wanted) {
+  impl_->add({.order = order,
+              .work = std::move(work),
+              .make = {},
+              .failed = std::move(failed),
+              .wanted = std::move(wanted)});
 }
 
-void ServedModels::write(const ModelOrder& order, MakeTexts make, Failure failed) {
-  impl_->add({.order = order, .work = {}, .make = std::move(make), .failed = std::move(failed)});
+void ServedModels::write(const ModelOrder& order, MakeTexts make, Failure failed, Wanted wanted) {
+  impl_->add({.order = order,
+              .work = {},
+              .make = std::move(make),
+              .failed = std::move(failed),
+              .wanted = std::move(wanted)});
 }
 
 void ServedModels::load(const ModelOrder& order) {

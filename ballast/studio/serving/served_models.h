@@ -58,12 +58,15 @@ class ServedModels {
   // the catch block.
   using Work = std::function<void(const loading::LoadedModel&)>;
   using Failure = std::function<void(const std::exception&)>;
-  void post(const ModelOrder& order, Work work, Failure failed);
+  // `wanted`, asked before anything is loaded: false where nobody waits for it any more.
+  // Refused: too much waits already.
+  using Wanted = std::function<bool()>;
+  void post(const ModelOrder& order, Work work, Failure failed, Wanted wanted = {});
 
   // Writes texts, which `make` gives when the model is there. All calls are made on the models'
   // thread. `failed` gets what loading, `make` or writing throws, once.
   using MakeTexts = std::function<std::vector<inference::Writing>(const loading::LoadedModel&)>;
-  void write(const ModelOrder& order, MakeTexts make, Failure failed);
+  void write(const ModelOrder& order, MakeTexts make, Failure failed, Wanted wanted = {});
   TextCounts texts() const;
 
   // Waits until the model is loaded. Throws what loading throws.

@@ -33,12 +33,12 @@ void TextQueue::add(std::vector<inference::Writing> texts, const ServedModels::F
   const auto told = std::make_shared<const ServedModels::Failure>(failed);
   for (inference::Writing& text : texts) {
     const uint64_t number = number_++;
-    texts_[number] = told;
     text.on_end = [this, number, on_end = std::move(text.on_end)](inference::WritingEnd end) {
       texts_.erase(number);
       on_end(end);
     };
     writer_->add(std::move(text));
+    texts_[number] = told;  // step() alone calls on_end
   }
 }
 

@@ -27,8 +27,7 @@ const COLOUR_WORDS = {
 let runs = [], state = null;
 let blocks =
     [];  // of each side: {side, run, element, layers, views: [{routing, name, element, found, layer, list}]}
-let looking = null;  // AbortController of what is asked for
-let asking = null;   // the same of the expert's panel
+let asking = null;  // AbortController of what the expert's panel asks for; a block has its own
 let chosen = {view: null, token: 0};
 
 const runOf = (side) => runs.find((run) => run.name === side.run);
@@ -126,6 +125,7 @@ function heading(block) {
       steps.length > 0 ? `step ${count(steps[at])}` :
           run.is_run ? 'no checkpoint yet' :
                        'its weights');
+  block.told = told;
   const slide = (event) => {
     side.step = steps[Number(event.target.value)];
     told.textContent = `step ${count(side.step)}`;
@@ -197,6 +197,8 @@ function show(view) {
   const {block, found} = view;
   const layer = found.layers.find((one) => one.layer === block.side.layer) ?? null;
   view.layer = layer;
+  // A run that trains may have a newer checkpoint than when the page was opened.
+  if (block.run.steps.length > 0) block.told.textContent = `step ${count(found.step)}`;
   const validated = block.layers?.find((one) => one.layer === block.side.layer)?.loads ?? null;
   view.list = new TokenList(found, layer, {
     colour: state.colour,
@@ -242,23 +244,25 @@ async function lookAt(view, signal) {
   }
 }
 
+async function lookAtBlock(block) {
+  block.looking?.abort();
+  block.looking = new AbortController();
+  const {signal} = block.looking;
+  try {
+    block.layers = (await api.layers(block.run.name, block.side.step, signal)).layers;
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    block.layers = null;  // the views say why
+  }
+  return Promise.all(block.views.map((view) => lookAt(view, signal)));
+}
+
 async function lookAtBlocks(some) {
-  looking?.abort();
-  looking = new AbortController();
-  const {signal} = looking;
   writeState(state);
   complain(null);
   say('Looking …');
   try {
-    for (const block of some) {
-      try {
-        block.layers = (await api.layers(block.run.name, block.side.step, signal)).layers;
-      } catch (error) {
-        if (error.name === 'AbortError') throw error;
-        block.layers = null;  // the views say why
-      }
-    }
-    const fine = await Promise.all(some.flatMap((block) => block.views).map((view) => lookAt(view, signal)));
+    const fine = (await Promise.all(some.map(lookAtBlock))).flat();
     say(fine.every(Boolean) ? '' : 'Not everything could be shown.');
     const first = allViews().find((view) => view.found);
     if (first && !(chosen.view && allViews().includes(chosen.view) && chosen.view.found)) move(first, 0);
@@ -269,15 +273,18 @@ async function lookAtBlocks(some) {
 
 function look() {
   state.text = place.text.value;
+  for (const block of blocks) {
+    block.looking?.abort();
+    clearTimeout(block.waiting);
+  }
   build();
   chosen = {view: null, token: 0};
   return lookAtBlocks(blocks);
 }
 
-let waiting = null;
 function lookSoon(block) {
-  clearTimeout(waiting);
-  waiting = setTimeout(async () => {
+  clearTimeout(block.waiting);
+  block.waiting = setTimeout(async () => {
     await lookAtBlocks([block]);
     if (state.expert?.side === block.number)
       openExpert(block, block.side.layer, state.expert.expert, {quietly: true});
@@ -383,6 +390,10 @@ byId('run-a').addEventListener('change', (event) => changeRun(0, event.target.va
 byId('run-b').addEventListener('change', (event) => changeRun(1, event.target.value));
 document.addEventListener('keydown', (event) => {
   if (event.key === 'Escape') closeExpert();
+});
+document.querySelector('.skip').addEventListener('click', (event) => {
+  event.preventDefault();  // the hash holds the state
+  place.views.focus();
 });
 window.addEventListener('hashchange', start);
 start();
