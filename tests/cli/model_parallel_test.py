@@ -45,7 +45,8 @@ class ModelParallel(InFolder):
             return json.loads(self.run_well(*arguments, "--precision", "fp64", "--json").stdout)
 
         alone = result_of("eval", run)
-        text = result_of("generate", run, "--prompt", "The", "--max-tokens", 40, "--samples", 3)
+        ask = ["generate", run, "--prompt", "The", "--max-tokens", 40, "--samples", 3]
+        texts = result_of(*ask)["completions"]
         for workers, parallel in ((2, 2), (4, 2), (4, 4)):
             divided = ["--workers", workers, "--model-parallel", parallel]
             other = result_of("eval", run, *divided)
@@ -53,7 +54,7 @@ class ModelParallel(InFolder):
             self.assertEqual(other["tokens"], alone["tokens"])
             for a, b in zip(other["routings"], alone["routings"], strict=True):
                 self.assertEqual([layer["loads"] for layer in a["layers"]], [layer["loads"] for layer in b["layers"]])
-            self.assertEqual(result_of("generate", run, "--prompt", "The", "--max-tokens", 40, "--samples", 3, *divided), text)
+            self.assertEqual(result_of(*ask, *divided)["completions"], texts)
         audit = result_of("eval", run, "--audit", "--workers", 4, "--model-parallel", 2)
         self.assertTrue(audit["passed"])
         plain = result_of("eval", run, "--audit")
