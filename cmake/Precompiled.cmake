@@ -1,0 +1,22 @@
+# ballast_precompile(TARGET GROUP HEADERS...): the headers are compiled once, for all targets of the group, which must
+#   have the same compile options. Half of a build from nothing goes into reading libtorch's headers.
+#   Our files include what they use all the same: with BALLAST_PRECOMPILE off they must compile.
+option(BALLAST_PRECOMPILE
+  "Compile libtorch's headers once. OFF lets ccache find all files again: for several checkouts" ${PROJECT_IS_TOP_LEVEL})
+
+set(BALLAST_TORCH_HEADERS <ATen/core/Tensor.h> <ATen/TensorOperators.h> <torch/library.h> <fmt/format.h> <filesystem>
+  <functional> <map> <string> <vector>)
+set(BALLAST_TEST_HEADERS <gmock/gmock.h> <gtest/gtest.h> <fmt/format.h> <filesystem> <functional> <map> <string> <vector>)
+
+function(ballast_precompile TARGET GROUP)
+  if(NOT BALLAST_PRECOMPILE)
+    return()
+  endif()
+  get_property(owner GLOBAL PROPERTY BALLAST_PRECOMPILED_BY_${GROUP})
+  if(owner)
+    target_precompile_headers(${TARGET} REUSE_FROM ${owner})
+  else()
+    set_property(GLOBAL PROPERTY BALLAST_PRECOMPILED_BY_${GROUP} ${TARGET})
+    target_precompile_headers(${TARGET} PRIVATE ${ARGN})
+  endif()
+endfunction()
