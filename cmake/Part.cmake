@@ -47,10 +47,10 @@ if(NOT BALLAST_PART STREQUAL "assignment")
   ballast_find(tomlplusplus tomlplusplus)
 endif()
 if(BALLAST_PART STREQUAL "all")
-  find_package(Boost 1.74 REQUIRED)  # its headers alone
   find_package(CLI11 REQUIRED)
 endif()
 if(BALLAST_PART MATCHES "^(readers|all)$")
+  find_package(Boost 1.74 REQUIRED)  # its headers alone
   ballast_find(zlib zlib)
   ballast_find(zstd libzstd)
   ballast_find(pcre2 libpcre2-8)

@@ -106,7 +106,6 @@ OutputFile::OutputFile(const fs::path& path) : OutputFile(path, create_file(path
 
 OutputFile::OutputFile(fs::path path, int fd) : path_(std::move(path)), fd_(fd) {
   if (fd_ < 0) fail_with_errno("create", path_);
-  buffer_.reserve(kWriteBuffer);
 }
 
 OutputFile OutputFile::temporary_for(const fs::path& path) {
@@ -141,6 +140,8 @@ void OutputFile::write(std::string_view text) {
   if (text.size() >= kWriteBuffer) {
     write_fully(fd_, text.data(), text.size(), path_);
   } else {
+    // Not before somebody can remove the file: there may be no memory for it.
+    buffer_.reserve(kWriteBuffer);
     buffer_.append(text);
   }
 }

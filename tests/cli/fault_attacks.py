@@ -11,6 +11,7 @@ import collections
 import errno
 import os
 import random
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -120,7 +121,7 @@ class Subject:
         shutil.copytree(self.folder, place)
         result = faulty(place, self.command.words, **settings)
         said = result.stderr.strip()
-        reason = said.splitlines()[-1] if said else ""
+        reason = (["", *re.findall("^ballast: .*(?:\n  .*)*", said, re.MULTILINE)])[-1]  # what belongs to it is indented
 
         def outcome(kind, words):
             return Outcome(self.name, label, kind, f"{words}; it said: {reason}")
@@ -134,7 +135,7 @@ class Subject:
         # Libraries crash where they get no memory: then the words count. After a call on a file nothing may crash.
         if "memory" not in settings and not 0 <= result.returncode < 128:
             return outcome("fault", f"crashed with {result.returncode}")
-        if not reason.startswith("ballast: "):
+        if not reason or not said.endswith(reason):
             return outcome("fault", f"ended with {result.returncode} without a reason")
         if self.right and result_of(place, self.command.leaves) == self.right:
             return outcome("told", "the result was there already")
@@ -160,9 +161,8 @@ def attack_calls(subject, place, every=1, kinds=("fail", "short", "stays")):
 
 
 def attack_memory(subject, place, count, rng):
-    """An Outcome for each of `count` allocations that get nothing."""
-    for _ in range(count):
-        number = rng.randint(1, subject.allocations)
+    """An Outcome for each of `count` allocations that get nothing, or of all where there are fewer."""
+    for number in rng.sample(range(1, subject.allocations + 1), min(count, subject.allocations)):
         yield subject.attack(place, f"allocation {number} of {subject.allocations}", memory=number)
 
 

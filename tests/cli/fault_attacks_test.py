@@ -40,9 +40,15 @@ class FaultAttacks(unittest.TestCase):
     def test_data_that_were_not_finished_are_not_there(self):
         self.check(self.attack("prepare", 3), told=2)
 
+    def attack_memory(self, name, count):
+        subject = fault_attacks.Subject(name, self.folder)
+        return list(fault_attacks.attack_memory(subject, self.folder / "place", count, random.Random(1)))
+
     def test_memory_that_is_not_there_is_told(self):
-        subject = fault_attacks.Subject("resume", self.folder)
-        self.check(list(fault_attacks.attack_memory(subject, self.folder / "place", 4, random.Random(1))), told=1)
+        self.check(self.attack_memory("resume", 4), told=1)
+
+    def test_no_file_is_left_for_which_there_was_no_memory(self):
+        self.check(self.attack_memory("report", 10), told=2)
 
 
 if __name__ == "__main__":
