@@ -7,16 +7,20 @@
 #include <charconv>
 
 #include "ballast/system/error.h"
+#include "ballast/system/log.h"
 
 namespace ballast::checkpoint {
 namespace {
 
 constexpr std::string_view kPrefix = "step_";
 
-void remove_folder(const fs::path& folder) {
+// What cannot be deleted is no reason to end a training: a file of it may be read on another
+// machine, which NFS keeps until then. The next start tries again.
+bool remove_folder(const fs::path& folder) {
   std::error_code code;
   fs::remove_all(folder, code);
-  if (code) fail("cannot delete {}: {}", folder.string(), code.message());
+  if (code) log_warning("cannot delete {}: {}", folder.string(), code.message());
+  return !code;
 }
 
 }  // namespace
@@ -66,8 +70,7 @@ std::vector<std::string> remove_leftovers(const fs::path& checkpoints) {
   std::vector<std::string> removed;
   for (const std::string_view suffix : {kTemporarySuffix, kDeletedSuffix}) {
     for (const StepFolder& folder : list_step_folders(checkpoints, suffix)) {
-      remove_folder(folder.path);
-      removed.push_back(folder.path.filename().string());
+      if (remove_folder(folder.path)) removed.push_back(folder.path.filename().string());
     }
   }
   return removed;

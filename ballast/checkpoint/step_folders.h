@@ -30,7 +30,8 @@ std::optional<uint64_t> step_of_name(std::string_view name);
 std::vector<StepFolder> list_step_folders(const fs::path& checkpoints,
                                           std::string_view suffix = "");
 
-// Renames, then deletes, so that no half-deleted folder looks like a checkpoint.
+// Renames, then deletes, so that no half-deleted folder looks like a checkpoint. What cannot be
+// deleted stays, with a warning, until the next start. UserError: it cannot be renamed.
 void delete_step_folder(const fs::path& folder);
 
 // Removes what a process that died left behind: half-written and half-deleted checkpoints. Returns

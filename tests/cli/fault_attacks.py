@@ -90,8 +90,10 @@ def is_near(files, right):
 class Subject:
     """What a command starts from, how many calls it makes, and the right result."""
 
-    def __init__(self, name, folder):
+    def __init__(self, name, folder, words=None):
         self.name, self.command = name, COMMANDS[name]
+        if words:
+            self.command = self.command._replace(words=words, again=words)
         self.folder = folder / "+".join(["subject", *(words[0] for words in self.command.before)])
         if not self.folder.exists():
             self.folder.mkdir()

@@ -2,6 +2,7 @@
 """System calls that fail or fall short, memory that is not there: nothing damaged is left, and there is always a word."""
 
 import collections
+import errno
 import random
 import shutil
 import tempfile
@@ -9,6 +10,7 @@ import unittest
 from pathlib import Path
 
 import fault_attacks
+from in_folder import ballast
 
 
 class FaultAttacks(unittest.TestCase):
@@ -30,6 +32,20 @@ class FaultAttacks(unittest.TestCase):
 
     def test_a_checkpoint_that_was_there_is_never_lost(self):
         self.check(self.attack("resume", 5, ("stays",)), told=4)
+
+    def test_what_cannot_be_deleted_does_not_end_a_training(self):
+        trained = [*fault_attacks.RESUME, "--checkpoint.every=1", "--checkpoint.keep_last=1"]
+        subject = fault_attacks.Subject("resume", self.folder, trained)
+        first = subject.names.index("unlinkat") + 1
+        place = self.folder / "place"
+        outcome = subject.attack(place, "a file that another machine reads", at=first, kind="fail", errno=errno.ENOTEMPTY)
+        self.assertEqual(outcome.kind, "harmless", outcome)
+        left = {path.name for path in (place / "run/checkpoints").iterdir()}
+        self.assertIn("step_00000006", left)
+        self.assertEqual(len(left), 2, left)  # and one that could not go
+        again = ballast(*trained, "--training.steps=7", cwd=place)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual({path.name for path in (place / "run/checkpoints").iterdir()}, {"step_00000007"})
 
     def test_an_export_that_failed_can_be_done_again(self):
         self.check(self.attack("export", 4), told=2)

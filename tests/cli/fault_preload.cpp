@@ -173,6 +173,12 @@ int renameat2(int from_folder, const char* from, int to_folder, const char* to,
   return real(from_folder, from, to_folder, to, flags);
 }
 
+int unlinkat(int folder, const char* path, int flags) noexcept {
+  static auto* const real = next<int(int, const char*, int)>("unlinkat");
+  const Fate fate = folder == AT_FDCWD ? fate_of("unlinkat", path) : fate_of("unlinkat", folder);
+  return fate == Fate::kFails ? -1 : real(folder, path, flags);
+}
+
 int mkdir(const char* path, mode_t mode) noexcept {
   static auto* const real = next<int(const char*, mode_t)>("mkdir");
   return fate_of("mkdir", path) == Fate::kFails ? -1 : real(path, mode);
