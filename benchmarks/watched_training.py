@@ -4,7 +4,9 @@
 BALLAST_BUILD=build/release .deps/python/bin/python benchmarks/watched_training.py [ROUNDS [STEPS]]
 
 Watchers ask once a second, as pages do. Printed are, of each run, the median time of a step and the processor time of
-the training for a step, and the processor time of the server as a part of the time that it was watched; then medians.
+the training for a step, and the processor time of the server as a part of the time that it was watched; then medians of
+watched over alone, each of two runs that followed one another: a machine's speed changes from minute to minute. The
+training leaves a core to the watchers.
 """
 
 import json
@@ -24,6 +26,7 @@ SETTING = (
     "--training.sample_every=50 --data.builtin_bytes=300000 --experts.layers=1 --experts.count=8 --experts.groups=2 "
     "--experts.sublayers=1 --checkpoint.every=0 --quiet"
 ).split()
+SETTING.append(f"--training.threads={max(1, min(4, (os.cpu_count() or 1) - 1))}")
 WATCHERS = 8
 
 
@@ -86,8 +89,8 @@ def main():
             print(f"round {i + 1}: alone {alone[-1][0]:.2f} ms a step ({alone[-1][1]:.2f} ms of processors), "
                   f"watched {watched[-1][0]:.2f} ms ({watched[-1][1]:.2f} ms), server {watched[-1][2]:.2f} % of a core", flush=True)
     for place, name in enumerate(("time of a step", "processor time of a step")):
-        before, after = (statistics.median(run[place] for run in runs) for runs in (alone, watched))
-        print(f"median {name}: alone {before:.2f} ms, watched {after:.2f} ms, ratio {after / before:.3f}")
+        ratios = sorted(after[place] / before[place] for before, after in zip(alone, watched))
+        print(f"watched over alone, {name}: median {statistics.median(ratios):.3f}, from {ratios[0]:.3f} to {ratios[-1]:.3f}")
     print(f"median of the server: {statistics.median(run[2] for run in watched):.2f} % of a core")
 
 
