@@ -14,6 +14,7 @@ import unused_code
 
 MAX_LINES = 400
 MAX_FUNCTION = 60
+MAX_DOCS_COLUMNS = 120
 CODE = {".h", ".cpp", ".cu", ".cuh"}
 FOLDERS = ("ballast", "cli", "python", "tests", "benchmarks", "tools")
 # Folders of tests that belong to no room, and hold Python tests, fuzzers, or what several tests share.
@@ -163,6 +164,14 @@ def check_file(root, path, rooms):
         yield from check_test_place(path, rooms, named)
 
 
+def check_docs(root):
+    pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "benchmarks").rglob("*.md")]
+    for path in sorted(pages):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if len(line) > MAX_DOCS_COLUMNS:
+                yield f"{path.relative_to(root)}:{number}: {len(line)} columns, more than {MAX_DOCS_COLUMNS}"
+
+
 def check(root):
     """All faults of the checkout at `root`, as lines of text."""
     root = Path(root)
@@ -176,6 +185,7 @@ def check(root):
     texts = {path.relative_to(root): path.read_text(encoding="utf-8") for path in code if path.is_file()}
     yield from check_arrows(texts, rooms)
     yield from check_unused(texts)
+    yield from check_docs(root)
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in CODE | {".py"} and path.is_file():

@@ -111,6 +111,12 @@ class CheckRooms(unittest.TestCase):
         self.write("ballast/model/model.h", SPDX + "\n" * 400)
         self.assert_one_fault("model.h", "401 lines")
 
+    def test_a_long_line_of_a_page_is_found(self):
+        self.write("docs/page.md", "é" * 120 + "\n")
+        self.assertEqual(list(check_rooms.check(self.root)), [])
+        self.write("benchmarks/results/page.md", "short\n" + "é" * 121 + "\n")
+        self.assert_one_fault("benchmarks/results/page.md:2", "121 columns")
+
     def test_a_long_function_is_found(self):
         def function(head, lines):
             return f'{SPDX}#define OPEN {{\nnamespace a {{\n{head} {{\n' + "  f('{', \"}\");  // {\n" * (lines - 2) + "}\n}\n"
