@@ -298,6 +298,8 @@ class Inspector(unittest.TestCase):
         self.assertEqual(known["use"]["load"], layer["loads"][2])
         self.assertEqual([one["count"] for one in known["use"]["top_tokens"]], [one["count"] for one in layer["experts"][2]["tokens"]])
         self.assertAlmostEqual(sum(one["share"] for one in known["use"]["domains"]), 1)
+        for one in known["use"]["domains"]:
+            self.assertEqual(one["told"], one["usual"] * known["use"]["tokens"] >= known["use"]["told_from"] - 0.5)
         self.assertEqual([one["step"] for one in known["prices"]], [10, 20, 30])
         self.assertAlmostEqual(known["prices"][-1]["price"], known["price"], delta=1e-5)
         self.assertEqual(len(known["nearest"]), 5)

@@ -20,7 +20,7 @@ constexpr int64_t kAround = 14;  // tokens on each side of one
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
-// tokens[d], of the expert; all[d], of all experts.
+// tokens[d], of the expert; all[d], of all experts. `told`: they are enough to say something.
 Json domains_json(const std::vector<std::string>& names, const std::vector<double>& tokens,
                   const std::vector<double>& all) {
   double of_expert = 0, of_all = 0;
@@ -31,7 +31,11 @@ Json domains_json(const std::vector<std::string>& names, const std::vector<doubl
   Json list = Json::array();
   for (size_t i = 0; i < names.size(); ++i) {
     const double part = share(tokens[i], of_expert), usual = share(all[i], of_all);
-    list.push_back({{"name", names[i]}, {"tokens", tokens[i]}, {"share", part}, {"usual", usual}});
+    list.push_back({{"name", names[i]},
+                    {"tokens", tokens[i]},
+                    {"share", part},
+                    {"usual", usual},
+                    {"told", all[i] >= record::kTokensOfADomain}});
   }
   return list;
 }
@@ -55,6 +59,7 @@ Json recorded_use(const record::LastValidation& validation, const record::LayerU
               {"fair", validation.tokens / static_cast<double>(layer.loads.size())},
               {"top_tokens", Json::array()},
               {"previous", Json::array()},
+              {"told_from", record::kTokensOfADomain},
               {"domains", Json::array()}};
   for (const record::ExpertTokens& one : layer.experts) {
     if (one.expert != expert) continue;
@@ -97,6 +102,7 @@ Json sampled_use(const inference::ExpertSample& sample, const loading::LoadedMod
       {"fair", static_cast<double>(use.total()) / static_cast<double>(loaded.config.experts.count)},
       {"top_tokens", tokens},
       {"previous", Json::array()},
+      {"told_from", record::kTokensOfADomain},
       {"domains", domains_json(use.domains(), own, all)}};
 }
 

@@ -68,13 +68,11 @@ function tokenTable(tokens) {
               make('small', {class: 'number'}, ` ${count(one.count)} · ${number(one.lift, 1)} ×`))));
 }
 
-const ENOUGH = 2000;  // tokens of a domain, below which nothing is said of it
-
-/** `total`: the tokens of all domains and experts. */
-function domains(list, total) {
+/** `toldFrom`: the tokens of a domain below which nothing is said of it. */
+function domains(list, toldFrom) {
   const there = list.filter((one) => one.usual > 0).sort((one, other) => other.share - one.share).slice(0, 24);
   if (there.length === 0) return null;
-  const known = there.filter((one) => one.usual * total >= ENOUGH);
+  const known = there.filter((one) => one.told);
   const rare = there.filter((one) => !known.includes(one)).map((one) => one.name);
   const most = Math.max(...known.map((one) => Math.max(one.share, one.usual)));
   const bars = known.map((one) => {
@@ -87,7 +85,7 @@ function domains(list, total) {
   });
   const words = [
     bars.length > 0 ? 'Of its tokens; the stroke stands at what all tokens have.' : null,
-    rare.length > 0 ? `Under ${count(ENOUGH)} tokens, too few to tell: ${rare.join(', ')}.` : null
+    rare.length > 0 ? `Under ${count(toldFrom)} tokens, too few to tell: ${rare.join(', ')}.` : null
   ];
   return section(
       'Domains', make('ul', {class: 'domains'}, bars), make('p', {class: 'less'}, words.filter(Boolean).join(' ')));
@@ -105,7 +103,7 @@ function used(use) {
             `How often, and how many times its usual share. Of ${count(use.tokens)} tokens: ${
                 whole}, greedy routing.`)),
     use.previous.length > 0 ? section('Tokens before them', tokenTable(use.previous)) : null,
-    domains(use.domains, use.tokens)
+    domains(use.domains, use.told_from)
   ];
 }
 
