@@ -22,7 +22,9 @@
 namespace ballast::cli {
 namespace {
 
-constexpr int kMostWorkers = 4096;  // of one machine
+constexpr int kMostWorkers = 4096;
+// Between starts where not even the start has worked: a machine may be about to come back.
+constexpr std::chrono::seconds kForMachines{10};
 
 using Words = std::vector<std::string>;
 
@@ -72,6 +74,7 @@ std::string worker_prefix(int rank) { return rank == 0 ? "" : fmt::format("worke
 // those of the same name. Behind a "--" nothing is an option.
 Words worker_command(Words words, const Words& arguments) {
   remove_option(words, "--workers", Takes::kValue);
+  remove_option(words, "--hosts", Takes::kValue);
   remove_option(words, "--max-restarts", Takes::kValue);
   remove_option(words, "--prefix-lines", Takes::kNothing);
   remove_option(words, "--watch", Takes::kNothing);  // this process has the live view
@@ -92,12 +95,21 @@ void add_worker_options(CLI::App& command, WorkerOptions& options) {
   CLI::Option* workers =
       command
           .add_option("--workers", options.workers,
-                      "start this many workers on this machine, by mpirun; without it there are as "
-                      "many as mpirun or srun started")
+                      "start this many workers, by mpirun, on this machine or on those of --hosts; "
+                      "without it there are as many as mpirun or srun started")
           ->check(at_least(1))
           ->check(from_to(1, kMostWorkers))
           ->type_name("N")
           ->group(group);
+  command
+      .add_option("--hosts", options.hosts,
+                  "with --workers: machines to start them on, by ssh: node1,node2 in equal shares, "
+                  "or node1:4,node2:8")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->needs(workers)
+      ->type_name("NAME,...")
+      ->group(group);
   command
       .add_option("--max-restarts", options.max_restarts,
                   "with --workers: how often to go on from the newest checkpoint after a worker "
@@ -139,7 +151,8 @@ bool must_launch(const WorkerOptions& options) {
         "of workers to one of the two, not to both",
         options.workers, started);
   }
-  return options.workers > 1 || (options.workers == 1 && options.max_restarts > 0);
+  return options.workers > 1 ||
+         (options.workers == 1 && (options.max_restarts > 0 || !options.hosts.empty()));
 }
 
 int launch_workers(const WorkerOptions& options, const Words& extra_arguments,
@@ -150,12 +163,13 @@ int launch_workers(const WorkerOptions& options, const Words& extra_arguments,
   for (int64_t restarts = 0;; ++restarts) {
     const comm::LaunchResult result = comm::run_workers(
         {static_cast<int>(options.workers), worker_command(own_command_line(), arguments),
-         options.prefix_lines, options.deadline_seconds});
+         options.prefix_lines, options.deadline_seconds, options.hosts});
     const bool again = restarts < options.max_restarts && may_be_mended(result);
     if (again) {
       complain(fmt::format("{}; starting again ({} of {})", result.reason, restarts + 1,
                            options.max_restarts),
                result.code);
+      if (!options.hosts.empty() && !result.arrived) std::this_thread::sleep_for(kForMachines);
     } else {
       return is_unexplained(result) ? complain(result.reason, result.code) : result.code;
     }

@@ -17,14 +17,15 @@ namespace ballast::cli {
 // How a command runs with workers. With --workers N this process starts N of itself (mpirun) and
 // waits. Without, it is a worker: alone, or one of those that mpirun or srun started.
 struct WorkerOptions {
-  int64_t workers = 0;       // 0: as mpirun or srun started us
-  int64_t max_restarts = 0;  // only with `workers`
+  int64_t workers = 0;             // 0: as mpirun or srun started us
+  std::vector<std::string> hosts;  // only with `workers`: where to start them; empty: here
+  int64_t max_restarts = 0;        // only with `workers`
   bool prefix_lines = false;
   double deadline_seconds = 300;
   std::string engine = "auto";  // auto, mpi or nccl: how tensors on GPUs go from worker to worker
 };
 
-// --workers, --max-restarts, --prefix-lines, --deadline, --engine.
+// --workers, --hosts, --max-restarts, --prefix-lines, --deadline, --engine.
 void add_worker_options(CLI::App& command, WorkerOptions& options);
 
 // Whether this process should start workers rather than be one. UserError: it should, but is one of

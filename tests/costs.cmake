@@ -2,7 +2,7 @@
 # after the tests are listed (tests/CMakeLists.txt). About the seconds on two cores; only their order matters.
 foreach(test_and_cost
     training/Mpi8/TrainingWorkersOf=200 training/Mpi4/TrainingWorkersOf=120 cli/experiment_test=110 cli/systems_test=90
-    cli/model_parallel_test=90 cli/stop_test=80 cli/workers_test=80 oracles/tokenizer_test=80 cli/worker_attacks_test=75
+    cli/model_parallel_test=90 cli/stop_test=80 cli/workers_test=80 oracles/tokenizer_test=80 cli/worker_attacks_test=75 cluster/cluster_test=70
     oracles/hf_export_test=70 cli/habits_test=55 comm/Launch=50 cli/assign_test=45 cli/eval_test=45
     training/Mpi2/TrainingWorkersOf=40 tools/follow_metrics_test=39 tools/dist_test=37 tools/install_test=37)
   string(REGEX MATCH "(.*)=(.*)" unused ${test_and_cost})

@@ -31,6 +31,7 @@ struct WorkerState {
   std::string call;          // what the call of that number is here, if it is a recent one
   std::string last_call;     // what it began last, in any group; empty: nothing yet
   double last_call_age = 0;  // seconds
+  std::string machine = {};  // its name, where workers are on several; told by RollCall
 };
 
 // How far other workers must reach us.

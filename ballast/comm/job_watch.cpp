@@ -53,7 +53,7 @@ void JobWatch::end() {
 
 void JobWatch::give_up(const char* what, double waited) {
   std::string stopped = stopped_workers(mpirun_);
-  if (stopped.empty() && notebook_.arrived() < static_cast<size_t>(workers_))
+  if (stopped.empty() && !notebook_.all_arrived(workers_))
     stopped = fmt::format("\n  {} of {} workers have come", notebook_.arrived(), workers_);
   failure_ =
       WorkerFailure{-1, kWorkersLost, 0, false,
@@ -73,11 +73,14 @@ void JobWatch::look() {
     if (ending_.seconds > kToObey) ::kill(mpirun_, SIGKILL);
     return;
   }
-  const bool all_arrived = notebook_.arrived() >= static_cast<size_t>(workers_);
-  starting_.count(notebook_.works() && !all_arrived, turn);
+  starting_.count(notebook_.works() && !notebook_.all_arrived(workers_), turn);
   closed_.count(notebook_.is_closed(), turn);
-  told_.count(notebook_.is_ending(), turn);
-  if (told_.seconds > kToEnd) return end();
+  told_.count(notebook_.is_ending() || machine_lost_, turn);
+  if (told_.seconds > kToEnd) {
+    // One that waits for a machine it cannot reach obeys badly: it crashes at the second signal.
+    if (notebook_.reach() == Reach::kNetwork) ::kill(mpirun_, SIGKILL);
+    return end();
+  }
   if (is_too_late(starting_.seconds - kForWorkers, deadline_, mpirun_))
     return give_up("the start of the workers", starting_.seconds);
   if (is_too_late(closed_.seconds - kForWorkers, deadline_, mpirun_))

@@ -25,6 +25,8 @@ class JobWatch {
   // To be called every now and then. Ends mpirun where workers have not arrived by the deadline,
   // and where it does not end after its workers have. Kills it where it does not obey.
   void look();
+  // mpirun has said that a machine is lost: it counts as if a worker had ended the job.
+  void lose_machine() { machine_lost_ = true; }
 
   int stops() const { return stops_; }
   bool has_ended_it() const { return ended_; }
@@ -48,7 +50,7 @@ class JobWatch {
   std::chrono::steady_clock::time_point last_look_;
   Since starting_, told_, closed_, ending_;
   int stops_ = 0;
-  bool ended_ = false;
+  bool ended_ = false, machine_lost_ = false;
   std::optional<WorkerFailure> failure_;
 };
 

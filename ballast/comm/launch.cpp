@@ -20,6 +20,7 @@
 #include <sstream>
 
 #include "ballast/comm/custody.h"
+#include "ballast/comm/hosts.h"
 #include "ballast/comm/job_folders.h"
 #include "ballast/comm/job_watch.h"
 #include "ballast/comm/mpi_plugin.h"
@@ -119,7 +120,8 @@ class HeldSignals {
 class Relay {
  public:
   enum class To { kStdout, kConsole };
-  Relay(int fd, To to, MpirunOutput* output) : fd_(fd), to_(to), output_(output) {}
+  Relay(int fd, To to, MpirunOutput* output, Notebook& notebook)
+      : fd_(fd), to_(to), output_(output), notebook_(notebook) {}
 
   int fd() const { return fd_; }  // -1: has ended
   void read() {
@@ -141,6 +143,7 @@ class Relay {
 
  private:
   void show(const std::string& line) {
+    if (notebook_.take_line(line)) return;
     const auto shown = output_->take(line);
     if (!shown) return;
     to_ == To::kConsole ? relay_line(*shown) : write(*shown + "\n");
@@ -154,6 +157,7 @@ class Relay {
   int fd_;
   To to_;
   MpirunOutput* output_;
+  Notebook& notebook_;
   std::string rest_;
 };
 
@@ -164,7 +168,7 @@ struct Ended {
 
 // Passes on output and signals until mpirun has ended.
 Ended relay_until_end(pid_t mpirun, std::array<Relay*, 2> relays, const HeldSignals& signals,
-                      JobWatch& watch) {
+                      const MpirunOutput& output, JobWatch& watch) {
   constexpr int kLookMilliseconds = 250, kEndMilliseconds = 5;
   Ended ended;
   StopRequests requests;
@@ -183,6 +187,7 @@ Ended relay_until_end(pid_t mpirun, std::array<Relay*, 2> relays, const HeldSign
         watch.stop();
       }
     }
+    if (output.has_lost_machine()) watch.lose_machine();
     watch.look();
     gone = ::waitpid(mpirun, &ended.status, WNOHANG);
   }
@@ -219,6 +224,8 @@ LaunchResult result_of(const Ended& ended, const JobWatch& watch, std::optional<
   } else if (note && (mpiruns != 0 || code == 0 || watch.has_ended_it())) {
     // An mpirun that was told to go on without a worker gives 0.
     result = failed_by(note->code, *note, ", and all workers were ended");
+  } else if (seen && seen->code == kWorkersLost) {  // mpirun's own code says nothing of it
+    result = failed_by(kWorkersLost, note ? *note : *seen, ", and all workers were ended");
   } else if (mpiruns != 0) {
     result.code = 128 + mpiruns;
     result.reason = fmt::format("mpirun was ended by signal {}, and so were all workers", mpiruns);
@@ -240,9 +247,15 @@ std::string preloaded_by_all() {
   return std::string(kPreload) + (others == nullptr ? "" : others);
 }
 
-// mpirun would listen on all networks: a library of ours lets it listen on this machine alone.
-std::vector<std::string> environment_of_mpirun() {
+// mpirun would listen on all networks: a library of ours lets it listen on this machine alone,
+// unless other machines are to reach it.
+std::vector<std::string> environment_of_mpirun(Reach reach) {
   std::vector<std::string> variables;
+  if (reach == Reach::kNetwork) {
+    for (char** variable = environ; *variable != nullptr; ++variable)
+      variables.emplace_back(*variable);
+    return variables;
+  }
   for (char** variable = environ; *variable != nullptr; ++variable) {
     if (!std::string_view(*variable).starts_with(kPreload)) variables.emplace_back(*variable);
   }
@@ -262,7 +275,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
 // mpirun, with the writing ends of pipes as its stdout and stderr.
 pid_t start(std::vector<std::string> command, int out, int err, const HeldSignals& signals,
             const Notebook& notebook) {
-  std::vector<std::string> variables = environment_of_mpirun();
+  std::vector<std::string> variables = environment_of_mpirun(notebook.reach());
   const std::vector<char*> words = pointers_to(command), environment = pointers_to(variables);
   const pid_t parent = ::getpid(), child = ::fork();
   if (child < 0) fail("cannot start {}: {}", command.front(), std::strerror(errno));
@@ -293,12 +306,12 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options) {
   }
   const std::string workers = std::to_string(options.workers);
   // Named, or they would go to all machines of an allocation (Slurm) in which this one is.
-  const std::string here = "localhost:" + workers;
-  std::vector<std::string> command{mpirun.string(),   "-n",        workers, "--host", here,
+  const std::string hosts = mpirun_hosts(options.hosts, options.workers);
+  std::vector<std::string> command{mpirun.string(),   "-n",        workers, "--host", hosts,
                                    "--oversubscribe", "--bind-to", "none"};
   if (::geteuid() == 0) command.emplace_back("--allow-run-as-root");
   // Without either, mpirun stops before it sees that all workers are here.
-  if (find_program("ssh").empty() && find_program("rsh").empty())
+  if (options.hosts.empty() && find_program("ssh").empty() && find_program("rsh").empty())
     command.insert(command.end(), {"--mca", "plm", "isolated"});
   if (options.prefix_lines) command.emplace_back("--tag-output");
   command.insert(command.end(), options.command.begin(), options.command.end());
@@ -308,12 +321,14 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options) {
 LaunchResult run_workers(const LaunchOptions& options) {
   check_can_launch(options);
   auto command = mpirun_command(options);
-  const JobFolders folders(options.workers);
-  const auto kept_in = folders.mpirun_options();
-  command.insert(command.begin() + 1, kept_in.begin(), kept_in.end());
-  Notebook notebook;
-  command.insert(command.begin() + 1,
-                 {"-x", notebook.variable(), "-x", preloaded_by_all(), "-x", console_variable()});
+  Notebook notebook(options.hosts.empty() ? Reach::kThisMachine : Reach::kNetwork);
+  command.insert(command.begin() + 1, {"-x", notebook.variable(), "-x", console_variable()});
+  std::optional<JobFolders> folders;  // of this machine alone
+  if (options.hosts.empty()) {
+    const auto kept_in = folders.emplace(options.workers).mpirun_options();
+    command.insert(command.begin() + 1, kept_in.begin(), kept_in.end());
+    command.insert(command.begin() + 1, {"-x", preloaded_by_all()});
+  }
   std::array<int, 2> out{-1, -1}, err{-1, -1};
   if (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0)
     fail("cannot create a pipe: {}", std::strerror(errno));
@@ -327,16 +342,19 @@ LaunchResult run_workers(const LaunchOptions& options) {
 
   MpirunOutput output;
   // mpirun would lose what it cannot write without a word: stdout goes through this process, too.
-  Relay from_stdout(out_read.fd, Relay::To::kStdout, options.prefix_lines ? &output : nullptr);
-  Relay from_stderr(err_read.fd, Relay::To::kConsole, &output);
+  Relay from_stdout(out_read.fd, Relay::To::kStdout, options.prefix_lines ? &output : nullptr,
+                    notebook);
+  Relay from_stderr(err_read.fd, Relay::To::kConsole, &output, notebook);
   const std::array<Relay*, 2> relays{&from_stdout, &from_stderr};
   JobWatch watch(mpirun, options.workers, options.deadline_seconds, notebook, custody);
-  const Ended ended = relay_until_end(mpirun, relays, signals, watch);
+  const Ended ended = relay_until_end(mpirun, relays, signals, output, watch);
   custody.end_all();
   relay_the_rest(relays);
   clear_bar();  // of a worker that could not do so itself
   notebook.read();
-  return result_of(ended, watch, notebook.failure(), output.failure());
+  LaunchResult result = result_of(ended, watch, notebook.failure(), output.failure());
+  result.arrived = notebook.all_arrived(options.workers);
+  return result;
 }
 
 }  // namespace ballast::comm

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <regex>
 
+#include "ballast/comm/launch.h"
 #include "ballast/system/console.h"
 #include "ballast/system/stop_signal.h"
 
@@ -23,7 +24,7 @@ constexpr std::string_view kKnown[] = {
     "You may or may not see output from other processes, depending on",
     "exactly when Open MPI kills them.",
     "mpirun noticed that process rank ",
-    "mpirun: Forwarding signal ",
+    ": Forwarding signal ",
     "/orte/util/show_help.c at line ",  // messages of several workers that come at once
     "] Read -1, expected ",             // of memory of a worker that has died
     " sent help message help-mpi-api.txt / mpi-abort",
@@ -35,6 +36,15 @@ constexpr std::string_view kKnown[] = {
 bool is_rule(std::string_view line) {
   return line.size() == 74 && line.find_first_not_of('-') == std::string_view::npos;
 }
+
+// With which mpirun and OpenMPI begin to explain at length, up to a closing rule, what failure()
+// tells shortly.
+constexpr std::string_view kLongMessages[] = {
+    "mpirun has exited due to process rank ",
+    "ORTE has lost communication with a remote daemon.",
+    "ORTE was unable to reliably start one or more daemons.",
+    "An MPI communication peer process has unexpectedly disconnected.",
+};
 
 int number(const std::ssub_match& match) { return std::stoi(match.str()); }
 
@@ -48,8 +58,9 @@ std::optional<std::string> MpirunOutput::take(std::string_view line) {
     return fmt::format("worker {}: {}", match[1].str(), match.suffix().str());
 
   look_for_failure(text);
-  // mpirun explains at length what it means to end without MPI_Finalize: up to its closing rule.
-  if (text.starts_with("mpirun has exited due to process rank ")) in_long_message_ = true;
+  look_for_lost_machine(text);
+  if (std::ranges::any_of(kLongMessages, [&](auto begin) { return text.starts_with(begin); }))
+    in_long_message_ = true;
   if (is_rule(text)) {
     in_long_message_ = false;
     between_rules_ = !between_rules_;
@@ -92,6 +103,28 @@ void MpirunOutput::look_for_failure(const std::string& line) {
     remember({*worker_, number(match[1]), 0, false,
               fmt::format("worker {} ended with code {}", *worker_, match[1].str())});
   }
+}
+
+void MpirunOutput::look_for_lost_machine(const std::string& line) {
+  static const std::regex daemon(R"(^  Remote daemon: \[\[\d+,\d+\],\d+\] on node (\S+))");
+  static const std::regex peer(R"(^  Peer host:\s+(\S+))");
+  const auto lost = [](std::string text) {
+    return WorkerFailure{-1, kWorkersLost, 0, false, std::move(text)};
+  };
+  std::smatch match;
+  if (std::regex_search(line, match, daemon)) {
+    has_lost_machine_ = true;
+    remember(lost(fmt::format("{} is lost: the machine or its network is down", match[1].str())));
+  } else if (std::regex_search(line, match, peer)) {
+    if (!lost_peer_) lost_peer_ = lost(fmt::format("a worker on {} is lost", match[1].str()));
+  } else if (line.starts_with("ORTE was unable to reliably start one or more daemons.")) {
+    lost_daemon_ = lost("mpirun's daemon on a machine is lost, or could not be started there");
+  }
+}
+
+const std::optional<WorkerFailure>& MpirunOutput::failure() const {
+  if (failure_) return failure_;
+  return lost_peer_ ? lost_peer_ : lost_daemon_;
 }
 
 void MpirunOutput::remember(WorkerFailure failure) {

@@ -9,7 +9,7 @@ namespace ballast::comm {
 
 // How a worker ended that should not have.
 struct WorkerFailure {
-  int worker = 0;
+  int worker = 0;     // -1: a machine, or nobody knows which
   int code = 0;       // its exit code, or what it gave World::abort()
   int signal = 0;     // that ended it; 0: none did
   bool told = false;  // it ended by itself, and has said why (World::abort())
@@ -25,15 +25,20 @@ class MpirunOutput {
   // end.
   std::optional<std::string> take(std::string_view line);
 
-  const std::optional<WorkerFailure>& failure() const { return failure_; }
+  // What is certain; else what points to a machine that is lost.
+  const std::optional<WorkerFailure>& failure() const;
+  // mpirun cannot reach its daemon on a machine any more. It may wait for it without end.
+  bool has_lost_machine() const { return has_lost_machine_; }
 
  private:
   void look_for_failure(const std::string& line);
   void remember(WorkerFailure failure);
 
-  std::optional<WorkerFailure> failure_;
+  void look_for_lost_machine(const std::string& line);
+
+  std::optional<WorkerFailure> failure_, lost_peer_, lost_daemon_;
   std::optional<int> worker_;  // of a message of several lines
-  bool in_long_message_ = false, between_rules_ = false;
+  bool in_long_message_ = false, between_rules_ = false, has_lost_machine_ = false;
 };
 
 }  // namespace ballast::comm

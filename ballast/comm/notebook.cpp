@@ -15,6 +15,10 @@ namespace ballast::comm {
 namespace {
 
 constexpr const char* kVariable = "BALLAST_LAUNCHER_NOTEBOOK";
+constexpr std::string_view kStderr = "stderr";  // in place of a path
+constexpr std::string_view kMark =
+    "\x1e"
+    "ballast note ";  // before a note in a line of stderr
 constexpr char kTriedOut = 't';
 
 void write_line(const char* path, const char* line, size_t size) noexcept {
@@ -29,13 +33,22 @@ void write_line(const char* path, const char* line, size_t size) noexcept {
 void tell_launcher(Note note, int worker, int code) noexcept {
   const char* path = std::getenv(kVariable);
   if (path == nullptr) return;
+  const bool by_stderr = path == kStderr;
   std::array<char, 64> line{};
   const int size =
-      std::snprintf(line.data(), line.size(), "%c %d %d\n", static_cast<char>(note), worker, code);
-  write_line(path, line.data(), static_cast<size_t>(size));
+      std::snprintf(line.data(), line.size(), "%s%c %d %d\n", by_stderr ? kMark.data() : "",
+                    static_cast<char>(note), worker, code);
+  if (by_stderr) {
+    (void)!::write(STDERR_FILENO, line.data(), static_cast<size_t>(size));
+  } else {
+    write_line(path, line.data(), static_cast<size_t>(size));
+  }
 }
 
-bool has_launcher() noexcept { return std::getenv(kVariable) != nullptr; }
+bool has_launcher() noexcept {
+  const char* path = std::getenv(kVariable);
+  return path != nullptr && path != kStderr;
+}
 
 std::vector<std::string> launcher_command_line() {
   std::vector<std::string> words;
@@ -46,7 +59,13 @@ std::vector<std::string> launcher_command_line() {
   return words;
 }
 
-Notebook::Notebook() : fd_(::memfd_create("ballast workers", MFD_CLOEXEC)) {
+Notebook::Notebook(Reach reach) : reach_(reach) {
+  if (reach == Reach::kNetwork) {
+    variable_ = fmt::format("{}={}", kVariable, kStderr);
+    works_ = true;
+    return;
+  }
+  fd_ = ::memfd_create("ballast workers", MFD_CLOEXEC);
   variable_ = fmt::format("{}=/proc/{}/fd/{}", kVariable, ::getpid(), fd_);
 }
 
@@ -55,6 +74,7 @@ Notebook::~Notebook() {
 }
 
 void Notebook::try_out() const noexcept {
+  if (reach_ == Reach::kNetwork) return;
   constexpr std::array<char, 6> kLine{kTriedOut, ' ', '0', ' ', '0', '\n'};
   write_line(variable_.c_str() + variable_.find('=') + 1, kLine.data(), kLine.size());
 }
@@ -72,6 +92,18 @@ void Notebook::read() {
     if (std::sscanf(&rest_[from], "%c %d %d", &note, &worker, &code) == 3) take(note, worker, code);
   }
   rest_.erase(0, from);
+}
+
+bool Notebook::take_line(std::string_view line) {
+  const size_t mark = line.find(kMark);  // mpirun may have put a tag before it
+  if (reach_ != Reach::kNetwork || mark == std::string_view::npos) return false;
+  rest_.append(line.substr(mark + kMark.size())).push_back('\n');
+  read();
+  return true;
+}
+
+bool Notebook::all_arrived(int workers) const {
+  return arrived_.size() >= (reach_ == Reach::kNetwork ? 1 : static_cast<size_t>(workers));
 }
 
 void Notebook::take(char note, int worker, int code) {

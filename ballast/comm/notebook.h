@@ -4,8 +4,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "ballast/comm/arrivals.h"
 #include "ballast/comm/mpirun_output.h"
 
 namespace ballast::comm {
@@ -21,20 +23,21 @@ enum class Note : char {
 // Tells the launcher, if this is one of its workers. mpirun's own word may be lost when all end at
 // once. Never throws.
 void tell_launcher(Note note, int worker, int code = 0) noexcept;
-// Whether a launcher of ours has started this process.
+// Whether a launcher of ours, on this machine, has started this process and looks after it.
 bool has_launcher() noexcept;
 // The command line of that process, with --workers and all; empty: there is none, or it has ended.
 std::vector<std::string> launcher_command_line();
 
-// Where workers write their notes: memory of the launcher, which its workers, on the same machine,
-// open by its name in /proc.
+// Where workers write their notes: memory of the launcher, which workers of the same machine open
+// by its name in /proc. Workers of several machines write lines to stderr, which mpirun brings.
 class Notebook {
  public:
-  Notebook();
+  explicit Notebook(Reach reach = Reach::kThisMachine);
   ~Notebook();
   Notebook(const Notebook&) = delete;
   Notebook& operator=(const Notebook&) = delete;
 
+  Reach reach() const { return reach_; }
   // For workers' environment: "NAME=value".
   const std::string& variable() const { return variable_; }
   // In a child, before it becomes another program: shows that children can write.
@@ -42,8 +45,12 @@ class Notebook {
 
   // Reads what was written since.
   void read();
+  // Whether a line of stderr is a note, which is then read.
+  bool take_line(std::string_view line);
   bool works() const { return works_; }  // a child could write
   size_t arrived() const { return arrived_.size(); }
+  // Of several machines the first speaks for all: it has found them, and lines may be lost.
+  bool all_arrived(int workers) const;
   bool is_closed() const { return closed_; }  // a worker has done its part
   bool is_ending() const { return ending_; }  // a worker ends the job
   // The first that returned a code or ended the job.
@@ -52,6 +59,7 @@ class Notebook {
  private:
   void take(char note, int worker, int code);
 
+  const Reach reach_;
   int fd_ = -1;
   off_t end_ = 0;
   std::string variable_, rest_;

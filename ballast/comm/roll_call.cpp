@@ -23,7 +23,9 @@ constexpr double kLookEvery = 2;  // seconds between looks for a worker that has
 RollCall::RollCall(int rank, int size, double deadline_seconds)
     : rank_(rank), size_(size), deadline_seconds_(deadline_seconds) {}
 
-void RollCall::open(std::unique_ptr<Arrivals> arrivals, bool works) {
+void RollCall::open(std::unique_ptr<Arrivals> arrivals, bool works,
+                    std::vector<std::string> machines) {
+  machines_ = std::move(machines);
   arrivals_ = std::move(arrivals);
   works_ = works;
 }
@@ -63,8 +65,11 @@ std::string RollCall::missing(const CallRecord& call) const {
     return "\n  who is missing is not known: workers could not reach each other by UDP at the "
            "start";
   const auto [workers, members] = others(*call.group);
-  const auto states = arrivals_->ask(workers, call.number, milliseconds(1000));
-  const auto all = std::span(states);
+  auto states = arrivals_->ask(workers, call.number, milliseconds(1000));
+  for (WorkerState& state : states) {
+    if (!machines_.empty()) state.machine = machines_[static_cast<size_t>(state.worker)];
+  }
+  const std::span<const WorkerState> all = states;
   return missing_text(all.first(members), call.text, all.subspan(members));
 }
 

@@ -36,7 +36,8 @@ class RollCall {
   double deadline_seconds() const { return deadline_seconds_; }
 
   // From now on others can be asked. `works`: all workers reached each other at the start.
-  void open(std::unique_ptr<Arrivals> arrivals, bool works);
+  // `machines`: the name of each worker's, where there are several; else empty.
+  void open(std::unique_ptr<Arrivals> arrivals, bool works, std::vector<std::string> machines);
 
   // Writes down that this worker has begun a call; and whether it waits in it.
   void began(const CallRecord& call);
@@ -61,6 +62,7 @@ class RollCall {
   const double deadline_seconds_;
   std::unique_ptr<Arrivals> arrivals_;  // null: nobody to ask
   bool works_ = false;
+  std::vector<std::string> machines_;
   mutable std::mutex mutex_;
   std::optional<std::string> lost_;
 };

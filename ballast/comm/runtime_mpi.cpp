@@ -109,7 +109,10 @@ void MpiRuntime::open_roll_call() {
   int works = answers.front().answer == WorkerState::Answer::kAnswered;
   check(MPI_Allreduce(MPI_IN_PLACE, &works, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD),
         "the start of the workers");
-  roll_call_->open(std::move(arrivals), works != 0);
+  std::vector<std::string> names;  // the first word of each identity
+  for (const std::string& machine : machines) names.push_back(machine.substr(0, machine.find(' ')));
+  roll_call_->open(std::move(arrivals), works != 0,
+                   one_machine ? std::vector<std::string>{} : std::move(names));
 }
 
 std::unique_ptr<MpiTransfer> MpiRuntime::begin(MpiTransfer transfer,

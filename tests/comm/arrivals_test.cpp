@@ -134,6 +134,16 @@ TEST(Missing, TroubleOutsideOfTheGroupHasItsLineToo) {
   EXPECT_THAT(text, HasSubstr("workers 5, 6, not of this group, do not answer"));
 }
 
+TEST(Missing, WorkersOfSeveralMachinesAreNamedWithTheirs) {
+  std::vector<WorkerState> states{answered(0, false, true, ""),
+                                  {1, Answer::kSilent, {}, {}, {}, {}, {}},
+                                  {2, Answer::kSilent, {}, {}, {}, {}, {}}};
+  for (WorkerState& state : states) state.machine = "node" + std::to_string(state.worker);
+  const std::string text = missing_text(states, "mine");
+  EXPECT_THAT(text, HasSubstr("worker 0 (on node0) has not come to this call"));
+  EXPECT_THAT(text, HasSubstr("workers 1 (on node1), 2 (on node2) do not answer"));
+}
+
 TEST(Missing, ManyAreCounted) {
   std::vector<WorkerState> states;
   for (int i = 0; i < 100; ++i) states.push_back({i, Answer::kSilent, {}, {}, {}, {}, {}});

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <sstream>
 #include <thread>
 
 #include "ballast/comm/notebook.h"
@@ -81,6 +82,35 @@ TEST(Notebook, HoldsWhatWorkersTell) {
   ASSERT_TRUE(notebook.failure());
   EXPECT_EQ(notebook.failure()->worker, 3);
   EXPECT_EQ(notebook.failure()->code, 7);
+}
+
+TEST(Notebook, WorkersOfOtherMachinesTellByLinesOfStderr) {
+  Notebook notebook(Reach::kNetwork);
+  EXPECT_TRUE(notebook.works());
+  EXPECT_FALSE(notebook.all_arrived(4));
+  testing::internal::CaptureStderr();
+  test::run_in_child([&] {
+    const std::string variable = notebook.variable();
+    const size_t equals = variable.find('=');
+    ::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
+    EXPECT_FALSE(has_launcher()) << "it is on another machine, and cannot look after this process";
+    EXPECT_TRUE(launcher_command_line().empty());
+    tell_launcher(Note::kArrived, 2);
+    tell_launcher(Note::kEnds, 1, 75);
+    return 0;
+  });
+  std::istringstream lines(testing::internal::GetCapturedStderr());
+  std::string arrived, ends;
+  ASSERT_TRUE(std::getline(lines, arrived) && std::getline(lines, ends));
+  EXPECT_TRUE(notebook.take_line("[1,2]<stderr>:" + arrived)) << "with mpirun's tag";
+  EXPECT_TRUE(notebook.all_arrived(4)) << "the first that comes has found all others";
+  EXPECT_FALSE(notebook.is_ending());
+  EXPECT_TRUE(notebook.take_line(ends));
+  EXPECT_TRUE(notebook.is_ending());
+  EXPECT_EQ(notebook.failure()->worker, 1);
+  EXPECT_FALSE(notebook.take_line("a 1 0")) << "what anybody may print";
+  Notebook local;
+  EXPECT_FALSE(local.take_line(ends));
 }
 
 }  // namespace

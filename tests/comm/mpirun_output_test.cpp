@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/comm/mpirun_output.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -111,6 +112,42 @@ TEST(MpirunOutput, AWorkerThatEndedTheJobItselfHasSaidWhy) {
   shown(left, "  Process name: [[9000,1],3]\n  Exit code:    7\n");
   ASSERT_TRUE(left.failure());
   EXPECT_FALSE(left.failure()->told);
+}
+
+TEST(MpirunOutput, AMachineThatIsLostIsNamed) {
+  MpirunOutput output;
+  EXPECT_EQ(
+      shown(
+          output,
+          kRule +
+              "\nORTE has lost communication with a remote daemon.\n\n  HNP daemon   : "
+              "[[1245,0],0] on node login\n  Remote daemon: [[1245,0],2] on node node7\n\nThis is "
+              "usually due to either a failure of the TCP network\n" +
+              kRule + "\n"),
+      "");
+  EXPECT_TRUE(output.has_lost_machine());
+  ASSERT_TRUE(output.failure());
+  EXPECT_EQ(output.failure()->text, "node7 is lost: the machine or its network is down");
+  EXPECT_EQ(output.failure()->code, 75);
+  EXPECT_FALSE(output.failure()->told);
+}
+
+TEST(MpirunOutput, WhatPointsToALostMachineGivesWayToWhatIsCertain) {
+  MpirunOutput output;
+  EXPECT_EQ(shown(output, kRule +
+                              "\nORTE was unable to reliably start one or more daemons.\nThis "
+                              "usually is caused by:\n" +
+                              kRule + "\nssh: connect to host node7: Connection timed out\n"),
+            "ssh: connect to host node7: Connection timed out\n");
+  EXPECT_THAT(output.failure()->text, ::testing::HasSubstr("could not be started"));
+  shown(output,
+        "An MPI communication peer process has unexpectedly disconnected.  This\n  Local "
+        "host: node1\n  Local PID:  15\n  Peer host:  node7\n" +
+            kRule + "\n");
+  EXPECT_EQ(output.failure()->text, "a worker on node7 is lost");
+  EXPECT_FALSE(output.has_lost_machine()) << "it may have ended by itself";
+  shown(output, "MPI_ABORT was invoked on rank 5 in communicator X\nwith errorcode 2.\n");
+  EXPECT_EQ(output.failure()->code, 2);
 }
 
 TEST(MpirunOutput, WhatItDoesNotKnowIsShown) {

@@ -5,16 +5,15 @@ end with it. All files are in one folder, which all machines see, and nothing is
 import os
 import re
 import shutil
-import signal
 import subprocess
-import time
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "cluster"))
+from machine import Machine, wait_until  # noqa: E402
 
 PROGRAMS = "munged slurmctld slurmd sbatch srun scontrol unshare nsenter setpriv ip mpirun".split()
 PACKAGES = "slurmctld slurmd slurm-client munge iproute2 openmpi-bin"
-NAMESPACES = "setpriv --pdeathsig KILL unshare --net --uts --mount --pid --fork --mount-proc --kill-child".split()
-# The first process of a machine: it takes in whatever other processes leave behind.
-INIT = ["bash", "-c", 'hostname "$0"; mount -t tmpfs none /dev/shm; ip link set lo up; while :; do sleep 1000 & wait $!; done']
 CONFIG = """
 ClusterName=trial
 SlurmctldHost=head(192.0.2.1)
@@ -51,43 +50,6 @@ def what_is_missing():
     return f"there is no {', '.join(missing)} here: apt-get install {PACKAGES}" if missing else ""
 
 
-def wait_until(found, what, seconds=120):
-    end = time.monotonic() + seconds
-    while not (result := found()):
-        if time.monotonic() > end:
-            raise TimeoutError(f"{what} within {seconds} seconds")
-        time.sleep(0.1)
-    return result
-
-
-def child_of(pid):
-    return int((Path(f"/proc/{pid}/task/{pid}/children").read_text().split() or [0])[0])
-
-
-class Machine:
-    """Its processes end with its first one."""
-
-    def __init__(self, name, entry=()):
-        self.name = name
-        # unshare complains of a child that is killed.
-        self.outside = subprocess.Popen([*entry, *NAMESPACES, *INIT, name], start_new_session=True, stderr=subprocess.DEVNULL)
-        unshared = lambda: self.outside.pid if not entry else child_of(self.outside.pid)  # nsenter stands before it
-        wait_until(lambda: unshared() and child_of(unshared()), f"no {name}", 10)
-        self.pid = child_of(unshared())
-        self.entry = ["nsenter", "--target", str(self.pid), "--all"]
-        wait_until(lambda: self.run("hostname").stdout.strip() == name, f"{name} has no name", 10)
-
-    def command(self, *words):
-        return [*self.entry, f"--wdns={os.getcwd()}", *map(str, words)]
-
-    def run(self, *words, **options):
-        return subprocess.run([*self.entry, *map(str, words)], capture_output=True, encoding="utf-8", timeout=60, **options)
-
-    def power_off(self):
-        os.kill(self.pid, signal.SIGKILL)
-        self.outside.wait(30)
-
-
 class Cluster:
     """A head and `nodes` nodes, node1 and so on. A node that is silent for `timeout` seconds is taken for lost."""
 
@@ -110,9 +72,9 @@ class Cluster:
 
     def start_head(self):
         head = self.machines["head"] = Machine("head")
-        self.must(head, "mount", "--bind", self.folder / "hosts", "/etc/hosts")
+        head.must("mount", "--bind", self.folder / "hosts", "/etc/hosts")
         for words in ("link add lan type bridge", "addr add 192.0.2.1/24 dev lan", "link set lan up"):
-            self.must(head, "ip", *words.split())
+            head.must("ip", *words.split())
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
@@ -130,17 +92,12 @@ class Cluster:
         wait_until(lambda: subprocess.run([*in_lan, "show", f"to_{name}"], capture_output=True).returncode != 0, "the former cable is there")
         for words in (f"add to_{name} type veth peer name eth0 netns {node.pid}", f"set to_{name} master lan up"):
             subprocess.run([*in_lan, *words.split()], check=True)
-        self.must(node, "mount", "--bind", self.folder / "hosts", "/etc/hosts")
+        node.must("mount", "--bind", self.folder / "hosts", "/etc/hosts")
         for words in (f"addr add 192.0.2.{10 + number}/24 dev eth0", "link set eth0 up"):
-            self.must(node, "ip", *words.split())
+            node.must("ip", *words.split())
         (self.folder / f"tmp-{name}").mkdir(exist_ok=True)
         self.start(node, "slurmd", "-D", "-N", name)
         wait_until(lambda: re.search(r"State=IDLE\s", self.call("scontrol", "show", "node", name)), f"no {name}", 60)
-
-    def must(self, machine, *words):
-        result = machine.run(*words)
-        if result.returncode != 0:
-            raise RuntimeError(f"{machine.name}: {words}: {result.stderr}")
 
     def start(self, machine, *words):
         with (self.folder / f"{machine.name}.stderr").open("ab") as said:

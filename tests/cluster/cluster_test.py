@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two hosts, each with a network of its own, train as one machine does; who is lost is named, and the run goes on."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import cluster_jobs
+from cluster import Cluster, what_is_missing
+from machine import wait_until
+
+
+def setUpModule():
+    if why := what_is_missing():
+        raise unittest.SkipTest(why)
+
+
+class TwoHosts(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.mkdtemp(prefix="ballast-cluster-")
+        cls.addClassCleanup(shutil.rmtree, folder)
+        cls.cluster = Cluster(folder, hosts=2)
+        cls.addClassCleanup(cls.cluster.close)
+
+    def check_system(self, system, start, steps=12):
+        """Losses are those of one machine to the bit: OpenMPI sums in an order that depends on sizes, not on cables."""
+        expected = cluster_jobs.on_one_machine(self.cluster, f"one {system}", 2, system, steps)
+        before = {name: self.cluster.bytes_from(name) for name in self.cluster.names}
+        outcome = start(self.cluster, f"two {system}", system=system, steps=steps).end()
+        self.assertEqual(outcome.code, 0, outcome.errors)
+        self.assertEqual(cluster_jobs.losses(self.cluster, f"two {system}"), expected)
+        least = cluster_jobs.payload(self.cluster, f"two {system}", system, steps)
+        self.assertGreater(least, 100_000, "a payload worth counting")
+        for name in self.cluster.names:
+            self.assertGreater(self.cluster.bytes_from(name) - before[name], least, f"bytes from {name}")
+
+    def test_base_trains_as_on_one_machine(self):
+        self.check_system("base", cluster_jobs.launched)
+
+    def test_dense_by_an_mpirun_of_ones_own_trains_as_on_one_machine(self):
+        self.check_system("dense", cluster_jobs.by_mpirun)
+
+    def test_switch_trains_as_on_one_machine(self):
+        self.check_system("switch", cluster_jobs.launched)
+
+    def test_shards_of_one_model_train_as_on_one_machine(self):
+        self.check_system("model parallel", cluster_jobs.launched)
+
+    def test_a_host_that_hangs_is_named(self):
+        outcome = cluster_jobs.end_by(self.cluster, "hangs", self.cluster.hang, "host2", 5)
+        self.addCleanup(self.cluster.kill_processes, "host2")
+        self.cluster.wake("host2")
+        self.assertEqual(outcome.code, 75, outcome.errors)
+        self.assertIn("worker 1 (on host2) does not answer", outcome.errors)
+        self.assertLess(outcome.seconds, cluster_jobs.DEADLINE + cluster_jobs.TO_END)
+
+    def test_after_a_host_has_vanished_the_run_goes_on_where_it_is_back(self):
+        expected = cluster_jobs.on_one_machine(self.cluster, "quiet", 2)
+        outcome = cluster_jobs.go_on_after(self.cluster, "vanishes", self.cluster.vanish, self.cluster.start_host, "host1", 15)
+        self.assertEqual(outcome.code, 0, outcome.errors)
+        self.assertRegex(outcome.errors, r"host1 is lost.*starting again|worker 0 \(on host1\)")
+        self.assertEqual(cluster_jobs.losses(self.cluster, "vanishes"), expected)
+
+
+class TheClusterItself(unittest.TestCase):
+    def test_it_ends_with_the_process_that_made_it(self):
+        folder = tempfile.mkdtemp(prefix="ballast-cluster-")
+        self.addCleanup(shutil.rmtree, folder)
+        here = Path(__file__).resolve().parent
+        program = f"import sys, time; sys.path.insert(0, {str(here)!r})\nfrom cluster import Cluster\n" \
+                  f"c = Cluster({folder!r}, 2, delayed=0.1)\nprint(c.login.pid, *(h.pid for h in c.hosts.values()), flush=True)\ntime.sleep(600)"
+        process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, encoding="utf-8")
+        pids = process.stdout.readline().split()
+        self.assertEqual(len(pids), 3)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), "a host is left", 20)
+
+
+if __name__ == "__main__":
+    unittest.main()
