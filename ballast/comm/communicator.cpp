@@ -153,17 +153,21 @@ void Communicator::all_reduce(const Tensor& values, Reduction reduction, Label l
   begin_all_reduce(values, reduction, label).wait();
 }
 
-void Communicator::reduce_scatter(const Tensor& output, const Tensor& input, Reduction reduction,
-                                  Label label) {
+Pending Communicator::begin_reduce_scatter(const Tensor& output, const Tensor& input,
+                                           Reduction reduction, Label label) {
   const Checks check(*this, "reduce_scatter", label);
   check.pair(output, input);
   check.reducible(input);
   check.require(input.numel() == output.numel() * size_,
                 "the input {} should have {} times as many elements as the output {}",
                 tensor_text(input), size_, tensor_text(output));
-  engine_of(input)
-      .start_reduce_scatter({"reduce_scatter", label, &input, &output}, output, input, reduction)
-      .wait();
+  return engine_of(input).start_reduce_scatter({"reduce_scatter", label, &input, &output}, output,
+                                               input, reduction);
+}
+
+void Communicator::reduce_scatter(const Tensor& output, const Tensor& input, Reduction reduction,
+                                  Label label) {
+  begin_reduce_scatter(output, input, reduction, label).wait();
 }
 
 void Communicator::all_gather(const Tensor& output, const Tensor& input, Label label) {

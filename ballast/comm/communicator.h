@@ -66,6 +66,8 @@ class Communicator : protected Engine {
 
   // The same, not waited for.
   Pending begin_all_reduce(const at::Tensor& values, Reduction reduction, Label label);
+  Pending begin_reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                               Reduction reduction, Label label);
   Pending begin_all_to_all(const at::Tensor& output, const at::Tensor& input, Label label);
 
   // From now on `engine` moves tensors on GPUs, here and in what is split off. For World only.

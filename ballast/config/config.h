@@ -158,9 +158,10 @@ struct TrainingConfig {
   DeviceChoice device = DeviceChoice::kAuto;
   Precision precision = Precision::kAuto;  // auto: fp32 on cpu, bf16 on cuda
   int64_t threads = 0;                     // 0: all cores
-  int64_t model_parallel = 1;  // workers that share one model, M; it has workers / M replicas
-  bool deterministic = false;  // slower kernels on a GPU that give the same bits each time
-  bool graph = true;           // a GPU's step is recorded once and then replayed
+  int64_t model_parallel = 1;    // workers that share one model, M; it has workers / M replicas
+  bool deterministic = false;    // slower kernels on a GPU that give the same bits each time
+  bool graph = true;             // a GPU's step is recorded once and then replayed
+  bool shard_optimizer = false;  // its state for what workers share is divided among them
   // Blocks: a block keeps its inputs, the rest is computed again.
   Recompute recompute = Recompute::kNone;
   std::vector<std::string> freeze;  // names of parameters that stay as they are, with *

@@ -252,6 +252,11 @@ void add_training(std::vector<Knob>& list, TrainingConfig& t) {
           "workers M that share each replica of the model: heads, feed-forwards and vocabulary are "
           "divided among them; must divide the workers")
       .operational();
+  section
+      .add("shard_optimizer", &t.shard_optimizer,
+           "divide Adam's state (moments, average, master weights) for parameters that several "
+           "workers hold among these; the same model and checkpoints, less memory a worker")
+      .operational();
   section.add("deterministic", &t.deterministic,
               "on a GPU, use kernels that give the same bits on every run");
   section

@@ -139,13 +139,15 @@ at::Tensor copied_to_host(const parameters::ParameterTable& table, const at::Ten
   int64_t size = 0;
   for (const Update update : {Update::kAdam, Update::kMuon, Update::kNone}) {
     if (update < choice.first_update || update > choice.last_update) continue;
-    ranges.push_back(table.range(choice.first, choice.last, update));
+    const auto range = table.range(choice.first, choice.last, update);
+    if (range.size() == 0) continue;
+    ranges.push_back(range);
     places[ranges.back().begin] = size;
     size += ranges.back().size();
   }
   at::Tensor host = at::empty({size}, flat.options().device(at::kCPU));
   for (const parameters::ParameterTable::Range& range : ranges)
-    host.narrow(0, places[range.begin], range.size()).copy_(range.of(flat));
+    host.narrow(0, places[range.begin], range.size()).copy_(table.part(flat, range));
   return host;
 }
 
@@ -154,14 +156,20 @@ at::Tensor copied_to_host(const parameters::ParameterTable& table, const at::Ten
 std::vector<checkpoint::TensorView> segment_views(const parameters::ParameterTable& table,
                                                   const at::Tensor& flat,
                                                   const SegmentChoice& choice, at::Tensor& host) {
-  std::map<int64_t, int64_t> places = {{0, 0}};  // in `host`, by where a range begins in `flat`
-  host = flat.is_cpu() ? flat.detach() : copied_to_host(table, flat.detach(), choice, places);
+  std::map<int64_t, int64_t> places;  // in `host`, by where a range begins in whole buffers
+  const bool is_here = flat.is_cpu();
+  host = is_here ? flat : copied_to_host(table, flat, choice, places);
   std::vector<checkpoint::TensorView> views;
   for (const parameters::Segment& segment : table.segments()) {
     if (!choice.has(segment)) continue;
-    const auto [begin, place] = *std::prev(places.upper_bound(segment.offset));
-    const at::Tensor values = host.narrow(0, place + segment.offset - begin, segment.size);
-    views.push_back(view_of(tensor_name(choice.prefix, segment.name), values.view(segment.shape)));
+    at::Tensor values;
+    if (is_here) {
+      values = table.view(flat, segment);
+    } else {
+      const auto [begin, place] = *std::prev(places.upper_bound(segment.offset));
+      values = host.narrow(0, place + segment.offset - begin, segment.size).view(segment.shape);
+    }
+    views.push_back(view_of(tensor_name(choice.prefix, segment.name), values));
   }
   return views;
 }
@@ -203,9 +211,15 @@ void load_segments(const checkpoint::Checkpoint& checkpoint,
                    const SegmentChoice& choice) {
   check_segments(checkpoint, table, choice);
   for (const parameters::Segment& segment : table.segments()) {
-    if (choice.has(segment))
-      load_segment(checkpoint, tensor_name(choice.prefix, segment.name), table.view(flat, segment),
-                   segment.slice);
+    if (!choice.has(segment)) continue;
+    const std::string name = tensor_name(choice.prefix, segment.name);
+    if (table.is_whole(flat)) {
+      load_segment(checkpoint, name, table.view(flat, segment), segment.slice);
+    } else {
+      const at::Tensor values = at::empty(segment.shape, flat.options());
+      load_segment(checkpoint, name, values, segment.slice);
+      table.put(flat, segment, values);
+    }
   }
 }
 

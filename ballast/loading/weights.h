@@ -39,7 +39,7 @@ SegmentChoice second_moments();  // "adam.second"
 SegmentChoice momenta();         // "muon.momentum", in the buffer of first moments
 
 // A flat buffer's segments as named host tensors, ready to be written. Tensors on a GPU are copied
-// to `host` first, which must outlive the views.
+// to `host` first, which must outlive the views. REQUIRES: no part of them is elsewhere.
 std::vector<checkpoint::TensorView> segment_views(const parameters::ParameterTable& table,
                                                   const at::Tensor& flat,
                                                   const SegmentChoice& choice, at::Tensor& host);
@@ -51,7 +51,7 @@ checkpoint::TensorView view_of(const std::string& name, const at::Tensor& tensor
 // UserError naming the experts that are missing, or a tensor that is missing or of another shape.
 void check_segments(const checkpoint::Checkpoint& checkpoint,
                     const parameters::ParameterTable& table, const SegmentChoice& choice);
-// Fills a flat buffer from a checkpoint, with its part of each tensor that is divided. Throws
+// Fills a flat buffer from a checkpoint, with what it holds of each tensor. Throws
 // UserError as check_segments(), and naming a tensor with numbers that are not finite.
 void load_segments(const checkpoint::Checkpoint& checkpoint,
                    const parameters::ParameterTable& table, const at::Tensor& flat,

@@ -7,6 +7,7 @@
 
 #include "ballast/checkpoint/safetensors.h"
 #include "ballast/comm/communicator.h"
+#include "ballast/comm/worker_grid.h"
 #include "ballast/loading/weights.h"
 #include "ballast/parameters/parameter_table.h"
 
@@ -14,7 +15,8 @@ namespace ballast::loading {
 
 // All tensors of a flat buffer but the experts', whole and on the host, ready to be written. Those
 // that are divided among the shards of a replica are put together, each by one of the shards: they
-// take turns, so that each holds about its share of the bytes and none the whole model.
+// take turns, so that each holds about its share of the bytes and none the whole model. Where the
+// buffer is state that workers divide, all of them take turns.
 class WholeTensors {
  public:
   // How a divided tensor goes to the shard that puts it together: in rows of `row` elements, the
@@ -25,11 +27,12 @@ class WholeTensors {
   };
   static Way way_to(int writer, const comm::Communicator& shards, const parameters::Slice& slice);
 
-  // Of a choice without experts. Collective among the shards.
+  // Of a choice without experts. Collective among the shards; among everyone where state is
+  // divided.
   WholeTensors(const parameters::ParameterTable& table, const at::Tensor& flat,
-               const SegmentChoice& choice, comm::Communicator& shards);
+               const SegmentChoice& choice, const comm::WorkerGrid& grid);
 
-  // This shard's share; valid as long as this object.
+  // This worker's share; valid as long as this object.
   const std::vector<checkpoint::TensorView>& views() const { return views_; }
 
  private:

@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/linalg_qr.h>
 #include <ATen/ops/zeros.h>
 
@@ -124,14 +125,20 @@ void ParameterTable::allocate(const TableOptions& options) {
   const auto buffer = [&](int64_t size, at::ScalarType dtype) {
     return at::zeros({size}, at::device(options.device).dtype(dtype));
   };
+  std::vector<DividedRange> divided;
+  for (const StateDivision& division : options.divisions)
+    divided.push_back({range(division.first, division.last), division.rank, division.workers});
+  held_ = HeldState(total, divided,
+                    options.chunk_bytes / static_cast<int64_t>(c10::elementSize(options.working)));
+  const auto state = [&](int64_t end) { return buffer(held_.size({0, end}), options.master); };
   working_ = buffer(total, options.working);
   master_ = working_;
   if (options.trainable) {
-    if (options.master != options.working) master_ = buffer(total, options.master);
+    if (options.master != options.working) master_ = state(total);
     gradient_ = buffer(trained, options.working);
-    first_moment_ = buffer(trained, options.master);
-    second_moment_ = buffer(of_adam, options.master);
-    if (options.average) average_ = buffer(trained, options.master);
+    first_moment_ = state(trained);
+    second_moment_ = state(of_adam);
+    if (options.average) average_ = state(trained);
   }
   for (Declared& declared : declared_) {
     declared.parameter.value = view(working_, declared);
@@ -202,15 +209,15 @@ Tensor orthogonal_rows(const SegmentSpec& spec, uint64_t key) {
 void ParameterTable::initialize(uint64_t seed) {
   const at::NoGradGuard no_grad;
   for (const Segment& segment : segments_) {
-    Tensor target = view(master_, segment);
     using Kind = Initialization::Kind;
     if (segment.initialization.kind == Kind::kNormal) {
-      target.copy_(normal_numbers(segment, random_bits(seed, segment.name),
-                                  segment.initialization.deviation));
+      put_weights(segment, normal_numbers(segment, random_bits(seed, segment.name),
+                                          segment.initialization.deviation));
     } else if (segment.initialization.kind == Kind::kOrthogonal) {
-      target.copy_(orthogonal_rows(segment, random_bits(seed, segment.name)));
+      put_weights(segment, orthogonal_rows(segment, random_bits(seed, segment.name)));
     } else {
-      target.fill_(segment.initialization.kind == Kind::kOne ? 1 : 0);
+      const double value = segment.initialization.kind == Kind::kOne ? 1 : 0;
+      put_weights(segment, at::full({1}, value, at::kFloat).expand(segment.shape));
     }
   }
   copy_master_to_working();
@@ -224,7 +231,38 @@ const Segment& ParameterTable::segment(const std::string& name) const {
 }
 
 Tensor ParameterTable::view(const Tensor& flat, const Segment& segment) const {
-  return flat.narrow(0, segment.offset, segment.size).view(segment.shape);
+  return part(flat, {segment.offset, segment.offset + segment.size}).view(segment.shape);
+}
+
+bool ParameterTable::is_whole(const Tensor& flat) const {
+  return held_.is_whole() || flat.is_same(working_) || flat.is_same(gradient_);
+}
+
+Tensor ParameterTable::part(const Tensor& flat, const Range& range) const {
+  if (is_whole(flat)) return range.of(flat);
+  const std::optional<int64_t> place = held_.place(range);
+  if (!place) {
+    throw std::logic_error("state of elements " + std::to_string(range.begin) + " to " +
+                           std::to_string(range.end) + " is not here in one piece");
+  }
+  return flat.narrow(0, *place, range.size());
+}
+
+void ParameterTable::put(const Tensor& flat, const Segment& segment, const Tensor& values) const {
+  const at::NoGradGuard no_grad;
+  const Range whole{segment.offset, segment.offset + segment.size};
+  if (is_whole(flat)) {
+    view(flat, segment).copy_(values);
+    return;
+  }
+  const Tensor elements = values.reshape({-1});
+  for (const Range& range : held_.within(whole))
+    part(flat, range).copy_(elements.narrow(0, range.begin - whole.begin, range.size()));
+}
+
+void ParameterTable::put_weights(const Segment& segment, const Tensor& values) const {
+  put(master_, segment, values);
+  if (!is_whole(master_)) put(working_, segment, values);
 }
 
 ParameterTable::Range ParameterTable::range(Owner first, Owner last, Update update) const {
@@ -251,8 +289,13 @@ int64_t ParameterTable::num_parameters() const {
 
 void ParameterTable::copy_master_to_working() {
   const at::NoGradGuard no_grad;
-  if (!master_.is_same(working_)) working_.copy_(master_);
-  if (average_.defined()) average_.copy_(master_.narrow(0, 0, average_.numel()));
+  if (!master_.is_same(working_)) {
+    for (const Range& range : held_.within({0, working_.numel()}))
+      part(working_, range).copy_(part(master_, range));
+  }
+  if (!average_.defined()) return;
+  for (const Range& range : held_.within({0, gradient_.numel()}))
+    part(average_, range).copy_(part(master_, range));
 }
 
 }  // namespace ballast::parameters

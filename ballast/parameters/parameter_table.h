@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ballast/kernels/parameter.h"
+#include "ballast/parameters/held_state.h"
 #include "ballast/parameters/slice.h"
 
 namespace ballast::parameters {
@@ -76,13 +77,22 @@ struct Segment : SegmentSpec {
 // What moves it, where matrices of blocks and experts have Muon or not.
 Update update_of(const Segment& segment, bool muon);
 
+// The state that Adam has for these owners' parameters is divided among `workers`, of which this is
+// number `rank`.
+struct StateDivision {
+  Owner first = Owner::kShared, last = Owner::kRouter;
+  int64_t rank = 0, workers = 1;
+};
+
 struct TableOptions {
   at::Device device = at::kCPU;
-  at::ScalarType working = at::kFloat;  // the dtype the model computes in
-  at::ScalarType master = at::kFloat;   // the dtype weights and moments are kept in
-  bool trainable = true;                // false: no gradients, moments or separate master
-  bool muon = false;                    // for matrices of blocks and experts
-  bool average = false;                 // keeps an average of the weights that are trained
+  at::ScalarType working = at::kFloat;        // the dtype the model computes in
+  at::ScalarType master = at::kFloat;         // the dtype weights and moments are kept in
+  bool trainable = true;                      // false: no gradients, moments or separate master
+  bool muon = false;                          // for matrices of blocks and experts
+  bool average = false;                       // keeps an average of the weights that are trained
+  std::vector<StateDivision> divisions = {};  // in the order of owners; none: state is whole
+  int64_t chunk_bytes = 8 << 20;              // of working weights: HeldState's chunks
 };
 
 // All parameters of a model as segments of flat buffers: one for the working copy, one for the
@@ -90,9 +100,13 @@ struct TableOptions {
 // one for the average. Those with Adam lie first, then those with Muon, then those that are frozen:
 // buffers that not all of them need end earlier. Modules declare segments and keep the returned
 // Parameter, whose tensors exist after allocate().
+//
+// Moments, average and master weights of their own are the state. Where it is divided among
+// workers, its buffers have what is held here alone, one piece after another; offsets are those of
+// whole buffers everywhere.
 class ParameterTable {
  public:
-  static constexpr int64_t kAlignment = 64;  // elements: every view starts on a cache line
+  static constexpr int64_t kAlignment = HeldState::kUnit;  // every view starts on a cache line
 
   // The reference stays valid for the table's lifetime. Throws std::logic_error on a repeated name.
   const kernels::Parameter& declare(SegmentSpec spec);
@@ -129,16 +143,25 @@ class ParameterTable {
 
   const std::vector<Segment>& segments() const { return segments_; }
   const Segment& segment(const std::string& name) const;  // throws std::out_of_range
+  // Throws std::logic_error where it is state of which a part is elsewhere.
   at::Tensor view(const at::Tensor& flat, const Segment& segment) const;
   int64_t num_parameters() const;  // without padding
 
-  // The elements [begin, end) of the flat buffers that belong to these owners, first to last, and
-  // are updated so.
-  struct Range {
-    int64_t begin = 0, end = 0;
-    int64_t size() const { return end - begin; }
-    at::Tensor of(const at::Tensor& flat) const { return flat.narrow(0, begin, size()); }
-  };
+  // What of the state is here.
+  const HeldState& held() const { return held_; }
+  // Whether a buffer of this table, or one laid out like it, has all elements: it is no state, or
+  // the state is not divided.
+  bool is_whole(const at::Tensor& flat) const;
+  // These elements of a buffer. Throws std::logic_error where they are not here in one piece.
+  using Range = FlatRange;
+  at::Tensor part(const at::Tensor& flat, const Range& range) const;
+  // Of a whole segment's values, writes to the buffer what it holds.
+  void put(const at::Tensor& flat, const Segment& segment, const at::Tensor& values) const;
+  // A segment's weights: the master's, and the working copy of those whose master is elsewhere.
+  void put_weights(const Segment& segment, const at::Tensor& values) const;
+
+  // The elements of the flat buffers that belong to these owners, first to last, and are updated
+  // so.
   Range range(Owner first, Owner last, Update update = Update::kAdam) const;
   Range range(Owner owner) const { return range(owner, owner); }
   // Those of all updates that have any: one, unless there are Muon or frozen segments.
@@ -161,8 +184,8 @@ class ParameterTable {
   const at::Tensor& first_moment() const { return first_moment_; }    // likewise; Muon's momentum
   const at::Tensor& second_moment() const { return second_moment_; }  // of what Adam moves
   const at::Tensor& average() const { return average_; }  // of what is trained; undefined: none
-  // After the master weights were written (loading, initialising): refreshes the working copy, and
-  // the average begins there.
+  // After the master weights were written (loading, initialising): refreshes the working copy of
+  // those that are here, and the average begins there.
   void copy_master_to_working();
 
  private:
@@ -183,6 +206,7 @@ class ParameterTable {
   std::unordered_set<std::string> names_;
   std::array<std::array<Range, 4>, 3> ranges_ = {};  // by update and owner
   std::vector<Group> groups_;
+  HeldState held_;
   at::Tensor working_, master_, gradient_, first_moment_, second_moment_, average_;
 };
 

@@ -2,6 +2,9 @@
 #include "ballast/training/gradient_reducer.h"
 
 #include <algorithm>
+#include <iterator>
+
+#include "ballast/training/divided_state.h"
 
 namespace ballast::training {
 
@@ -22,6 +25,12 @@ GradientReducer::GradientReducer(const parameters::ParameterTable& table, int64_
     int64_t& begin = block_begin_.at(static_cast<size_t>(*segment.block));
     begin = begin < 0 ? segment.offset : std::min(begin, segment.offset);
   }
+  for (const parameters::HeldState::Chunk& chunk : table.held().chunks()) {
+    divides_matrices_ =
+        divides_matrices_ || std::ranges::any_of(block_begin_, [&](int64_t begin) {
+          return begin >= 0 && begin < chunk.all.end && chunk.all.begin < matrices_end_;
+        });
+  }
   begin();
 }
 
@@ -32,8 +41,23 @@ void GradientReducer::send(comm::Communicator& group, int64_t begin, int64_t end
   }
 }
 
+void GradientReducer::send_chunks(const parameters::FlatRange& within) {
+  const std::vector<parameters::HeldState::Chunk>& chunks = table_.held().chunks();
+  for (size_t i = chunks.size(); i-- > 0;) {
+    const auto& [all, own] = chunks[i];
+    if (chunks_sent_[i] || all.begin < within.begin || all.end > within.end) continue;
+    if (pending_.size() >= kChunksAtATime) pending_[pending_.size() - kChunksAtATime].wait();
+    pending_.push_back(sharers_of(chunks[i], table_, grid_)
+                           .begin_reduce_scatter(own.of(table_.gradient()),
+                                                 all.of(table_.gradient()), comm::Reduction::kSum,
+                                                 {"gradients"}));
+    chunks_sent_[i] = true;
+  }
+}
+
 void GradientReducer::begin() {
   pending_.clear();
+  chunks_sent_.assign(table_.held().chunks().size(), false);
   sent_from_ = matrices_end_;
 }
 
@@ -42,6 +66,10 @@ void GradientReducer::reached(int64_t block) {
   for (comm::Pending& pending : pending_) pending.done();  // moves it on
   const int64_t begin = block_begin_.at(static_cast<size_t>(block));
   if (begin < 0) return;  // all of it is frozen
+  if (divides_matrices_) {
+    send_chunks({begin, matrices_end_});
+    return;
+  }
   if ((sent_from_ - begin) * table_.gradient().element_size() < bucket_bytes_) return;
   send(grid_.replicas(), begin, sent_from_);
   sent_from_ = begin;
@@ -52,16 +80,23 @@ void GradientReducer::finish() {
   const auto trained = [&](Owner first, Owner last) {
     return table_.ranges(first, last, parameters::Update::kMuon);
   };
+  const auto common_to_all = [&](Owner first, Owner last) {
+    std::vector<parameters::FlatRange> ranges;
+    for (const parameters::FlatRange& range : trained(first, last))
+      std::ranges::copy(table_.held().common(range), std::back_inserter(ranges));
+    return ranges;
+  };
+  send_chunks({0, table_.gradient().numel()});
   if (grid_.num_replicas() > 1) {
     const Owner last = divided ? Owner::kShard : Owner::kRouter;
-    for (const auto& [begin, end] : trained(Owner::kShard, last)) {
+    for (const auto& [begin, end] : common_to_all(Owner::kShard, last)) {
       const bool holds_matrices = begin <= sent_from_ && matrices_end_ <= end;
       send(grid_.replicas(), begin, holds_matrices ? sent_from_ : end);
       if (holds_matrices) send(grid_.replicas(), matrices_end_, end);
     }
   }
   if (divided) {
-    for (const auto& [begin, end] : trained(Owner::kShared, Owner::kRouter))
+    for (const auto& [begin, end] : common_to_all(Owner::kShared, Owner::kRouter))
       send(grid_.everyone(), begin, end);
   }
   for (comm::Pending& pending : pending_) pending.wait();

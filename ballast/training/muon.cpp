@@ -68,6 +68,10 @@ Muon::Muon(const ParameterTable& table, const config::OptimizerConfig& config,
 }
 
 void Muon::add_batches(const ParameterTable& table, const config::OptimizerConfig& config) {
+  // State may lie elsewhere than the weights it belongs to: all buffers begin where Muon's do.
+  const ParameterTable::Range matrices =
+      table.range(parameters::Owner::kShard, parameters::Owner::kExpert, parameters::Update::kMuon);
+  const auto part = [&](const Tensor& flat) { return table.part(flat, matrices); };
   for (const auto& [kind, offsets] : matrices_of(table)) {
     const auto& [owner, rows, columns, divided, rate] = kind;
     if (divided && shards_ == nullptr)
@@ -79,11 +83,12 @@ void Muon::add_batches(const ParameterTable& table, const config::OptimizerConfi
     for (size_t first = 0; first < offsets.size(); first += static_cast<size_t>(at_a_time)) {
       const size_t count = std::min(offsets.size() - first, static_cast<size_t>(at_a_time));
       batches_.push_back(
-          {.buffers = {.working = table.working(),
-                       .master = table.master(),
-                       .gradient = table.gradient(),
-                       .momentum = table.first_moment(),
+          {.buffers = {.working = part(table.working()),
+                       .master = part(table.master()),
+                       .gradient = part(table.gradient()),
+                       .momentum = part(table.first_moment()),
                        .offsets = at::tensor(at::ArrayRef(offsets.data() + first, count), at::kLong)
+                                      .sub_(matrices.begin)
                                       .to(table.master().device())},
            .shape = {rows, columns},
            .divided = divided,

@@ -9,7 +9,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <vector>
+#include <iterator>
 
 #include "ballast/kernels/weight_average.h"
 
@@ -19,16 +19,31 @@ using at::Tensor;
 using parameters::ParameterTable;
 using parameters::Update;
 
-Tensor Optimizer::gradient_norm(parameters::Owner first, parameters::Owner last) const {
+Tensor Optimizer::norm_of(const std::vector<ParameterTable::Range>& ranges) const {
   const auto dtype = table_.master().scalar_type();  // bf16 gradients are summed in fp32
   const auto norm = [&](const Tensor& values) {
     return at::linalg_vector_norm(values, 2, std::nullopt, /*keepdim=*/false, dtype);
   };
   std::vector<Tensor> norms;
-  for (const ParameterTable::Range& range : table_.ranges(first, last, Update::kMuon))
+  for (const ParameterTable::Range& range : ranges)
     norms.push_back(norm(range.of(table_.gradient())));
   if (norms.empty()) return at::zeros({}, table_.master().options());
   return norms.size() == 1 ? norms.front() : norm(at::stack(norms));
+}
+
+Tensor Optimizer::gradient_norm(parameters::Owner first, parameters::Owner last) const {
+  std::vector<ParameterTable::Range> here;
+  for (const ParameterTable::Range& range : table_.ranges(first, last, Update::kMuon))
+    std::ranges::copy(table_.held().common(range), std::back_inserter(here));
+  return norm_of(here);
+}
+
+Tensor Optimizer::divided_gradient_norm() const {
+  if (table_.held().is_whole()) return {};
+  std::vector<ParameterTable::Range> here;
+  for (const parameters::HeldState::Chunk& chunk : table_.held().chunks())
+    here.push_back(chunk.own);
+  return norm_of(here);
 }
 
 kernels::AdamConstants Optimizer::constants(bool decays, double rate) const {
@@ -51,17 +66,21 @@ void Optimizer::update(const Tensor& numbers, const Tensor& scale) {
   const at::NoGradGuard no_grad;
   for (const ParameterTable::Group& group : table_.groups()) {
     if (group.update != Update::kAdam) continue;
-    const auto part = [&](const Tensor& flat) {
-      return flat.narrow(0, group.begin, group.end - group.begin);
-    };
-    kernels::adam_({part(table_.working()), part(table_.master()), part(table_.gradient()),
-                    part(table_.first_moment()), part(table_.second_moment())},
-                   constants(group.decay, group.rate), numbers.narrow(0, 0, 3), scale);
+    for (const ParameterTable::Range& range : table_.held().within({group.begin, group.end})) {
+      const auto part = [&](const Tensor& flat) { return table_.part(flat, range); };
+      kernels::adam_({part(table_.working()), part(table_.master()), part(table_.gradient()),
+                      part(table_.first_moment()), part(table_.second_moment())},
+                     constants(group.decay, group.rate), numbers.narrow(0, 0, 3), scale);
+    }
   }
+  // Of what others move, this worker's own sums are left.
+  for (const parameters::HeldState::Chunk& chunk : table_.held().chunks())
+    chunk.all.of(table_.gradient()).zero_();
   muon_.update(numbers, scale);
-  if (const Tensor& average = table_.average(); average.defined()) {
-    kernels::average_weights_(average, table_.master().narrow(0, 0, average.numel()),
-                              numbers.narrow(0, 3, 1), scale);
+  if (!table_.average().defined()) return;
+  for (const ParameterTable::Range& range : table_.held().within({0, table_.gradient().numel()})) {
+    kernels::average_weights_(table_.part(table_.average(), range),
+                              table_.part(table_.master(), range), numbers.narrow(0, 3, 1), scale);
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kScalars = 4;  // loss; norms: shards' squared, common, experts' squared
+constexpr int64_t kScalars = 4;  // loss; norms: what is divided squared, common, experts' squared
 constexpr int64_t kMaxima = 3;   // of each layer: gap, seconds of assigning and of exchanging
 
 int64_t prices_of(const experts::ExpertLayer& layer) {
@@ -62,6 +62,7 @@ StepSums sum_over_workers(const WorkerTotals& own, const model::LanguageModel& m
       scalar(own.loss_sum) * counts_if(model.grid().shard() == 0),
       scalar(own.shard_norm).square() * counts_if(model.grid().replica() == 0),
       scalar(own.common_norm) * counts_if(workers.rank() == 0), scalar(own.expert_norm).square()};
+  if (own.divided_norm.defined()) parts[1] += scalar(own.divided_norm).square();
   StepSums result;
   for (const auto& layer : model.expert_layers()) {
     result.layers.push_back(layer->router().take_stats());

@@ -32,8 +32,9 @@ struct LayerStats {
 struct WorkerTotals {
   at::Tensor loss_sum;  // [] float64, over its replica's targets
   // [] norms of gradients after their reduction: of its part of what shards divide, of what all
-  // workers hold, of its experts.
-  at::Tensor shard_norm, common_norm, expert_norm;
+  // workers hold, of its experts; and of what has divided state, which is in none of these;
+  // undefined: there is none.
+  at::Tensor shard_norm, common_norm, expert_norm, divided_norm;
 };
 
 // What they know together.

@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "ballast/kernels/gradient_scale.h"
+#include "ballast/training/divided_state.h"
 #include "ballast/training/schedule.h"
 
 namespace ballast::training {
@@ -57,7 +58,11 @@ Trainer::Trainer(const config::Config& config, const model::ComputePlace& place,
                    .working = place.working,
                    .master = place.master,
                    .muon = config.optimizer.algorithm == config::Algorithm::kMuon,
-                   .average = config.optimizer.average > 0});
+                   .average = config.optimizer.average > 0,
+                   .divisions = config.training.shard_optimizer
+                                    ? state_divisions(grid_)
+                                    : std::vector<parameters::StateDivision>(),
+                   .chunk_bytes = GradientReducer::kBucketBytes});
   table_.initialize(static_cast<uint64_t>(config.training.seed));
   share_initial_weights();
   optimizer_.emplace(table_, config.optimizer, &grid_.shards());
@@ -67,12 +72,16 @@ Trainer::Trainer(const config::Config& config, const model::ComputePlace& place,
 // Libraries may round differently on another kind of processor.
 void Trainer::share_initial_weights() {
   const auto share = [&](comm::Communicator& group, Owner first, Owner last) {
-    for (const parameters::ParameterTable::Range& range : table_.ranges(first, last))
-      group.broadcast(range.of(table_.master()), 0, {"initial weights"});
+    for (const parameters::FlatRange& range : table_.ranges(first, last)) {
+      const bool is_whole = table_.is_whole(table_.master());
+      for (const auto& common : is_whole ? std::vector{range} : table_.held().common(range))
+        group.broadcast(table_.part(table_.master(), common), 0, {"initial weights"});
+    }
   };
   share(grid_.replicas(), Owner::kShard, Owner::kShard);
   share(workers(), Owner::kShared, Owner::kRouter);
   table_.copy_master_to_working();
+  if (!table_.is_whole(table_.master())) gather_weights(table_, grid_);
 }
 
 void Trainer::resume(const checkpoint::Checkpoint& checkpoint) {
@@ -174,10 +183,11 @@ StepSums Trainer::sum_up(const Tensor& loss_sum) {
   if (workers().size() > 1) enter(step::StepPart::kCommunication);
   reducer_->finish();
   enter(step::StepPart::kOptimizer);
-  return sum_over_workers({loss_sum, optimizer_->gradient_norm(Owner::kShard),
-                           optimizer_->gradient_norm(Owner::kShared, Owner::kRouter),
-                           optimizer_->gradient_norm(Owner::kExpert)},
-                          model_, watch_);
+  return sum_over_workers(
+      {loss_sum, optimizer_->gradient_norm(Owner::kShard),
+       optimizer_->gradient_norm(Owner::kShared, Owner::kRouter),
+       optimizer_->gradient_norm(Owner::kExpert), optimizer_->divided_gradient_norm()},
+      model_, watch_);
 }
 
 // What the optimizer wants to know, and the largest norm that is no spike.
@@ -194,6 +204,10 @@ void Trainer::update_weights(StepSums& sums) {
   const auto [scale, norm] = kernels::gradient_scale(
       sums.sums, numbers.narrow(0, Optimizer::kNumbers, 1), rule, place_.master);
   optimizer_->update(numbers, scale);
+  if (!table_.held().is_whole()) {
+    enter(step::StepPart::kCommunication);
+    gather_weights(table_, grid_);
+  }
   sums.norm = norm;
 }
 

@@ -179,11 +179,13 @@ void TrainingRun::save() {
 void TrainingRun::compare_workers() {
   if (workers_.size() == 1) return;
   const parameters::ParameterTable& table = trainer_.table();
+  // Master weights that are divided are nobody else's.
+  const at::Tensor& weights = table.is_whole(table.master()) ? table.master() : table.working();
   std::vector<comm::NamedTensor> shared, parts;
   for (const parameters::Segment& segment : table.segments()) {
     if (segment.owner == parameters::Owner::kExpert) continue;
     (segment.owner == parameters::Owner::kShard ? parts : shared)
-        .push_back({segment.name, table.view(table.master(), segment)});
+        .push_back({segment.name, table.view(weights, segment)});
   }
   try {
     comm::check_equal(workers_, shared, {"shared parameters"});

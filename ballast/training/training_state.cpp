@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/training/training_state.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -69,24 +71,29 @@ class SaveTogether {
       : parts_(parts), grid_(grid), folder_(std::move(folder)) {}
 
   // The buffers' tensors, by global names: the shards of replica 0 write a file each of all but the
-  // experts', and each worker one of its experts'. Collective.
+  // experts', or all workers do where they divide them, and each worker one of its experts'.
+  // Collective.
   void write(const std::string& name, const Buffers& of,
              std::vector<checkpoint::TensorView> more = {}) {
+    // State that all workers divide is written by all.
+    const bool divided = !parts_.table.is_whole(of.front().flat);
+    const comm::Communicator& writers = divided ? grid_.everyone() : grid_.shards();
+    const bool writes = divided || grid_.replica() == 0;
     std::vector<loading::WholeTensors> whole;
     for (const auto& [flat, choice] : of) {
-      if (grid_.replica() == 0)
+      if (writes)
         whole.emplace_back(parts_.table, flat, of_owners(choice, Owner::kShard, Owner::kRouter),
-                           grid_.shards());
+                           grid_);
     }
     const auto write_here = [&] {
-      if (grid_.replica() == 0) {
+      if (writes) {
         std::vector<checkpoint::TensorView> views;
-        if (grid_.shard() == 0) views = std::move(more);
+        if (writers.rank() == 0) views = std::move(more);
         for (const loading::WholeTensors& some : whole)
           std::ranges::copy(some.views(), std::back_inserter(views));
-        write_file(grid_.shard() == 0
+        write_file(writers.rank() == 0
                        ? name
-                       : fmt::format("{}.{}-of-{}", name, grid_.shard(), grid_.num_shards()),
+                       : fmt::format("{}.{}-of-{}", name, writers.rank(), writers.size()),
                    views);
       }
       if (!parts_.model.expert_layers().empty()) write_experts(name, of);
@@ -166,6 +173,8 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints,
 void load_training(const checkpoint::Checkpoint& checkpoint, const model::LanguageModel& model,
                    parameters::ParameterTable& table, TrainingState& state) {
   loading::load_segments(checkpoint, table, table.master(), loading::all_weights());
+  if (!table.is_whole(table.master()))  // others have the masters of some
+    loading::load_segments(checkpoint, table, table.working(), loading::all_weights());
   table.copy_master_to_working();
   loading::load_prices(checkpoint, model);
   for (const auto& [flat, choice] : state_of_optimizer(table))
@@ -244,9 +253,10 @@ InitializedFrom initialize_from(const checkpoint::Checkpoint& checkpoint,
     there.insert(is_other ? "their " + part : part);
   }
   for (const parameters::Segment& segment : table.segments()) {
-    if (there.contains(part_of_model(segment.name)))
-      loading::load_segment(checkpoint, segment.name, table.view(table.master(), segment),
-                            segment.slice);
+    if (!there.contains(part_of_model(segment.name))) continue;
+    const at::Tensor values = at::empty(segment.shape, table.master().options());
+    loading::load_segment(checkpoint, segment.name, values, segment.slice);
+    table.put_weights(segment, values);
   }
   table.copy_master_to_working();
   return {.fresh = without(here, there), .left_out = without(there, here)};

@@ -36,9 +36,9 @@ struct TrainingParts {
 };
 
 // Writes weights, moments, their average, prices and state as one checkpoint and deletes old ones.
-// Returns its folder. Collective. Replica 0 writes all tensors but the experts', whole; each worker
-// writes its own experts; all at once. Worker 0 commits when all have. SharedError: names what
-// could not be written, and by whom.
+// Returns its folder. Collective. Replica 0 writes all tensors but the experts', whole, and all
+// workers what they divide; each worker writes its own experts; all at once. Worker 0 commits when
+// all have. SharedError: names what could not be written, and by whom.
 std::filesystem::path save_training(const std::filesystem::path& checkpoints,
                                     const TrainingParts& parts, const comm::WorkerGrid& grid);
 // The reverse, on any grid of workers that check_workers is content with; everything a run needs to

@@ -85,12 +85,14 @@ void copy_feed_forwards(const checkpoint::Checkpoint& checkpoint, const config::
   for (const parameters::Segment& segment : table.segments()) {
     const std::string source = copied_from(segment.name);
     if (source.empty()) continue;
-    const Tensor target = table.view(table.master(), segment);
+    const Tensor target = at::empty(segment.shape, table.master().options());
     loading::load_segment(checkpoint, source, target);
     if (source.find(".down.") != std::string::npos) target.mul_(scale);
-    if (target.dim() < 2 || upcycling.noise == 0) continue;
-    const double deviation = upcycling.noise * target.std().item<double>();
-    target.add_(noise_like(target, random_bits(upcycling.seed, segment.name)), deviation);
+    if (target.dim() >= 2 && upcycling.noise > 0) {
+      const double deviation = upcycling.noise * target.std().item<double>();
+      target.add_(noise_like(target, random_bits(upcycling.seed, segment.name)), deviation);
+    }
+    table.put_weights(segment, target);
   }
   table.copy_master_to_working();
 }

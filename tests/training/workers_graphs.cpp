@@ -27,6 +27,7 @@ struct Case {
   std::string router, precision = "bf16";
   bool shuffle = true;
   int64_t micro_steps = 1;
+  bool shard_optimizer = false;
 };
 
 std::string name_of(const Case& c, const comm::WorkerGrid& grid) {
@@ -41,6 +42,7 @@ config::Config config_of(const Case& c) {
   config.training.micro_steps = c.micro_steps;
   config.training.steps = 40;
   config.training.log_every = 5;
+  config.training.shard_optimizer = c.shard_optimizer;
   config.optimizer.learning_rate = 1e-2;
   config.optimizer.warmup_steps = 5;
   if (c.router == "dense") return config;
@@ -101,6 +103,11 @@ TEST(StepGraphsOfWorkers, ReplaysOfDividedModelsAreTheStepsComputedPlainly) {
     expect_same_steps({.router = "dense", .precision = "bf16"}, grid);
     expect_same_steps({.router = "base", .precision = "fp32"}, grid);
   }
+}
+
+TEST(StepGraphsOfWorkers, ReplaysWithDividedStateAreTheStepsComputedPlainly) {
+  expect_same_steps({.router = "dense", .micro_steps = 2, .shard_optimizer = true}, everyone());
+  expect_same_steps({.router = "base", .precision = "fp64", .shard_optimizer = true}, everyone());
 }
 
 TEST(StepGraphsOfWorkers, TellWhyTheyComputePlainly) {

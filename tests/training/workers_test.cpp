@@ -28,6 +28,14 @@ TEST_P(ModelParallelCuda, PassesTheTestsOfDividedModels) {
 INSTANTIATE_TEST_SUITE_P(Mpi, ModelParallelCuda, testing::Values(2),
                          [](const auto& info) { return std::to_string(info.param); });
 
+class DividedStateCuda : public testing::TestWithParam<int> {};
+TEST_P(DividedStateCuda, PassesTheTestsOfDividedState) {
+  test::expect_all_pass(GetParam(), {test::program_beside("training_workers_tests"), "cuda",
+                                     "--gtest_brief=1", "--gtest_filter=DividedState.*"});
+}
+INSTANTIATE_TEST_SUITE_P(Mpi, DividedStateCuda, testing::Values(2),
+                         [](const auto& info) { return std::to_string(info.param); });
+
 // One GPU for all of them, by NCCL.
 class GraphsNcclCuda : public testing::TestWithParam<int> {};
 TEST_P(GraphsNcclCuda, PassTheTestsOfRecordedSteps) {
