@@ -13,10 +13,14 @@ exported for transformers. Both write greedily with a cache of keys and values: 
 prompt, of 1, 16 and 64 texts at once. On the CPU in fp32 on --threads cores, to which both are bound; on a GPU in fp32
 (both without TF32) and in bf16. Ours is a `ballast serve` that was asked before, which is asked for all the texts in
 one request; theirs is one call of `generate`. So both are warm, reading the prompts counts, and loading does not. The
-two take turns; medians over --rounds count.
+two take turns; medians over --rounds count. Threads of both that wait sleep soon, as those of `ballast` always do.
+
+On a machine that others use, too, tokens a second of processor time tell more than those of time; of one thread they
+are the same where nobody disturbs.
 
 JSON keys: device, threads, rounds, new_tokens, and `results`, a list of {model, parameters, precision, rows, ballast,
-transformers (both in tokens a second), ratio, same_text}; ratio > 1 means that ballast is faster.
+transformers (both in tokens a second), ratio, ballast_cpu, transformers_cpu (in tokens a second of processor time),
+ratio_cpu, same_text}; a ratio > 1 means that ballast is faster.
 """
 import argparse
 import contextlib
@@ -68,6 +72,10 @@ class Ours:
         self.port = urllib.parse.urlsplit(self.server.stdout.readline().strip()).port
         self.asked = json.dumps({"prompt": PROMPT, "n": rows, "max_tokens": options.tokens, "temperature": 0, "ignore_eos": True})
 
+    def processor_seconds(self):
+        fields = pathlib.Path(f"/proc/{self.server.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def write(self):
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)) as connection:
             start = time.perf_counter()
@@ -92,6 +100,10 @@ class Theirs:
         self.options = dict(max_new_tokens=options.tokens, min_new_tokens=options.tokens, do_sample=False, use_cache=True,
                             eos_token_id=None, pad_token_id=0)
 
+    @staticmethod
+    def processor_seconds():
+        return time.process_time()
+
     def wait(self):
         if self.prompt.is_cuda:
             torch.cuda.synchronize()
@@ -110,16 +122,20 @@ class Theirs:
 
 
 def compare(ours, theirs, rows, rounds):
-    writers = {"ballast": ours.write, "transformers": lambda: theirs.write(rows)}
-    seconds, tokens, texts = {name: [] for name in writers}, {}, {}
+    writers = {"ballast": (ours, ours.write), "transformers": (theirs, lambda: theirs.write(rows))}
+    seconds, processor, tokens, texts = {name: [] for name in writers}, {name: [] for name in writers}, {}, {}
     for turn in range(rounds + 1):
-        for name, write in writers.items():
+        for name, (writer, write) in writers.items():
+            start = writer.processor_seconds()
             took, tokens[name], texts[name] = write()
             if turn > 0:  # the first is for the caches
                 seconds[name].append(took)
+                processor[name].append(writer.processor_seconds() - start)
     assert tokens["ballast"] == tokens["transformers"], f"they wrote different numbers of tokens: {tokens}"
     speeds = {name: tokens[name] / statistics.median(seconds[name]) for name in writers}
-    return {"rows": rows, **speeds, "ratio": speeds["ballast"] / speeds["transformers"],
+    speeds_cpu = {f"{name}_cpu": tokens[name] / max(1e-3, statistics.median(processor[name])) for name in writers}
+    return {"rows": rows, **speeds, "ratio": speeds["ballast"] / speeds["transformers"], **speeds_cpu,
+            "ratio_cpu": speeds_cpu["ballast_cpu"] / speeds_cpu["transformers_cpu"],
             "same_text": texts["ballast"] == texts["transformers"]}
 
 
@@ -140,6 +156,7 @@ def bind_to_cores(count):
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[: count or len(cores)])
     os.environ["OMP_NUM_THREADS"] = str(len(os.sched_getaffinity(0)))
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def import_theirs():
@@ -169,7 +186,8 @@ def main():
         for found in compare_model(name, size, options):
             results.append(found)
             print("{model:22} {parameters:>11,} {precision} {rows:3} rows: ballast {ballast:8.1f}, transformers {transformers:8.1f} "
-                  "tokens/s, {ratio:.2f}x, same text: {same_text}".format(**found), file=sys.stderr if options.json else sys.stdout, flush=True)
+                  "tokens/s, {ratio:.2f}x; by processor time {ballast_cpu:8.1f}, {transformers_cpu:8.1f}, {ratio_cpu:.2f}x; "
+                  "same text: {same_text}".format(**found), file=sys.stderr if options.json else sys.stdout, flush=True)
     if options.json:
         print(json.dumps({"device": options.device, "threads": torch.get_num_threads(), "rounds": options.rounds,
                           "new_tokens": options.tokens, "results": results}))
