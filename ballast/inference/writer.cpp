@@ -2,10 +2,12 @@
 #include "ballast/inference/writer.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -47,7 +49,7 @@ class LogitRows {
   Tensor logits_;
 };
 
-Tensor on_host(const std::vector<int64_t>& ids) {
+Tensor on_host(std::span<const int64_t> ids) {
   Tensor host = at::empty({std::ssize(ids)}, at::kLong);
   std::ranges::copy(ids, host.mutable_data_ptr<int64_t>());
   return host;
@@ -114,40 +116,88 @@ class Writer::Impl {
   // Whether there was any.
   bool read_waiting() {
     bool any = end_unwanted();
+    std::vector<Text> begun;
     for (size_t read = 0; read < kReadAtATime && !waiting_.empty() && !free_rows_.empty();) {
       any = true;
-      Text text{.writing = std::move(waiting_.front()), .row = free_rows_.back()};
+      begun.push_back({.writing = std::move(waiting_.front()), .row = free_rows_.back()});
       waiting_.pop_front();
       free_rows_.pop_back();
-      read += text.writing.text.size();
-      begin(text);
-      texts_.push_back(std::move(text));
-      end_texts();
+      read += begun.back().writing.text.size();
     }
+    begin(begun);
+    std::ranges::move(begun, std::back_inserter(texts_));
+    end_texts();
     return any;
   }
 
-  void begin(Text& text) {
-    const Writing& writing = text.writing;
-    const bool fits = std::ssize(writing.text) <= model_.config().context;
-    if (writing.max_tokens <= 0) text.end = WritingEnd::kLength;
-    Tensor hidden;
-    if (!text.end || (writing.on_read && fits)) hidden = read(text);
-    if (writing.on_read) writing.on_read(fits ? likelihoods(writing, hidden) : rolling(writing));
+  bool fits(const Writing& writing) const {
+    return std::ssize(writing.text) <= model_.config().context;
   }
 
-  // Reads all but the last token of a text into its row of the cache; of one that does not fit half
-  // a context, so that there is room to go on. Gives what the model made of them, if any.
-  Tensor read(Text& text) {
-    const std::vector<TokenId>& all = text.writing.text;
-    const auto context = static_cast<size_t>(model_.config().context);
-    const size_t kept = all.size() <= context ? all.size() : std::max<size_t>(1, context / 2);
-    model::KeyValueCache row = cache_.emptied_row(text.row);
-    text.cached = static_cast<int64_t>(kept) - 1;
-    Tensor hidden;
-    if (kept > 1) {
-      const std::vector<int64_t> ids(all.end() - static_cast<std::ptrdiff_t>(kept), all.end() - 1);
-      hidden = model_.forward(to_device(ids).unsqueeze(0), routing_, row);
+  void begin(std::vector<Text>& texts) {
+    std::vector<Text*> needed;
+    for (Text& text : texts) {
+      if (text.writing.max_tokens <= 0) text.end = WritingEnd::kLength;
+      if (!text.end || (text.writing.on_read && fits(text.writing))) needed.push_back(&text);
+    }
+    const std::vector<Tensor> hidden = read(needed);
+    size_t next = 0;
+    for (Text& text : texts) {
+      const bool was_read = next < needed.size() && needed[next] == &text;
+      const Tensor of_text = was_read ? hidden[next++] : Tensor();
+      const Writing& writing = text.writing;
+      if (writing.on_read)
+        writing.on_read(fits(writing) ? likelihoods(writing, of_text) : rolling(writing));
+    }
+  }
+
+  // Reads all but the last token of each text into its row of the cache; of one that does not fit
+  // half a context, so that there is room to go on. Gives what the model made of each, if any.
+  std::vector<Tensor> read(std::span<Text* const> texts) {
+    std::vector<std::vector<int64_t>> parts;
+    for (Text* const text : texts) {
+      const std::vector<TokenId>& all = text->writing.text;
+      const auto context = static_cast<size_t>(model_.config().context);
+      const size_t kept = fits(text->writing) ? all.size() : std::max<size_t>(1, context / 2);
+      parts.emplace_back(all.end() - static_cast<std::ptrdiff_t>(kept), all.end() - 1);
+      text->cached = static_cast<int64_t>(kept) - 1;
+    }
+    if (skips_free_rows_) return read_together(texts, parts);
+    std::vector<Tensor> hidden(texts.size());
+    for (size_t i = 0; i < texts.size(); ++i) {
+      model::KeyValueCache row = cache_.emptied_row(texts[i]->row);
+      if (parts[i].empty()) continue;
+      hidden[i] = model_.forward(to_device(parts[i]).unsqueeze(0), routing_, row);
+    }
+    return hidden;
+  }
+
+  // All tokens are rows of the same products. What becomes of each depends on those before it in
+  // its text alone.
+  std::vector<Tensor> read_together(std::span<Text* const> texts,
+                                    const std::vector<std::vector<int64_t>>& parts) {
+    std::vector<int64_t> ids, rows, positions;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      ids.insert(ids.end(), parts[i].begin(), parts[i].end());
+      rows.insert(rows.end(), parts[i].size(), texts[i]->row);
+      for (int64_t place = 0; place < std::ssize(parts[i]); ++place) positions.push_back(place);
+    }
+    std::vector<Tensor> made;
+    for (size_t first = 0; first < ids.size(); first += kReadAtATime) {
+      const size_t count = std::min(kReadAtATime, ids.size() - first);
+      const auto some = [&](std::span<const int64_t> all) {
+        return on_host(all.subspan(first, count));
+      };
+      model::KeyValueCache cache = cache_.places(some(rows), some(positions));
+      const kernels::RowsAlone rows_alone;
+      made.push_back(model_.forward(some(ids).unsqueeze(1), routing_, cache));
+    }
+    if (made.size() > 1) made = {at::cat(made)};
+    std::vector<Tensor> hidden(texts.size());
+    int64_t first = 0;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      if (!parts[i].empty()) hidden[i] = made[0].narrow(0, first, std::ssize(parts[i]));
+      first += std::ssize(parts[i]);
     }
     return hidden;
   }
@@ -160,6 +210,7 @@ class Writer::Impl {
 
   std::vector<WrittenToken> likelihoods(std::span<const int64_t> targets, const Tensor& hidden,
                                         int64_t likeliest) const {
+    const kernels::RowsAlone rows_alone;  // `hidden` may lie anywhere among others
     std::vector<WrittenToken> all;
     for (int64_t first = 0; first < std::ssize(targets); first += kLogitRows) {
       const int64_t count = std::min(kLogitRows, std::ssize(targets) - first);
@@ -190,24 +241,33 @@ class Writer::Impl {
     return all;
   }
 
+  // Texts that fill their context.
+  void read_again() {
+    std::vector<Text*> full;
+    for (Text& text : texts_) {
+      if (text.cached >= model_.config().context) full.push_back(&text);
+    }
+    read(full);
+  }
+
   // The logits after each text's last token, those of text i in row row_of_logits(i). On a GPU all
   // rows take part, those of no text too: there sizes stay the same.
   Tensor next_logits() {
-    std::vector<int64_t> last, rows;
+    read_again();
+    std::vector<int64_t> last, rows, positions;
     for (Text& text : texts_) {
-      if (text.cached >= model_.config().context) read(text);
-      ++text.cached;
       last.push_back(text.writing.text.back());
       rows.push_back(text.row);
+      positions.push_back(text.cached++);
     }
-    const kernels::RowsAlone rows_alone;
     if (skips_free_rows_) {
-      model::KeyValueCache cache = cache_.rows(on_host(rows));
+      const kernels::RowsAlone rows_alone;
+      model::KeyValueCache cache = cache_.places(on_host(rows), on_host(positions));
       return model_.logits(model_.forward(on_host(last).unsqueeze(1), routing_, cache));
     }
     std::vector<int64_t> all(static_cast<size_t>(rows_), 0);
     for (size_t i = 0; i < rows.size(); ++i) all[static_cast<size_t>(rows[i])] = last[i];
-    for (const int64_t row : free_rows_) cache_.forget(row);
+    if (!free_rows_.empty()) cache_.forget(to_device(free_rows_));
     return model_.logits(model_.forward(to_device(all).unsqueeze(1), routing_, cache_));
   }
   int64_t row_of_logits(size_t text) const {

@@ -19,23 +19,20 @@ using at::Tensor;
 
 // Less work than this, in products of two numbers, is not worth waking a thread.
 constexpr int64_t kProductsPerTask = 1 << 18;
+constexpr int64_t kNumbersPerTask = 1 << 16;
 
-// The queries of one text that share a head of keys and values.
+// The queries of one token that share a head of keys and values.
 template <typename Scalar>
 struct QueryGroup {
   Heads heads;
-  int64_t position;
-  const Scalar *queries, *key, *value;  // [times, W], [W], [W] of the new token
-  Scalar *keys, *values;                // [S, W] of the cache
-  Scalar* mixed;                        // [times, W]
+  int64_t seen;
+  const Scalar *queries, *keys, *values;  // [times, W], [S, W] and [S, W] of the cache
+  Scalar* mixed;                          // [times, W]
 };
 
 template <typename Scalar>
 void attend(const QueryGroup<Scalar>& g, std::vector<Scalar>& scores) {
-  const int64_t width = g.heads.width, times = g.heads.queries / g.heads.keys;
-  const int64_t seen = g.position + 1;
-  std::copy_n(g.key, width, g.keys + g.position * width);
-  std::copy_n(g.value, width, g.values + g.position * width);
+  const int64_t width = g.heads.width, times = g.heads.queries / g.heads.keys, seen = g.seen;
   scores.resize(static_cast<size_t>(times * seen));
   multiply_rows(RowProduct<Scalar>{.rows = times,
                                    .outputs = seen,
@@ -61,7 +58,7 @@ void check(const Tensor& qkv, const Heads& heads, const CachedHeads& cache) {
                   cache.keys.sizes() == cache.values.sizes() && cache.keys.is_contiguous() &&
                   cache.values.is_contiguous() && cache.keys.scalar_type() == qkv.scalar_type() &&
                   cache.row.size(0) == tokens && cache.position.size(0) == tokens,
-              "cached_attention: want qkv [B, ", heads.columns(), "] and a dense cache [R, ",
+              "cached_attention: want qkv [T, ", heads.columns(), "] and a dense cache [R, ",
               heads.keys, ", S, ", heads.width, "], got ", qkv.sizes(), " and ",
               cache.keys.sizes());
   const auto *row = cache.row.const_data_ptr<int64_t>(),
@@ -96,24 +93,34 @@ Tensor cached_attention(const Tensor& given, const Heads& heads, const CachedHea
     auto *const keys = cache.keys.data_ptr<scalar_t>(),
                 *const values = cache.values.data_ptr<scalar_t>(),
                 *const out = mixed.data_ptr<scalar_t>();
-    const auto work = [&](int64_t begin, int64_t end) {
+    const auto place_of = [&](int64_t token, int64_t head) {
+      return (row[token] * heads.keys + head) * capacity * width;
+    };
+    const auto keep = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t token = i / heads.keys, head = i % heads.keys;
+        const int64_t to = place_of(token, head) + position[token] * width;
+        const auto* const key = in + token * heads.columns() + (heads.queries + head) * width;
+        std::copy_n(key, width, keys + to);
+        std::copy_n(key + heads.keys * width, width, values + to);
+      }
+    };
+    const auto look = [&](int64_t begin, int64_t end) {
       std::vector<scalar_t> scores;
       for (int64_t i = begin; i < end; ++i) {
         const int64_t token = i / heads.keys, head = i % heads.keys;
-        const auto* const mine = in + token * heads.columns();
-        const int64_t place = (row[token] * heads.keys + head) * capacity * width;
+        const int64_t place = place_of(token, head);
         attend(QueryGroup<scalar_t>{.heads = heads,
-                                    .position = position[token],
-                                    .queries = mine + head * times * width,
-                                    .key = mine + (heads.queries + head) * width,
-                                    .value = mine + (heads.queries + heads.keys + head) * width,
+                                    .seen = position[token] + 1,
+                                    .queries = in + token * heads.columns() + head * times * width,
                                     .keys = keys + place,
                                     .values = values + place,
                                     .mixed = out + (token * heads.queries + head * times) * width},
                scores);
       }
     };
-    at::parallel_for(0, tokens * heads.keys, kProductsPerTask / (of_group + 1) + 1, work);
+    at::parallel_for(0, tokens * heads.keys, kNumbersPerTask / (2 * width) + 1, keep);
+    at::parallel_for(0, tokens * heads.keys, kProductsPerTask / (of_group + 1) + 1, look);
   });
   return mixed;
 }

@@ -11,17 +11,18 @@ namespace ballast::kernels {
 // place for each of S positions.
 struct CachedHeads {
   at::Tensor keys, values;  // [R, heads.keys, S, W], dense
-  at::Tensor row;           // [B] int64: the row of each new token, no two the same
-  at::Tensor position;      // [B] int64: its place there; those before it are filled
+  at::Tensor row;           // [T] int64: the row of each new token
+  at::Tensor position;      // [T] int64: its place there, no two of a row the same
 };
 
 // On the CPU in fp32 and fp64.
 bool suits_cached_attention(const at::Tensor& qkv);
 
-// One new token of each of B texts: puts its keys and values into the cache, then it looks at
-// itself and at all before it. Reads no more than that, and gives of each text what it would give
-// of it alone, to the bit (rows_alone.h). qkv [B, heads.columns()], turned -> [B, queries W]
-// REQUIRES: suits_cached_attention; no autograd.
+// New tokens of any texts: puts their keys and values into the cache, then each looks at itself and
+// at all before it in its row. Reads no more than that, and gives of each token what it would give
+// of it alone, to the bit (rows_alone.h). qkv [T, heads.columns()], turned -> [T, queries W]
+// REQUIRES: suits_cached_attention; places before a token's are filled, or among the new; no
+// autograd.
 at::Tensor cached_attention(const at::Tensor& qkv, const Heads& heads, const CachedHeads& cache);
 
 }  // namespace ballast::kernels

@@ -145,29 +145,41 @@ BALLAST_INLINE void turn(const TurnedRow<Scalar>& r) {
       });
 }
 
-// kColumns lanes of columns at a time stay in registers.
-template <int kColumns, typename Scalar>
+// kColumns lanes of columns at a time stay in registers, each as kChains sums: value i is added to
+// number i % kChains, so that an addition need not wait for the one before it.
+template <int kColumns, int kChains, typename Scalar>
 BALLAST_INLINE void mix_columns(const SeenRow<Scalar>& r, int64_t first, int64_t count) {
-  Lanes<Scalar> sums[kColumns] = {};
-  for (int64_t i = 0; i < r.seen; ++i) {
+  Lanes<Scalar> sums[kChains][kColumns] = {};
+  const auto add = [&](int64_t i, int chain) __attribute__((always_inline)) {
     const Scalar* const row = r.values + i * r.stride + first;
     for (int c = 0; c < kColumns; ++c) {
       Lanes<Scalar> values;
       load_up_to(row + c * kLanes, count, values);
-      sums[c] += values * r.weights[i];
+      sums[chain][c] += values * r.weights[i];
     }
+  };
+  int64_t i = 0;
+  for (; i + kChains <= r.seen; i += kChains) {
+    for (int chain = 0; chain < kChains; ++chain) add(i + chain, chain);
   }
-  for (int c = 0; c < kColumns; ++c) store_up_to(sums[c], count, r.mixed + first + c * kLanes);
+  for (int chain = 0; chain < kChains; ++chain) {
+    if (i + chain < r.seen) add(i + chain, chain);
+  }
+  for (int c = 0; c < kColumns; ++c) {
+    for (int apart = kChains / 2; apart > 0; apart /= 2) {
+      for (int chain = 0; chain < apart; ++chain) sums[chain][c] += sums[chain + apart][c];
+    }
+    store_up_to(sums[0][c], count, r.mixed + first + c * kLanes);
+  }
 }
 
 template <typename Scalar>
 BALLAST_INLINE void mix(const SeenRow<Scalar>& r) {
-  constexpr int kTogether = 4;
   int64_t first = 0;
-  for (; first + kTogether * kLanes <= r.width; first += kTogether * kLanes)
-    mix_columns<kTogether>(r, first, kLanes);
-  for (; first + kLanes <= r.width; first += kLanes) mix_columns<1>(r, first, kLanes);
-  if (first < r.width) mix_columns<1>(r, first, r.width - first);
+  for (; first + 4 * kLanes <= r.width; first += 4 * kLanes) mix_columns<4, 2>(r, first, kLanes);
+  for (; first + 2 * kLanes <= r.width; first += 2 * kLanes) mix_columns<2, 4>(r, first, kLanes);
+  for (; first + kLanes <= r.width; first += kLanes) mix_columns<1, 4>(r, first, kLanes);
+  if (first < r.width) mix_columns<1, 4>(r, first, r.width - first);
 }
 
 // target_clones wants plain functions, so one for each type.

@@ -76,25 +76,54 @@ BALLAST_INLINE void multiply_tile(const RowProduct<Scalar>& p, int64_t row, int6
   }
 }
 
+// The weights of a block's successor, fetched a part with every tile of `sums` sums: otherwise each
+// block begins with waiting for memory.
+template <typename Scalar>
+class NextBlock {
+ public:
+  NextBlock(const RowProduct<Scalar>& p, int64_t first, int64_t sums) {
+    // One row does nothing but read: the processor sees what comes next.
+    if (p.rows == 1 || p.weight_stride != p.inner || first >= p.outputs) return;
+    const int64_t numbers = std::min(kLanes, p.outputs - first) * p.inner;
+    next_ = reinterpret_cast<const char*>(p.weight + first * p.inner);
+    end_ = next_ + numbers * static_cast<int64_t>(sizeof(Scalar));
+    part_ = (end_ - next_) * sums / (p.rows * kLanes) + kLine;
+  }
+  BALLAST_INLINE void fetch_part() {
+    const char* const until = std::min(end_, next_ + part_);
+    for (; next_ < until; next_ += kLine) __builtin_prefetch(next_, 0, 2);
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  const char *next_ = nullptr, *end_ = nullptr;
+  int64_t part_ = 0;
+};
+
 // All outputs from `first` on, of kRows rows.
 template <int kRows, int kOutputs, typename Scalar>
 BALLAST_INLINE void multiply_strip(const RowProduct<Scalar>& p, int64_t row, int64_t first,
-                                   int64_t end) {
+                                   int64_t end, NextBlock<Scalar>& ahead) {
   int64_t output = first;
-  for (; output + kOutputs <= end; output += kOutputs)
+  for (; output + kOutputs <= end; output += kOutputs) {
+    ahead.fetch_part();
     multiply_tile<kRows, kOutputs>(p, row, output);
+  }
   for (; output < end; ++output) multiply_tile<kRows, 1>(p, row, output);
 }
 
 // Weights of a block of outputs stay in the cache while all rows pass them.
 template <int kRows, int kOutputs, typename Scalar>
 BALLAST_INLINE void multiply_blocks(const RowProduct<Scalar>& p) {
+  constexpr int kSums = kRows * kOutputs;
   for (int64_t first = 0; first < p.outputs; first += kLanes) {
     const int64_t end = std::min(first + kLanes, p.outputs);
+    NextBlock<Scalar> ahead(p, end, kSums);
     int64_t row = 0;
-    for (; row + kRows <= p.rows; row += kRows) multiply_strip<kRows, kOutputs>(p, row, first, end);
-    for (; row + 2 <= p.rows; row += 2) multiply_strip<2, kRows * kOutputs / 2>(p, row, first, end);
-    for (; row < p.rows; ++row) multiply_strip<1, kRows * kOutputs>(p, row, first, end);
+    for (; row + kRows <= p.rows; row += kRows)
+      multiply_strip<kRows, kOutputs>(p, row, first, end, ahead);
+    for (; row + 2 <= p.rows; row += 2) multiply_strip<2, kSums / 2>(p, row, first, end, ahead);
+    for (; row < p.rows; ++row) multiply_strip<1, kSums>(p, row, first, end, ahead);
   }
 }
 

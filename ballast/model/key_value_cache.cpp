@@ -48,11 +48,10 @@ KeyValueCache KeyValueCache::emptied_row(int64_t row) {
   return one;
 }
 
-KeyValueCache KeyValueCache::rows(const at::Tensor& rows) const {
+KeyValueCache KeyValueCache::places(const at::Tensor& rows, const at::Tensor& positions) const {
   KeyValueCache some;
-  some.cached_ = cached_.index_select(0, rows);
+  some.cached_ = positions.clone();
   some.row_ = rows;
-  some.all_cached_ = cached_;
   some.layers_ = layers_;
   some.is_empty_ = false;
   return some;
@@ -60,10 +59,9 @@ KeyValueCache KeyValueCache::rows(const at::Tensor& rows) const {
 
 void KeyValueCache::advance(int64_t tokens) {
   cached_.add_(tokens);
-  if (all_cached_.defined()) all_cached_.index_copy_(0, row_, cached_);
   is_empty_ = false;
 }
 
-void KeyValueCache::forget(int64_t row) { cached_.select(0, row).zero_(); }
+void KeyValueCache::forget(const at::Tensor& rows) { cached_.index_fill_(0, rows, 0); }
 
 }  // namespace ballast::model

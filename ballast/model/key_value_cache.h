@@ -24,23 +24,23 @@ class KeyValueCache {
 
   // Row `row` alone, empty: what is written there is written here.
   KeyValueCache emptied_row(int64_t row);
-  // These rows [B] int64, in this order, for one new token of each.
-  // REQUIRES: kernels/cached_attention.h suits the model.
-  KeyValueCache rows(const at::Tensor& rows) const;
+  // For one new token in each of these rows at these positions, [B] int64 both. A row may be there
+  // several times, for tokens in a row; cached() of the whole does not change by it.
+  // REQUIRES: kernels/cached_attention.h suits the model; a row is filled up to its first position.
+  KeyValueCache places(const at::Tensor& rows, const at::Tensor& positions) const;
 
   std::vector<LayerCache>& layers() { return layers_; }
   int64_t size() const { return cached_.size(0); }      // B
   const at::Tensor& cached() const { return cached_; }  // [B] int64: tokens of each row
   const at::Tensor& row() const { return row_; }        // [B] int64: where it lies in the layers
   bool is_empty() const { return is_empty_; }           // and known to be, without a look
-  void advance(int64_t tokens);  // after all layers took `tokens` new ones a row
-  void forget(int64_t row);      // the row is empty again
+  void advance(int64_t tokens);         // after all layers took `tokens` new ones a row
+  void forget(const at::Tensor& rows);  // [N] int64: these are empty again
 
  private:
   KeyValueCache() = default;
 
   at::Tensor cached_, row_;
-  at::Tensor all_cached_;  // of rows(): what cached_ was taken from
   std::vector<LayerCache> layers_;
   bool is_empty_ = true;
 };

@@ -133,6 +133,27 @@ TEST_P(WriterAlone, ModernDecoders) {
   }
 }
 
+// Longer than what is read at a time.
+TEST(WriterAloneWithLongTexts, ReadsThemInPartsBesideOthers) {
+  config::Config config = test::sparse_config(800);
+  const SparseModel m(config, at::kFloat);
+  std::vector<TokenId> text;
+  for (uint32_t i = 0; i < 700; ++i) text.push_back(static_cast<TokenId>(i * i % 13));
+  const auto answer_beside = [&](size_t others_before) {
+    Writer writer(m.model, m.place, 0, RoutingMode::kGreedy, 8);
+    std::vector<Answer> beside(others_before);
+    Answer answer;
+    for (size_t i = 0; i < others_before; ++i) add(writer, others()[i], beside[i]);
+    add(writer, {text, 3, 7}, answer);
+    while (writer.step()) {
+    }
+    return answer;
+  };
+  const Answer alone = answer_beside(0);
+  EXPECT_EQ(alone.tokens.size(), (699 + 3) * 3);
+  EXPECT_EQ(answer_beside(5), alone);
+}
+
 TEST(WriterAloneOnTwoThreads, DividesProductsAmongThem) {
   config::Config config = with_router("base");
   config.model.width = 64;

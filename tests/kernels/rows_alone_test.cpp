@@ -204,6 +204,20 @@ TEST_P(RowsAloneOf, CachedAttention) {
   }
 }
 
+TEST_P(RowsAloneOf, CachedAttentionOfSeveralTokensOfAText) {
+  const at::NoGradGuard no_grad;
+  Cached c(GetParam());
+  c.row = at::tensor({3, 3, 0, 3, 0}, at::kLong);
+  c.position = at::tensor({7, 8, 20, 9, 21}, at::kLong);
+  const Tensor together = c.attend(0, 5), keys = c.keys.clone(), values = c.values.clone();
+  for (int64_t token = 0; token < 5; ++token) {  // after another
+    const Tensor one =
+        cached_attention(c.qkv.narrow(0, token, 1), c.heads,
+                         {keys, values, c.row.narrow(0, token, 1), c.position.narrow(0, token, 1)});
+    EXPECT_TRUE(one.equal(together.narrow(0, token, 1))) << token;
+  }
+}
+
 TEST(CachedAttention, KeepsTheNewTokensAndRefusesPlacesThatAreNotThere) {
   const at::NoGradGuard no_grad;
   const Cached c(at::kFloat);
