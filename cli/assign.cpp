@@ -210,11 +210,13 @@ Outcome solve(const Options& options, const Input& input) {
                                         .device = options.device,
                                         .threads = options.threads,
                                         .gap = options.gap});
-  run->load(input.problem);
-  outcome.milliseconds = run->solve(input.start_prices, outcome.assignment);
+  run->load({&input.problem, 1});
+  std::vector<assignment::Assignment> results;
+  outcome.milliseconds = run->solve(input.start_prices, results);
   std::vector<double> again;
   for (size_t i = 0; i < options.repeat; ++i)
-    again.push_back(run->solve(input.start_prices, outcome.assignment));
+    again.push_back(run->solve(input.start_prices, results));
+  outcome.assignment = std::move(results.front());
   std::ranges::sort(again);
   if (!again.empty()) outcome.milliseconds = again[again.size() / 2];
   const auto [least, most] = std::ranges::minmax(outcome.assignment.loads);

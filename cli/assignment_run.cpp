@@ -17,18 +17,23 @@ class CpuRun final : public AssignmentRun {
   CpuRun(assignment::SolverKind kind, size_t threads)
       : solver_(assignment::make_solver(kind, threads)) {}
 
-  void load(const assignment::AssignmentProblem& problem) override { problem_ = &problem; }
+  void load(std::span<const assignment::AssignmentProblem> problems) override {
+    problems_ = problems;
+  }
 
-  double solve(std::span<const double> start_prices, assignment::Assignment& result) override {
+  double solve(std::span<const double> start_prices,
+               std::vector<assignment::Assignment>& results) override {
+    results.resize(problems_.size());
     const auto start = std::chrono::steady_clock::now();
-    solver_->solve(*problem_, start_prices, result);
+    for (size_t i = 0; i < problems_.size(); ++i)
+      solver_->solve(problems_[i], start_prices, results[i]);
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
         .count();
   }
 
  private:
   std::unique_ptr<assignment::AssignmentSolver> solver_;
-  const assignment::AssignmentProblem* problem_ = nullptr;
+  std::span<const assignment::AssignmentProblem> problems_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "ballast/assignment/solver.h"
 #include "ballast/config/choices.h"
@@ -17,11 +18,14 @@ class AssignmentRun {
  public:
   virtual ~AssignmentRun() = default;
 
-  // Takes a problem, and brings it to where it is solved. `problem` must outlive this object's use
-  // of it. UserError: as AssignmentSolver::solve, in part only when it is solved.
-  virtual void load(const assignment::AssignmentProblem& problem) = 0;
-  // Solves it and returns the milliseconds that took; the result comes back after that.
-  virtual double solve(std::span<const double> start_prices, assignment::Assignment& result) = 0;
+  // Takes problems of one size, type and bounds, and brings them to where they are solved. They
+  // must outlive this object's use of them. UserError: as AssignmentSolver::solve, in part only
+  // when they are solved.
+  virtual void load(std::span<const assignment::AssignmentProblem> problems) = 0;
+  // Solves all of them, a GPU in one launch, and returns the milliseconds that took; the results
+  // come back after that.
+  virtual double solve(std::span<const double> start_prices,
+                       std::vector<assignment::Assignment>& results) = 0;
 };
 
 // How many threads are used where `wanted` are: at most the cores; 0: all of them.

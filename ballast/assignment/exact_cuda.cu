@@ -5,6 +5,7 @@
 
 #include "ballast/assignment/exact_cuda.h"
 #include "ballast/assignment/exact_kernels_cuda.cuh"
+#include "ballast/assignment/launch_check.h"
 #include "ballast/assignment/on_chip_cuda.h"
 
 namespace ballast::assignment {
@@ -12,29 +13,6 @@ namespace {
 
 using exact_cuda::Arguments;
 using exact_cuda::Shape;
-
-void check(cudaError_t error, const char* what) {
-  if (error != cudaSuccess) {
-    throw std::runtime_error("the exact CUDA solver: " + std::string(what) + ": " +
-                             cudaGetErrorString(error));
-  }
-}
-
-struct Device {
-  int blocks;
-  int shared_bytes;
-};
-
-Device current_device() {
-  int device = 0;
-  Device found{};
-  check(cudaGetDevice(&device), "no device");
-  check(cudaDeviceGetAttribute(&found.blocks, cudaDevAttrMultiProcessorCount, device), "device");
-  check(
-      cudaDeviceGetAttribute(&found.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-      "device");
-  return found;
-}
 
 // Blocks for one problem: as many as pay for their meetings.
 Shape shape_of(const CudaProblems& p, int blocks) {
@@ -78,9 +56,9 @@ const void* kernel_for(int experts) {
 
 void launch(Arguments arguments, cudaStream_t stream) {
   const void* kernel = kernel_for(arguments.problems.experts);
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             arguments.shared_bytes),
-        "shared memory");
+  check_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    arguments.shared_bytes),
+               "the exact solver's shared memory");
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(arguments.shape.team * arguments.shape.teams);
   config.blockDim = dim3(exact_cuda::kThreads);
@@ -92,37 +70,40 @@ void launch(Arguments arguments, cudaStream_t stream) {
   config.attrs = &together;
   config.numAttrs = 1;
   void* parameters[] = {&arguments};
-  check(cudaLaunchKernelExC(&config, kernel, parameters), "launch");
+  check_launch(cudaLaunchKernelExC(&config, kernel, parameters), "the exact solver");
 }
 
-// Behind the teams' memory: which problems the on-chip solver has solved.
+// Behind the teams' memory: which problems the on-chip solver has solved, and what it needs itself.
 size_t solved_bytes(const CudaProblems& problems) {
-  return sizeof(int32_t) * static_cast<size_t>(std::max(1, problems.problems));
+  return (sizeof(int32_t) * static_cast<size_t>(problems.problems) + 255) / 256 * 256;
+}
+size_t on_chip_bytes(const CudaProblems& problems) {
+  return fits_on_chip(problems) ? solved_bytes(problems) + on_chip_workspace(problems) : 0;
 }
 
 }  // namespace
 
 size_t exact_cuda_workspace(const CudaProblems& problems, const ExactCudaOptions&) {
-  const Shape shape = shape_of(problems, current_device().blocks);
-  return exact_cuda::lay_out(shape, nullptr).bytes * shape.teams + solved_bytes(problems);
+  const Shape shape = shape_of(problems, current_cuda_device().multiprocessors);
+  return exact_cuda::lay_out(shape, nullptr).bytes * shape.teams + on_chip_bytes(problems);
 }
 
 void launch_exact_cuda(const CudaProblems& problems, const CudaAssignments& results,
                        const ExactCudaOptions& options, void* workspace, size_t workspace_bytes,
                        cudaStream_t stream) {
-  const Device device = current_device();
+  const CudaDevice device = current_cuda_device();
   Arguments arguments{};
   arguments.problems = problems;
   arguments.results = results;
   arguments.gap = options.gap;
   arguments.max_work = options.max_work;
-  arguments.shape = shape_of(problems, device.blocks);
+  arguments.shape = shape_of(problems, device.multiprocessors);
   arguments.shared_bytes = device.shared_bytes;
   arguments.workspace = static_cast<char*>(workspace);
   const exact_cuda::Work layout = exact_cuda::lay_out(arguments.shape, nullptr);
   arguments.workspace_stride = layout.bytes;
   const size_t of_teams = layout.bytes * arguments.shape.teams;
-  const size_t needed = of_teams + solved_bytes(problems);
+  const size_t needed = of_teams + on_chip_bytes(problems);
   if (workspace_bytes < needed) {
     throw std::invalid_argument("the exact CUDA solver: the workspace has " +
                                 std::to_string(workspace_bytes) + " bytes, " +
@@ -130,14 +111,16 @@ void launch_exact_cuda(const CudaProblems& problems, const CudaAssignments& resu
   }
   if (problems.problems == 0) return;
   if (fits_on_chip(problems)) {
-    auto* solved = reinterpret_cast<int32_t*>(arguments.workspace + of_teams);
-    launch_on_chip_cuda(problems, results, {.gap = options.gap}, solved, stream);
+    char* memory = arguments.workspace + of_teams;
+    auto* solved = reinterpret_cast<int32_t*>(memory);
+    launch_on_chip_cuda(problems, results, {.gap = options.gap}, solved,
+                        memory + solved_bytes(problems), stream);
     if (options.gap > 0) return;  // it leaves nothing open then
     arguments.solved = solved;
   }
-  check(
+  check_launch(
       cudaMemset2DAsync(workspace, layout.bytes, 0, layout.cleared, arguments.shape.teams, stream),
-      "memset");
+      "the exact solver's memory");
   launch(arguments, stream);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "ballast/assignment/on_chip_state_cuda.cuh"
+#include "ballast/assignment/on_chip_team_cuda.cuh"
 
 // Newton's step: how the loads follow the prices is a matrix, the sum over tokens of products of
 // their probabilities. Tensor cores make it; conjugate gradients solve with it.
@@ -116,6 +116,7 @@ template <int kExperts>
 struct Curvature {
   using C = Chip<kExperts>;
   static constexpr int kWide = C::kHeld < 4 ? C::kHeld : 4;
+  using Some = std::conditional_t<kWide == 4, float4, float2>;
   float held[C::kHeld];
 
   __device__ static int row() { return threadIdx.x / C::kSplit; }
@@ -123,30 +124,35 @@ struct Curvature {
     return kWide * (j / kWide * C::kSplit + threadIdx.x % C::kSplit) + j % kWide;
   }
 
-  // What all blocks have at `at` of their arenas, asked for at once.
-  template <typename Some>
-  __device__ static void ask(Chip<kExperts>& c, int at, Some (&found)[kOnChipBlocks]) {
+  // What blocks from `first` on have at `at` of their arenas, asked for at once.
+  static constexpr int kAsked = 8;
+  template <typename Asked>
+  __device__ static void ask(Chip<kExperts>& c, int first, int at, Asked (&found)[kAsked]) {
     const auto cluster = cooperative_groups::this_cluster();
 #pragma unroll
-    for (int block = 0; block < kOnChipBlocks; ++block) {
-      found[block] = Some{};
-      if (block < c.blocks)
-        found[block] = reinterpret_cast<const Some*>(cluster.map_shared_rank(c.arena(), block))[at];
+    for (int i = 0; i < kAsked; ++i) {
+      found[i] = Asked{};
+      if (first + i < c.blocks)
+        found[i] =
+            reinterpret_cast<const Asked*>(cluster.map_shared_rank(c.arena(), first + i))[at];
     }
   }
 
-  // Arrives at the cluster's barrier when it has read the arenas; the caller waits there before
-  // they change.
+  // In a cluster it arrives at the barrier when it has read the arenas; the caller waits there
+  // before they change.
   __device__ void collect(Chip<kExperts>& c) {
-    const auto cluster = cooperative_groups::this_cluster();
     __syncthreads();
-    cluster.sync();
-    if constexpr (C::kTileGroups > 1) {
-      add_blocks(c);
+    if (c.desk != nullptr) {
+      divide_sums_at_desk(c);
     } else {
-      divide_sums(c);
+      meet(c);
+      if constexpr (C::kTileGroups > 1) {
+        add_blocks(c);
+      } else {
+        divide_sums(c);
+      }
+      cooperative_groups::this_cluster().barrier_arrive();
     }
-    cluster.barrier_arrive();
 #pragma unroll
     for (int j = 0; j < C::kHeld; ++j) {
       if (column(j) == row()) held[j] = 0;
@@ -155,17 +161,16 @@ struct Curvature {
 
   // A small matrix: each thread adds its own entries of all blocks.
   __device__ void add_blocks(Chip<kExperts>& c) {
-    using Some = std::conditional_t<kWide == 4, float4, float2>;
 #pragma unroll
     for (int j = 0; j < C::kHeld; j += kWide) {
-      Some found[kOnChipBlocks];
-      ask(c, (row() * kExperts + column(j)) / kWide, found);
 #pragma unroll
-      for (int i = 0; i < kWide; ++i) {
-        held[j + i] = 0;
+      for (int i = 0; i < kWide; ++i) held[j + i] = 0;
+      for (int first = 0; first < c.blocks; first += kAsked) {
+        Some found[kAsked];
+        ask(c, first, (row() * kExperts + column(j)) / kWide, found);
 #pragma unroll
-        for (int block = 0; block < kOnChipBlocks; ++block)
-          held[j + i] += reinterpret_cast<const float*>(&found[block])[i];
+        for (int i = 0; i < kWide * kAsked; ++i)
+          held[j + i % kWide] += reinterpret_cast<const float*>(&found[i / kWide])[i % kWide];
       }
     }
   }
@@ -176,16 +181,18 @@ struct Curvature {
     const int part = kExperts * kExperts / 4 / c.blocks;  // in fours
     auto* own = reinterpret_cast<uint2*>(c.arena());
     for (int i = threadIdx.x; i < part; i += kThreads) {
-      uint2 found[kOnChipBlocks];
-      ask(c, c.rank * part + i, found);
       float sum[4] = {};
+      for (int first = 0; first < c.blocks; first += kAsked) {
+        uint2 found[kAsked];
+        ask(c, first, c.rank * part + i, found);
 #pragma unroll
-      for (int block = 0; block < kOnChipBlocks; ++block) {
-        const float4 four = floats_of(found[block]);
-        sum[0] += four.x;
-        sum[1] += four.y;
-        sum[2] += four.z;
-        sum[3] += four.w;
+        for (int block = 0; block < kAsked; ++block) {
+          const float4 four = floats_of(found[block]);
+          sum[0] += four.x;
+          sum[1] += four.y;
+          sum[2] += four.z;
+          sum[3] += four.w;
+        }
       }
       own[c.rank * part + i] = four_of(sum);
     }
@@ -206,11 +213,60 @@ struct Curvature {
     }
   }
 
+  // The same through device memory, in bf16 whatever the size. Nobody writes there again before
+  // all have met once more.
+  __device__ void divide_sums_at_desk(Chip<kExperts>& c) {
+    constexpr int kFours = kExperts * kExperts / 4;
+    Desk<kExperts>& desk = *c.desk;
+    for (int i = threadIdx.x; i < kFours; i += kThreads) {
+      if constexpr (C::kTileGroups > 1) {
+        desk.products[c.rank][i] = four_of(reinterpret_cast<const float*>(c.arena()) + 4 * i);
+      } else {
+        desk.products[c.rank][i] = reinterpret_cast<const uint2*>(c.arena())[i];
+      }
+    }
+    meet(c);
+    const int part = kFours / c.blocks, groups = kThreads / part;  // powers of two
+    const int i = threadIdx.x % part, group = threadIdx.x / part;
+    float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 8
+    for (int block = group; block < c.blocks; block += groups) {
+      const float4 four = floats_of(desk.products[block][c.rank * part + i]);
+      sum.x += four.x;
+      sum.y += four.y;
+      sum.z += four.z;
+      sum.w += four.w;
+    }
+    auto* sums = reinterpret_cast<float4*>(c.arena());  // [groups, part]
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    for (int k = threadIdx.x; k < 4 * part; k += kThreads) {
+      float all = 0;
+      for (int other = 0; other < groups; ++other)
+        all += reinterpret_cast<const float*>(sums)[other * part * 4 + k];
+      reinterpret_cast<__nv_bfloat16*>(desk.curvature)[c.rank * part * 4 + k] =
+          __float2bfloat16_rn(all);
+    }
+    meet(c);
+#pragma unroll
+    for (int j = 0; j < C::kHeld; j += 2) {
+      const float2 two = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162*>(
+          desk.curvature)[(row() * kExperts + column(j)) / 2]);
+      held[j] = two.x;
+      held[j + 1] = two.y;
+    }
+  }
+
   // c.product = what lies beside the diagonal, times c.direction. All threads; ends in step.
   __device__ void apply(Chip<kExperts>& c) const {
     float sum = 0;
 #pragma unroll
-    for (int j = 0; j < C::kHeld; ++j) sum = fmaf(held[j], c.direction[column(j)], sum);
+    for (int j = 0; j < C::kHeld; j += kWide) {
+      const Some some = *reinterpret_cast<const Some*>(c.direction + column(j));
+#pragma unroll
+      for (int i = 0; i < kWide; ++i)
+        sum = fmaf(held[j + i], reinterpret_cast<const float*>(&some)[i], sum);
+    }
     sum = lanes_sum(sum, C::kSplit);
     if (threadIdx.x % C::kSplit == 0) c.product[row()] = sum;
     __syncthreads();
@@ -320,7 +376,7 @@ __device__ float newton_step(Chip<kExperts>& c, float tau) {
 #pragma unroll
     for (int i = 0; i < V::kEach; ++i) c.price[threadIdx.x + 32 * i] += factor * x.at[i];
   }
-  cooperative_groups::this_cluster().barrier_wait();
+  if (c.desk == nullptr) cooperative_groups::this_cluster().barrier_wait();
   __syncthreads();
   return trace;
 }

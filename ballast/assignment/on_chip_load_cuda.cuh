@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "ballast/assignment/on_chip_state_cuda.cuh"
+#include "ballast/assignment/on_chip_team_cuda.cuh"
 
 // From device memory to shared memory.
 namespace ballast::assignment::on_chip {
@@ -47,18 +47,28 @@ __device__ bool load_start(Chip<kExperts>& c, const double* start) {
   return __syncthreads_and(finite) != 0 && __syncthreads_or(differ) != 0;
 }
 
+// What is the same for all problems of the team.
 template <int kExperts>
-__device__ void open(Chip<kExperts>& c, const Arguments& a) {
+__device__ void open_team(Chip<kExperts>& c, const Arguments& a) {
+  if (threadIdx.x != 0) return;
+  const int team = static_cast<int>(blockIdx.x) / a.blocks;
+  c.experts = a.problems.experts;
+  c.tokens = a.problems.tokens;
+  c.even = c.tokens / c.experts;
+  c.blocks = a.blocks;
+  c.rank = static_cast<int>(blockIdx.x) % a.blocks;
+  c.rows = a.rows;
+  c.first = c.rank * a.rows;
+  c.count = max(0, min(a.rows, c.tokens - c.first));
+  c.sum_turn = 0;
+  c.goal = 0;
+  c.desk = a.desks == nullptr ? nullptr
+                              : reinterpret_cast<Desk<kExperts>*>(a.desks + team * a.desk_bytes);
+}
+
+template <int kExperts>
+__device__ void open_problem(Chip<kExperts>& c) {
   if (threadIdx.x == 0) {
-    const auto cluster = cooperative_groups::this_cluster();
-    c.experts = a.problems.experts;
-    c.tokens = a.problems.tokens;
-    c.even = c.tokens / c.experts;
-    c.blocks = static_cast<int>(cluster.num_blocks());
-    c.rank = static_cast<int>(cluster.block_rank());
-    c.rows = a.rows;
-    c.first = c.rank * a.rows;
-    c.count = max(0, min(a.rows, c.tokens - c.first));
     c.turn = 0;
     c.lift = 1;
   }
@@ -78,7 +88,7 @@ __device__ bool lift_scores(Chip<kExperts>& c) {
   for (int e = threadIdx.x; e < c.experts; e += kThreads)
     c.direction[e] = ldexpf(c.direction[e], -exponent);
   if (threadIdx.x == 0) c.lift = ldexp(1.0, -exponent);
-  cooperative_groups::this_cluster().sync();  // all have read what first_look writes anew
+  meet(c);  // all have read what first_look writes anew
   return true;
 }
 
@@ -91,7 +101,6 @@ struct Refused {
 // Puts the lowest finite score in place of all that are not finite.
 template <int kExperts>
 __device__ Refused mend_scores(Chip<kExperts>& c) {
-  const auto cluster = cooperative_groups::this_cluster();
   double lowest = INFINITY;
   int count = 0, last = -1;  // `last`: how far from the problem's end the first is
   for (int i = threadIdx.x; i < c.count * c.experts; i += kThreads) {
@@ -106,19 +115,21 @@ __device__ Refused mend_scores(Chip<kExperts>& c) {
   lowest = -exact_cuda::block_max(-lowest, c.double_scratch);
   count = exact_cuda::block_sum(count, c.int_scratch);
   last = exact_cuda::block_max(last, c.int_scratch);
-  if (static_cast<int>(threadIdx.x) < c.blocks) {
-    Chip<kExperts>* there = cluster.map_shared_rank(&c, threadIdx.x);
-    there->value_parts[c.rank][0] = lowest;
-    there->list_parts[0][c.rank][0] = count;
-    there->list_parts[0][c.rank][1] = last;
+  const int turn = c.turn;
+  if (static_cast<int>(threadIdx.x) < copies(c)) {
+    Note<kExperts>& note = note_for(c, threadIdx.x, turn);
+    note.value[0] = lowest;
+    note.list[0] = count;
+    note.list[1] = last;
   }
-  cluster.sync();
+  meet(c);
   Refused refused;
   last = -1;
   for (int block = 0; block < c.blocks; ++block) {
-    lowest = fmin(lowest, c.value_parts[block][0]);
-    refused.count += c.list_parts[0][block][0];
-    last = max(last, c.list_parts[0][block][1]);
+    const Note<kExperts>& note = note_of(c, block, turn);
+    lowest = fmin(lowest, note.value[0]);
+    refused.count += note.list[0];
+    last = max(last, note.list[1]);
   }
   refused.first = c.tokens * c.experts - last;
   const float mended = isfinite(lowest) ? static_cast<float>(lowest) : 0;
@@ -130,7 +141,7 @@ __device__ Refused mend_scores(Chip<kExperts>& c) {
   for (int e = threadIdx.x; e < c.experts; e += kThreads) {
     if (!isfinite(c.direction[e])) c.direction[e] = mended;
   }
-  cluster.sync();  // all have read what first_look writes anew
+  meet(c);  // all have read what first_look writes anew
   return refused;
 }
 

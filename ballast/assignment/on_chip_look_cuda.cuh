@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "ballast/assignment/on_chip_state_cuda.cuh"
+#include "ballast/assignment/on_chip_team_cuda.cuh"
 
 // The first look at the scores: how large they are, how far they spread, and where prices may
 // begin.
@@ -45,21 +45,25 @@ __device__ void look_at_rows(const Chip<kExperts>& c, const float* pivot, Seen& 
   }
 }
 
-// Squares take the arena: [kWarps, E] of this block, then [blocks, E] of all.
+// Squares take the arena: [kWarps, E] of this block, then, of a cluster, [blocks, E] of all.
 template <int kExperts>
 __device__ inline float* squares_of_warps(Chip<kExperts>& c) {
   return reinterpret_cast<float*>(c.arena());
 }
 template <int kExperts>
 __device__ inline float* squares_of_blocks(Chip<kExperts>& c) {
-  return squares_of_warps(c) + kWarps * kExperts;
+  return c.desk != nullptr ? c.desk->squares[0] : squares_of_warps(c) + kWarps * kExperts;
+}
+template <int kExperts>
+__device__ inline float* squares_for(Chip<kExperts>& c, int copy) {
+  float* here = squares_of_blocks(c);
+  return c.desk != nullptr ? here : cooperative_groups::this_cluster().map_shared_rank(here, copy);
 }
 
-// Tells all blocks what this one has seen: sums in c.parts[0], squares in the arena, and in
-// c.value_parts the largest score and whether one is not finite.
+// Tells all blocks what this one has seen: sums and squares, and as values the largest score and
+// whether one is not finite. The first turn's notes.
 template <int kExperts>
 __device__ void share_seen(Chip<kExperts>& c, Seen& seen) {
-  const auto cluster = cooperative_groups::this_cluster();
   float* squares = squares_of_warps(c);
   leave_columns(c, seen.square);
   __syncthreads();
@@ -70,81 +74,78 @@ __device__ void share_seen(Chip<kExperts>& c, Seen& seen) {
   float largest = lanes_max(seen.largest, 32);
   if (threadIdx.x % 32 == 0) c.warp_most[threadIdx.x / 32] = largest;
   const bool finite = __syncthreads_and(seen.finite) != 0;
-  for (int i = threadIdx.x; i < c.blocks * kExperts; i += kThreads) {
-    const int e = i % kExperts, to = i / kExperts;
-    float sum = 0, square = 0;
-    for (int warp = 0; warp < kWarps; ++warp) {
-      sum += c.warp_sums[warp][e];
-      square += squares[warp * kExperts + e];
-      largest = fmaxf(largest, c.warp_most[warp]);
-    }
-    Chip<kExperts>* there = cluster.map_shared_rank(&c, to);
-    there->parts[0][c.rank][e] = sum;
-    cluster.map_shared_rank(squares_of_blocks(c), to)[c.rank * kExperts + e] = square;
+  const int e = threadIdx.x % kExperts;
+  const float sum = sum_of_warps(c, e);
+  float square = 0;
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) {
+    square += squares[warp * kExperts + e];
+    largest = fmaxf(largest, c.warp_most[warp]);
+  }
+  for (int copy = threadIdx.x / kExperts; copy < copies(c); copy += Chip<kExperts>::kSplit) {
+    Note<kExperts>& note = note_for(c, copy, 0);
+    note.load[e] = sum;
+    squares_for(c, copy)[c.rank * kExperts + e] = square;
     if (e == 0) {
-      there->value_parts[c.rank][0] = largest;
-      there->value_parts[c.rank][1] = finite ? 0 : 1;
+      note.value[0] = largest;
+      note.value[1] = finite ? 0 : 1;
     }
   }
-  cluster.sync();
+  meet(c);
 }
 
 // Prices above which 1/E of each expert's scores would lie if they were normal, in c.cold_price.
-// Leaves means in c.load and variances in c.product.
+// Leaves variances in c.product.
 template <int kExperts>
 __device__ void start_prices(Chip<kExperts>& c, const float* pivot, float quantile) {
-  if (threadIdx.x < kExperts) {
-    const int e = threadIdx.x;
-    const float inverse = 1.0f / static_cast<float>(c.tokens);
-    float sum = 0, square = 0;
-    for (int block = 0; block < c.blocks; ++block) {
-      sum += c.parts[0][block][e];
-      square += squares_of_blocks(c)[block * kExperts + e];
-    }
-    const float mean = sum * inverse;
-    c.product[e] = square * inverse;
-    c.load[e] = e < c.experts ? mean : 0;
-  }
+  const float inverse = 1.0f / static_cast<float>(c.tokens);
+  sum_blocks<kExperts, float>(
+      c, [&](int block, int e) { return note_of(c, block, 0).load[e]; },
+      [&](int e, float sum) { c.load[e] = e < c.experts ? sum * inverse : 0; });
+  __syncthreads();
+  const float* squares = squares_of_blocks(c);
+  sum_blocks<kExperts, float>(
+      c, [&](int block, int e) { return squares[block * kExperts + e]; },
+      [&](int e, float sum) { c.product[e] = sum * inverse; });
   __syncthreads();
   if (threadIdx.x < kExperts) {
     const int e = threadIdx.x;
-    float all = 0;  // the mean of the rows' means
-    for (int other = 0; other < c.experts; ++other) all += c.load[other];
+    float all = 0;  // of the rows' means
+    for (int other = threadIdx.x % 32; other < c.experts; other += 32) all += c.load[other];
+    all = lanes_sum(all, 32);
     const float mean = c.load[e], off = mean - all / static_cast<float>(c.experts);
     const float variance = e < c.experts ? fmaxf(c.product[e] - off * off, 0) : 0;
     c.product[e] = variance;
     c.cold_price[e] = (e < c.experts ? mean + pivot[e] : 0) + quantile * sqrtf(variance);
   }
   __syncthreads();
-  if (threadIdx.x < c.experts) c.load[threadIdx.x] += pivot[threadIdx.x];
-  __syncthreads();
 }
 
-// Sets c.cold_price, c.deviation, c.largest and c.blind. False: a score is not finite. `pivot`: the
-// first token's scores.
+// Sets c.cold_price, c.deviation and c.largest. False: a score is not finite. `pivot`: the first
+// token's scores.
 template <int kExperts>
 __device__ bool first_look(Chip<kExperts>& c, const float* pivot, float quantile) {
   Seen seen;
   look_at_rows(c, pivot, seen);
   share_seen(c, seen);
   start_prices(c, pivot, quantile);
-  if (threadIdx.x == 0) {
+  if (threadIdx.x < 32) {
     float variances = 0;
-    double largest = 0, refused = 0, means = 0;
-    for (int e = 0; e < c.experts; ++e) {
-      variances += c.product[e];
-      means += c.load[e];
+    double largest = 0, refused = 0;
+    for (int e = threadIdx.x; e < c.experts; e += 32) variances += c.product[e];
+    for (int block = threadIdx.x; block < c.blocks; block += 32) {
+      largest = fmax(largest, note_of(c, block, 0).value[0]);
+      refused += note_of(c, block, 0).value[1];
     }
-    for (int block = 0; block < c.blocks; ++block) {
-      largest = fmax(largest, c.value_parts[block][0]);
-      refused += c.value_parts[block][1];
+    const auto most = static_cast<float>(lanes_max(largest, 32));
+    const float variance = lanes_sum(variances, 32) / static_cast<float>(c.experts);
+    refused = lanes_sum(refused, 32);
+    if (threadIdx.x == 0) {
+      c.largest = most;
+      c.deviation = fmaxf(sqrtf(variance), fmaxf(1e-6f * most, 1e-30f));
+      c.turn = 1;
+      c.flag = refused > 0 ? 0 : 1;
     }
-    c.largest = static_cast<float>(largest);
-    c.deviation =
-        fmaxf(sqrtf(variances / static_cast<float>(c.experts)), fmaxf(1e-6f * c.largest, 1e-30f));
-    c.blind = means * c.even;
-    c.turn = 1;
-    c.flag = refused > 0 ? 0 : 1;
   }
   __syncthreads();
   const bool finite = c.flag != 0;

@@ -10,6 +10,10 @@ namespace ballast::assignment::on_chip {
 struct Worth {
   double primal = 0, slack = 0, blind = 0;
   double norm = 0;  // sum of the chosen scores' magnitudes
+
+  __device__ Worth over_lanes() const {
+    return {lanes_sum(primal, 32), lanes_sum(slack, 32), lanes_sum(blind, 32), lanes_sum(norm, 32)};
+  }
 };
 
 template <int kExperts>
@@ -39,11 +43,15 @@ __device__ Worth value_rows(Chip<kExperts>& c) {
       worth.slack += best - (score - c.exact_price[own]);
     }
   }
-  worth.primal = exact_cuda::block_sum(worth.primal, c.double_scratch);
-  worth.slack = exact_cuda::block_sum(worth.slack, c.double_scratch);
-  worth.blind = exact_cuda::block_sum(worth.blind / c.experts, c.double_scratch);
-  worth.norm = exact_cuda::block_sum(worth.norm, c.double_scratch);
-  return worth;
+  worth.blind /= c.experts;
+  worth = worth.over_lanes();
+  auto* of_warps = reinterpret_cast<Worth*>(c.warp_sums);
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = worth;
+  __syncthreads();
+  const int warp = threadIdx.x % 32;
+  worth = warp < kWarps ? of_warps[warp] : Worth{};
+  __syncthreads();
+  return worth.over_lanes();
 }
 
 // Experts and places of this block's tokens. c.counts: tokens of each expert in earlier blocks.
@@ -82,39 +90,41 @@ __device__ void write_places(Chip<kExperts>& c, const CudaAssignments& results, 
 }
 
 // Places of all tokens need what earlier blocks have; the certificate needs all blocks. Sets
-// c.value_parts, and c.counts to the tokens of each expert in earlier blocks.
+// c.counts to the tokens of each expert in earlier blocks.
 template <int kExperts>
 __device__ Worth value_result(Chip<kExperts>& c) {
-  const auto cluster = cooperative_groups::this_cluster();
   if (threadIdx.x < kExperts) c.counts[threadIdx.x] = 0;
   __syncthreads();
   for (int row = threadIdx.x; row < c.count; row += kThreads) atomicAdd(&c.counts[c.own[row]], 1);
   const Worth worth = value_rows(c);
   const int turn = c.turn;
-  for (int i = threadIdx.x; i < c.blocks * kExperts; i += kThreads) {
-    Chip<kExperts>* there = cluster.map_shared_rank(&c, i / kExperts);
+  for (int i = threadIdx.x; i < copies(c) * kExperts; i += kThreads) {
+    Note<kExperts>& note = note_for(c, i / kExperts, turn);
     const int e = i % kExperts;
-    there->count_parts[turn][c.rank][e] = static_cast<uint16_t>(c.counts[e]);
+    note.count[e] = static_cast<uint16_t>(c.counts[e]);
     if (e == 0) {
-      there->value_parts[c.rank][0] = worth.primal;
-      there->value_parts[c.rank][1] = worth.slack;
-      there->value_parts[c.rank][2] = worth.blind;
-      there->value_parts[c.rank][3] = worth.norm;
+      note.value[0] = worth.primal;
+      note.value[1] = worth.slack;
+      note.value[2] = worth.blind;
+      note.value[3] = worth.norm;
     }
   }
-  cluster.sync();
+  meet(c);
   Worth all;
-  for (int block = 0; block < c.blocks; ++block) {
-    all.primal += c.value_parts[block][0];
-    all.slack += c.value_parts[block][1];
-    all.blind += c.value_parts[block][2];
-    all.norm += c.value_parts[block][3];
+  for (int block = threadIdx.x % 32; block < c.blocks; block += 32) {
+    const Note<kExperts>& note = note_of(c, block, turn);
+    all.primal += note.value[0];
+    all.slack += note.value[1];
+    all.blind += note.value[2];
+    all.norm += note.value[3];
   }
-  if (threadIdx.x < kExperts) {
-    int before = 0;
-    for (int block = 0; block < c.rank; ++block) before += c.count_parts[turn][block][threadIdx.x];
-    c.counts[threadIdx.x] = before;
-  }
+  all = all.over_lanes();
+  sum_blocks<kExperts, int>(
+      c,
+      [&](int block, int e) {
+        return block < c.rank ? static_cast<int>(note_of(c, block, turn).count[e]) : 0;
+      },
+      [&](int e, int sum) { c.counts[e] = sum; });
   __syncthreads();
   if (threadIdx.x == 0) c.turn = 1 - turn;
   __syncthreads();

@@ -8,61 +8,156 @@
 // share no expert, and so on until all is even.
 namespace ballast::assignment::on_chip {
 
+// How an expert is reached best from one with a surplus: by distance, then by fewest moves, then by
+// the token (group) that moves last. In one number, which orders so.
+using Label = unsigned long long;
+constexpr int kGroupBits = 11, kMoveBits = 9;
+constexpr Label kOneMove = Label{1} << kGroupBits;
+constexpr Label kOneFar = kOneMove << kMoveBits;
+constexpr int kFar = 1 << 30;  // farther than any path
+constexpr Label kNoPath = kFar * kOneFar;
+constexpr int kNone = 0x7fffffff;
+static_assert(kGroups <= 1 << kGroupBits && kOnChipExperts < 1 << kMoveBits);
+
+__device__ inline int distance_of(Label label) { return static_cast<int>(label / kOneFar); }
+__device__ inline int group_of(Label label) { return static_cast<int>(label & (kOneMove - 1)); }
+
 // Tokens that may move (groups), each with the experts it may be at (pairs).
 template <int kExperts>
 struct Paths {
-  int near[kExperts];     // distance from the nearest expert with a surplus
-  int surplus[kExperts];  // tokens above the share; below 0: room
+  Label label[2][kExperts];  // in turn
+  int surplus[kExperts];     // tokens above the share; below 0: room
   int price[kExperts];
-  int parent[kExperts];  // pair by which the nearest path comes; kNone: begins here, or none is
-  int found[kExperts];   // the same, for those being found
-  int before[kExperts];  // expert before it
-  int moves[kExperts];   // of the path, but only those that cost nothing
-  int owner[kExperts];   // path that takes this expert
-  int cost[kPairs];      // what the pair lacks to its token's best
+  int begin[kExperts + 1];  // of the pairs that lead to each expert
+  int filled[kExperts];
+  int before[kExperts];                   // expert before it on its path; itself: none is
+  int owner[kExperts];                    // path that goes through this expert
+  alignas(16) uint16_t wanted[kExperts];  // token that a path takes from its root
+  alignas(16) uint16_t root[kExperts];    // of a path
+  int cost[kPairs];                       // what the pair lacks to its token's best
   uint16_t group[kPairs];
   uint16_t token[kGroups];
-  uint8_t expert[kPairs];
-  uint8_t own[kGroups];  // where the token is: at no cost
+  uint8_t expert[kPairs];  // where it leads
+  uint8_t from[kPairs];    // where its token is, of pairs that no thread keeps
+  uint8_t own[kGroups];    // where the token is: at no cost
 };
 
-constexpr int kFar = 1 << 30;
-constexpr int kNone = 0x7fffffff;
-constexpr int kKept = kPairs / kThreads;  // pairs that each thread keeps
-
-struct Pairs {
-  int count;  // of this thread
-  int cost[kKept];
-  int from[kKept], to[kKept];
-};
-
-// Distances up to `budget` (Bellman and Ford). Returns the sweeps.
+// The pairs that lead to one expert belong to the threads of its column; each keeps some of them in
+// registers, since reading them again in each sweep would take most of its time.
 template <int kExperts>
-__device__ int find_distances(Paths<kExperts>& paths, const Pairs& pairs, int budget) {
-  if (threadIdx.x < kExperts) {
-    paths.near[threadIdx.x] = paths.surplus[threadIdx.x] > 0 ? 0 : kFar;
-    paths.parent[threadIdx.x] = paths.found[threadIdx.x] = paths.owner[threadIdx.x] = kNone;
-    paths.moves[threadIdx.x] = 0;
-  }
-  __syncthreads();
-  int sweeps = 0, last[kKept];  // distances of experts at which pairs begin, when last looked at
-#pragma unroll
-  for (int i = 0; i < kKept; ++i) last[i] = kFar;
-  for (bool changed = true; changed && sweeps <= 2 * kExperts; ++sweeps) {
-    changed = false;
+struct Column {
+  static constexpr int kStep = kThreads / kExperts;  // threads
+  static constexpr int kKept = 8;
+  int to, begin, end;
+  int cost[kKept], group[kKept], from[kKept];
+
+  __device__ explicit Column(const Paths<kExperts>& paths)
+      : to(threadIdx.x / kStep),
+        begin(paths.begin[to] + static_cast<int>(threadIdx.x % kStep)),
+        end(paths.begin[to + 1]) {
 #pragma unroll
     for (int i = 0; i < kKept; ++i) {
-      if (i >= pairs.count) break;
-      const int from = paths.near[pairs.from[i]];
-      if (from == last[i]) continue;
-      last[i] = from;
-      const int sum = from + pairs.cost[i];
-      if (sum <= budget && sum < paths.near[pairs.to[i]]) {
-        atomicMin(&paths.near[pairs.to[i]], sum);
-        changed = true;
-      }
+      const int k = begin + i * kStep;
+      cost[i] = k < end ? paths.cost[k] : 0;
+      group[i] = k < end ? paths.group[k] : 0;
     }
-    changed = __syncthreads_or(changed) != 0;
+  }
+
+  // change(cost, group, from) of all pairs of this thread.
+  template <typename Change>
+  __device__ void each(Paths<kExperts>& paths, Change change) {
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) {
+      if (begin + i * kStep >= end) break;
+      change(cost[i], group[i], from[i]);
+    }
+    for (int k = begin + kKept * kStep; k < end; k += kStep) {
+      int there = paths.from[k];
+      change(paths.cost[k], paths.group[k], there);
+      paths.from[k] = static_cast<uint8_t>(there);
+    }
+  }
+};
+
+// Where each expert's pairs begin, from how many there are.
+template <int kExperts>
+__device__ inline void add_up(Paths<kExperts>& paths) {
+  constexpr int kEach = kExperts / 32;
+  const int first = threadIdx.x * kEach;
+  int here[kEach], sum = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    here[i] = sum;
+    sum += paths.filled[first + i];
+  }
+  int running = sum;
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(kAll, running, step);
+    if (static_cast<int>(threadIdx.x) >= step) running += other;
+  }
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) paths.begin[first + i] = running - sum + here[i];
+  if (threadIdx.x == 31) paths.begin[kExperts] = running;
+}
+
+// Puts pairs that lead to the same expert side by side, in any order.
+template <int kExperts>
+__device__ void sort_pairs(Paths<kExperts>& paths, int count) {
+  constexpr int kKept = kPairs / kThreads;
+  int cost[kKept], place[kKept];
+  uint16_t group[kKept];
+  uint8_t to[kKept];
+  if (threadIdx.x < kExperts) paths.filled[threadIdx.x] = 0;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    const int k = threadIdx.x + i * kThreads;
+    if (k >= count) break;
+    cost[i] = paths.cost[k];
+    group[i] = paths.group[k];
+    to[i] = paths.expert[k];
+    place[i] = atomicAdd(&paths.filled[to[i]], 1);
+  }
+  __syncthreads();
+  if (threadIdx.x < 32) add_up(paths);
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    if (static_cast<int>(threadIdx.x) + i * kThreads >= count) break;
+    const int k = paths.begin[to[i]] + place[i];
+    paths.cost[k] = cost[i];
+    paths.group[k] = group[i];
+  }
+  __syncthreads();
+}
+
+// Labels of all experts within `budget` (Bellman and Ford), in paths.label[turn]. Returns the
+// sweeps.
+template <int kExperts>
+__device__ int find_distances(Paths<kExperts>& paths, Column<kExperts>& column, int budget,
+                              int& turn) {
+  column.each(paths, [&](int, int group, int& from) { from = paths.own[group]; });
+  turn = 0;
+  if (threadIdx.x < kExperts)
+    paths.label[0][threadIdx.x] = paths.surplus[threadIdx.x] > 0 ? 0 : kNoPath;
+  __syncthreads();
+  const Label limit = (static_cast<Label>(budget) + 1) * kOneFar;
+  int sweeps = 0;
+  for (bool changed = true; changed && sweeps <= kExperts; ++sweeps) {
+    Label best = limit;
+    column.each(paths, [&](int cost, int group, int from) {
+      if (from == column.to) return;
+      const Label reached = paths.label[turn][from] & ~(kOneMove - 1);
+      const Label label = reached + cost * kOneFar + kOneMove + group;
+      best = label < best ? label : best;
+    });
+    best = exact_cuda::lanes_min(best, Column<kExperts>::kStep);
+    const Label old = paths.label[turn][column.to];
+    const bool better = best < limit && best < old;
+    if (threadIdx.x % Column<kExperts>::kStep == 0)
+      paths.label[1 - turn][column.to] = better ? best : old;
+    changed = __syncthreads_or(better) != 0;
+    turn = 1 - turn;
   }
   return sweeps;
 }
@@ -70,97 +165,75 @@ __device__ int find_distances(Paths<kExperts>& paths, const Pairs& pairs, int bu
 // How far prices rise at most, so that all reached experts with room are reached at no cost. -1:
 // there is none. Every warp finds the same.
 template <int kExperts>
-__device__ int find_rise(const Paths<kExperts>& paths) {
+__device__ int find_rise(const Paths<kExperts>& paths, int turn) {
   int farthest = -1;
 #pragma unroll
   for (int e = threadIdx.x % 32; e < kExperts; e += 32) {
-    if (paths.surplus[e] < 0 && paths.near[e] < kFar) farthest = max(farthest, paths.near[e]);
+    const Label label = paths.label[turn][e];
+    if (paths.surplus[e] < 0 && label < kNoPath) farthest = max(farthest, distance_of(label));
   }
   return lanes_max(farthest, 32);
 }
 
-// Takes over what was found. True: an expert within `rise` still has no path.
-template <int kExperts>
-__device__ bool take_parents(Paths<kExperts>& paths, int rise, int moves) {
-  bool open = false;
-  if (threadIdx.x < kExperts) {
-    const int e = threadIdx.x, found = paths.found[e];
-    const bool wants = paths.near[e] <= rise && paths.surplus[e] <= 0 && paths.parent[e] == kNone;
-    if (wants && found != kNone) {
-      paths.parent[e] = found;
-      paths.before[e] = paths.own[paths.group[found]];
-      paths.moves[e] = moves;
-    }
-    open = wants && found == kNone;
-  }
-  return __syncthreads_or(open) != 0;
-}
-
-// For each expert within `rise`, the pair by which a shortest path comes: from a nearer expert, or
-// at no cost from one as near that has its path already.
-template <int kExperts>
-__device__ void find_parents(Paths<kExperts>& paths, const Pairs& pairs, int rise) {
-  const auto propose = [&](int i) {
-    atomicMin(&paths.found[pairs.to[i]], static_cast<int>(threadIdx.x) + i * kThreads);
-  };
-#pragma unroll
-  for (int i = 0; i < kKept; ++i) {
-    if (i >= pairs.count) break;
-    if (pairs.cost[i] > 0 && paths.near[pairs.from[i]] + pairs.cost[i] == paths.near[pairs.to[i]])
-      propose(i);
-  }
-  __syncthreads();
-  bool open = take_parents(paths, rise, 0);
-  for (int moves = 1; open && moves <= kExperts; ++moves) {
-#pragma unroll
-    for (int i = 0; i < kKept; ++i) {
-      if (i >= pairs.count) break;
-      const int from = pairs.from[i], to = pairs.to[i];
-      if (pairs.cost[i] == 0 && from != to && paths.near[from] == paths.near[to] &&
-          paths.near[from] <= rise && (paths.surplus[from] > 0 || paths.parent[from] != kNone) &&
-          paths.moves[from] == moves - 1) {
-        propose(i);
-      }
-    }
-    __syncthreads();
-    open = take_parents(paths, rise, moves);
-  }
-}
-
 // Prices of experts nearer than `rise` go up by the difference.
 template <int kExperts>
-__device__ void raise_prices(Paths<kExperts>& paths, Pairs& pairs, int rise) {
-#pragma unroll
-  for (int i = 0; i < kKept; ++i) {
-    if (i >= pairs.count) break;
-    pairs.cost[i] +=
-        max(0, rise - paths.near[pairs.to[i]]) - max(0, rise - paths.near[pairs.from[i]]);
-  }
-  if (threadIdx.x < kExperts) paths.price[threadIdx.x] += max(0, rise - paths.near[threadIdx.x]);
+__device__ void raise_prices(Paths<kExperts>& paths, Column<kExperts>& column, int turn, int rise) {
+  const auto raised = [&](int e) { return max(0, rise - distance_of(paths.label[turn][e])); };
+  const int to = raised(column.to);
+  column.each(paths, [&](int& cost, int, int from) { cost += to - raised(from); });
+  if (threadIdx.x < kExperts) paths.price[threadIdx.x] += raised(threadIdx.x);
 }
 
-// Moves one token into each expert with room whose path no other with a lower number crosses.
+// How many experts with a lower number than `expert` have the same entry in `entries`.
 template <int kExperts>
-__device__ void move_tokens(Paths<kExperts>& paths, int rise) {
+__device__ inline int same_before(const uint16_t (&entries)[kExperts], int expert) {
+  const auto* twos = reinterpret_cast<const unsigned*>(entries);
+  const unsigned mine = 0x10001u * entries[expert];
+  int bits = 0;
+#pragma unroll
+  for (int i = 0; i < kExperts / 2; ++i) {
+    const int lower = min(max(expert - 2 * i, 0), 2);
+    bits += __popc(__vcmpeq2(twos[i], mine) & static_cast<unsigned>((1ull << 16 * lower) - 1));
+  }
+  return bits / 16;
+}
+
+// Moves a token into each expert with room by its path. Of paths that share more than their root,
+// the one to the lowest number goes; of those that remain at a root, as many as its surplus.
+template <int kExperts>
+__device__ void move_tokens(Paths<kExperts>& paths, int turn, int rise) {
+  constexpr uint16_t kNobody = 0xffff;
   const int sink = threadIdx.x;
-  const bool goes = sink < kExperts && paths.surplus[sink] < 0 && paths.near[sink] <= rise;
-  int root = sink;
-  if (goes) {
-    for (; paths.parent[root] != kNone; root = paths.before[root])
-      atomicMin(&paths.owner[root], sink);
-    atomicMin(&paths.owner[root], sink);
+  const Label* label = paths.label[turn];
+  if (sink < kExperts) {
+    const bool reached = label[sink] >= kOneMove && label[sink] < kNoPath;
+    paths.before[sink] = reached ? paths.own[group_of(label[sink])] : sink;
+    paths.owner[sink] = kNone;
   }
   __syncthreads();
-  bool free = goes && paths.owner[root] == sink;
-  if (free) {
-    for (int at = sink; at != root; at = paths.before[at]) free = free && paths.owner[at] == sink;
+  const bool goes = sink < kExperts && paths.surplus[sink] < 0 && distance_of(label[sink]) <= rise;
+  int root = sink, first = sink;  // `first`: the expert behind the root
+  if (goes) {
+    for (; paths.before[root] != root; root = paths.before[root]) first = root;
+    atomicMin(&paths.owner[first], sink);
   }
-  if (free) {
+  __syncthreads();
+  // Paths that part at the root meet no more, but may want the same token there.
+  bool wins = goes && paths.owner[first] == sink;
+  if (sink < kExperts)
+    paths.wanted[sink] = wins ? static_cast<uint16_t>(group_of(label[first])) : kNobody;
+  __syncthreads();
+  wins = wins && same_before(paths.wanted, sink) == 0;
+  if (sink < kExperts) paths.root[sink] = wins ? static_cast<uint16_t>(root) : kNobody;
+  __syncthreads();
+  wins = wins && same_before(paths.root, sink) < paths.surplus[root];
+  if (wins) {
     for (int at = sink; at != root; at = paths.before[at])
-      paths.own[paths.group[paths.parent[at]]] = static_cast<uint8_t>(at);
+      paths.own[group_of(label[at])] = static_cast<uint8_t>(at);
     paths.surplus[sink] += 1;
-    paths.surplus[root] -= 1;
   }
+  __syncthreads();
+  if (wins) atomicAdd(&paths.surplus[root], -1);
   __syncthreads();
 }
 
@@ -177,30 +250,18 @@ __device__ inline bool is_even(const Paths<kExperts>& paths) {
 // be swept over sweeps_left times. True: all is even.
 template <int kExperts>
 __device__ bool exchange_tokens(Paths<kExperts>& paths, int count, int budget, int& sweeps_left) {
-  Pairs pairs;
-  pairs.count = (count - static_cast<int>(threadIdx.x) + kThreads - 1) / kThreads;
-#pragma unroll
-  for (int i = 0; i < kKept; ++i) {
-    const int k = threadIdx.x + i * kThreads;
-    pairs.cost[i] = k < count ? paths.cost[k] : 0;
-    pairs.to[i] = k < count ? paths.expert[k] : 0;
-  }
-  __syncthreads();
+  sort_pairs(paths, count);
+  Column<kExperts> column(paths);
   while (!is_even(paths)) {
     if (sweeps_left < 0) return false;
-#pragma unroll
-    for (int i = 0; i < kKept; ++i) {
-      const int k = threadIdx.x + i * kThreads;
-      pairs.from[i] = k < count ? paths.own[paths.group[k]] : 0;
-    }
-    sweeps_left -= find_distances(paths, pairs, budget) + 4;
-    const int rise = find_rise(paths);
-    if (rise >= 0) find_parents(paths, pairs, rise);
-    raise_prices(paths, pairs, rise >= 0 ? rise : budget);
+    int turn = 0;
+    sweeps_left -= find_distances(paths, column, budget, turn) + 4;
+    const int rise = find_rise(paths, turn);
+    raise_prices(paths, column, turn, rise >= 0 ? rise : budget);
     __syncthreads();
     if (rise < 0) return false;
     budget -= rise;
-    move_tokens(paths, rise);
+    move_tokens(paths, turn, rise);
   }
   return true;
 }

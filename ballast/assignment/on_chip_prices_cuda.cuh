@@ -10,13 +10,11 @@ namespace ballast::assignment::on_chip {
 
 constexpr int kSinkhornPasses = 3;
 constexpr int kMostPasses = 14;
-constexpr int kFewExperts = 64;  // up to these the repair is as fast as rounding
 constexpr float kLog2e = 1.44269504f;
 
 // One pass at c.price: sums of the probabilities exp((score - price) / tau), in c.load. kCurve:
-// also the rows of probabilities, in the arena, each row's best expert, in c.own, the loads by
-// these, in c.hard, and c.tops.
-// factor: log2(e) / tau.
+// also the rows of probabilities, in the arena, each row's best expert, in c.own, and the loads by
+// these, in c.hard. factor: log2(e) / tau.
 template <int kExperts, bool kCurve>
 __device__ void soft_pass(Chip<kExperts>& c, float factor) {
   constexpr int kLanes = Chip<kExperts>::kLanes, kTogether = Chip<kExperts>::kTogether;
@@ -27,7 +25,6 @@ __device__ void soft_pass(Chip<kExperts>& c, float factor) {
     price[i] = c.price[expert_at<kExperts>(lane, i)];
     load[i] = 0;
   }
-  float tops = 0;
   if (kCurve) {
     for (int e = threadIdx.x; e < kExperts; e += kThreads) c.counts[e] = 0;
     __syncthreads();
@@ -52,7 +49,6 @@ __device__ void soft_pass(Chip<kExperts>& c, float factor) {
         const int own = expert_at<kExperts>(lane, choose_bit(at, c.first + row));
         c.own[row] = static_cast<uint8_t>(own);
         atomicAdd(&c.counts[own], 1);
-        tops += top;
       }
     }
 #pragma unroll
@@ -69,8 +65,6 @@ __device__ void soft_pass(Chip<kExperts>& c, float factor) {
     }
     if (kCurve && row < padded) stage_row(c, row, q);
   }
-  tops = kCurve ? lanes_sum(tops, 32) : 0;
-  if (kCurve && threadIdx.x % 32 == 0) c.warp_tops[threadIdx.x / 32] = tops;
   leave_columns(c, load);
   share_sums(c, kCurve);
 }
@@ -133,25 +127,10 @@ __device__ void start_cold(Chip<kExperts>& c, Annealing& a) {
   }
 }
 
-// Whether moving `surplus` tokens, each to the next best expert with room, can be expected to keep
-// to the gap. How dense tokens are between experts is known from the curvature; the factor is what
-// real scores needed.
-template <int kExperts>
-__device__ inline bool can_round(const Chip<kExperts>& c, const Annealing& a, int surplus,
-                                 double gap) {
-  const auto moved = static_cast<double>(surplus);
-  const double cost = 20 * moved * (moved + 0.3 * c.experts) * a.trace_tau;
-  double prices = 0;
-  for (int e = threadIdx.x % 32; e < c.experts; e += 32) prices += c.price[e];
-  const double dual = c.tops + lanes_sum(prices, 32) * c.even;
-  return cost <= gap * (dual - c.blind) * a.trace;
-}
-
 // Brings c.price near balance, until at most `goal` tokens are above their expert's share or no
-// better is in sight. c.best_price: the prices with fewest. True: with a gap allowed, at once when
-// rounding can be expected to keep to it, at c.price.
+// better is in sight. c.best_price: the prices with fewest.
 template <int kExperts>
-__device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal, double gap) {
+__device__ void find_prices(Chip<kExperts>& c, Annealing& a, int goal) {
   a.tau = 0.1f * c.deviation;
   if (!a.warm) start_cold(c, a);
   for (; a.passes < kMostPasses; ++a.passes) {
@@ -174,8 +153,6 @@ __device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal, double ga
     // alike, however even the probabilities are.
     const int patience = hard > c.tokens / 20 ? 6 : 2;
     if (hard <= goal || a.stalled >= patience) break;
-    if (gap > 0 && kExperts > kFewExperts && a.newtons > 0 && can_round(c, a, hard, gap))
-      return true;
     if (soft > 0.25f) {
       sinkhorn_step(c, a.tau);
       a.tau *= 1.5f;
@@ -187,7 +164,6 @@ __device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal, double ga
     }
   }
   __syncthreads();
-  return false;
 }
 
 }  // namespace ballast::assignment::on_chip

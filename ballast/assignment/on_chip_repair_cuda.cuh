@@ -9,7 +9,7 @@
 namespace ballast::assignment::on_chip {
 
 constexpr int kMostRounds = 4;
-constexpr int kMostSweeps = 150;  // over the pairs of all rounds
+constexpr int kMostSweeps = 400;  // over the pairs of all rounds
 constexpr int kScoreBits = 28;    // scores are below 2^28 quanta, prices from 0 to below 2^30
 
 // In quanta.
@@ -22,6 +22,7 @@ __device__ inline int worth_at(const Chip<kExperts>& c, int row, int expert) {
 // end, behind what the first block's holds.
 template <int kExperts>
 __device__ inline unsigned* near_masks(Chip<kExperts>& c) {
+  static_assert(sizeof(Paths<kExperts>) + sizeof(unsigned) * kOnChipRows * 4 <= kArenaBytes);
   return reinterpret_cast<unsigned*>(c.arena() + kArenaBytes) - kOnChipRows * 4;
 }
 
@@ -123,12 +124,26 @@ __device__ inline void choose_own(Chip<kExperts>& c, int row, unsigned in, int b
   }
 }
 
+// What the notes say; each warp reads them.
+template <int kExperts>
+__device__ inline Lists lists_of_notes(Chip<kExperts>& c, int turn) {
+  Lists lists{};
+  for (int block = threadIdx.x % 32; block < c.blocks; block += 32) {
+    const Note<kExperts>& note = note_of(c, block, turn);
+    lists.groups += note.list[0];
+    lists.pairs += note.list[1];
+    lists.groups_before += block < c.rank ? note.list[0] : 0;
+    lists.pairs_before += block < c.rank ? note.list[1] : 0;
+  }
+  return {lanes_sum(lists.groups, 32), lanes_sum(lists.pairs, 32),
+          lanes_sum(lists.groups_before, 32), lanes_sum(lists.pairs_before, 32)};
+}
+
 // Counts pairs within `reach`. kChoose: also takes each token's best expert at c.quanta, in c.own,
 // and the loads, in c.hard.
 template <int kExperts, bool kChoose>
 __device__ Lists count_lists(Chip<kExperts>& c, int reach) {
   constexpr int kLanes = Chip<kExperts>::kLanes;
-  const auto cluster = cooperative_groups::this_cluster();
   int packed = 0;
   const float slop = static_cast<float>(reach) / c.exact_scale + c.largest * 1e-6f;
   if (kChoose) {
@@ -146,41 +161,34 @@ __device__ Lists count_lists(Chip<kExperts>& c, int reach) {
   }
   packed = exact_cuda::block_sum(packed, c.int_scratch);
   const int turn = c.turn;
-  if (static_cast<int>(threadIdx.x) < c.blocks) {
-    int* there = cluster.map_shared_rank(&c, threadIdx.x)->list_parts[turn][c.rank];
-    there[0] = packed >> kPairBits;
-    there[1] = packed & ((1 << kPairBits) - 1);
+  for (int i = threadIdx.x; i < copies(c) * kExperts; i += kThreads) {
+    Note<kExperts>& note = note_for(c, i / kExperts, turn);
+    const int e = i % kExperts;
+    if (kChoose) note.count[e] = static_cast<uint16_t>(c.counts[e]);
+    if (e == 0) note.list[0] = packed >> kPairBits;
+    if (e == 0) note.list[1] = packed & ((1 << kPairBits) - 1);
   }
-  for (int i = threadIdx.x; kChoose && i < c.blocks * kExperts; i += kThreads) {
-    Chip<kExperts>* there = cluster.map_shared_rank(&c, i / kExperts);
-    there->count_parts[turn][c.rank][i % kExperts] = static_cast<uint16_t>(c.counts[i % kExperts]);
+  meet(c);
+  if (kChoose) {
+    sum_blocks<kExperts, int>(
+        c, [&](int block, int e) { return static_cast<int>(note_of(c, block, turn).count[e]); },
+        [&](int e, int sum) { c.hard[e] = sum; });
   }
-  cluster.sync();
-  Lists lists{};
-  for (int block = 0; block < c.blocks; ++block) {
-    if (block == c.rank) {
-      lists.groups_before = lists.groups;
-      lists.pairs_before = lists.pairs;
-    }
-    lists.groups += c.list_parts[turn][block][0];
-    lists.pairs += c.list_parts[turn][block][1];
-  }
-  for (int e = threadIdx.x; kChoose && e < kExperts; e += kThreads) {
-    c.hard[e] = 0;
-    for (int block = 0; block < c.blocks; ++block) c.hard[e] += c.count_parts[turn][block][e];
-  }
+  const Lists lists = lists_of_notes(c, turn);
   __syncthreads();
   if (threadIdx.x == 0) c.turn = 1 - turn;
   __syncthreads();
   return lists;
 }
 
-// Writes this block's lists into the first block's arena.
+// Writes this block's lists to where the first block finds them.
 template <int kExperts>
 __device__ void write_lists(Chip<kExperts>& c, const Lists& lists) {
   constexpr int kLanes = Chip<kExperts>::kLanes;
-  auto& paths = *reinterpret_cast<Paths<kExperts>*>(
-      cooperative_groups::this_cluster().map_shared_rank(c.arena(), 0));
+  auto& paths = c.desk != nullptr
+                    ? c.desk->paths
+                    : *reinterpret_cast<Paths<kExperts>*>(
+                          cooperative_groups::this_cluster().map_shared_rank(c.arena(), 0));
   int packed = lists.pairs_before | lists.groups_before << kPairBits;
   for (int base = 0; base < c.count; base += Chip<kExperts>::kTogether) {
     const int row = base + threadIdx.x / kLanes;
@@ -211,12 +219,28 @@ __device__ void write_lists(Chip<kExperts>& c, const Lists& lists) {
   }
 }
 
-// The first block exchanges tokens within the lists and tells all blocks; c.verdict: 1 all is even,
-// 2 no more sweeps are allowed.
+// Lists from the desk, for the first block.
+template <int kExperts>
+__device__ void take_lists(const Paths<kExperts>& desk, Paths<kExperts>& paths,
+                           const Lists& lists) {
+  for (int i = threadIdx.x; i < lists.pairs; i += kThreads) {
+    paths.cost[i] = desk.cost[i];
+    paths.group[i] = desk.group[i];
+    paths.expert[i] = desk.expert[i];
+  }
+  for (int i = threadIdx.x; i < lists.groups; i += kThreads) {
+    paths.token[i] = desk.token[i];
+    paths.own[i] = desk.own[i];
+  }
+}
+
+// The first block exchanges tokens within the lists and tells all blocks; the verdict: 1 all is
+// even, 2 no more sweeps are allowed.
 template <int kExperts>
 __device__ void exchange(Chip<kExperts>& c, int reach, const Lists& lists, int& sweeps_left) {
   const auto cluster = cooperative_groups::this_cluster();
   auto& paths = *reinterpret_cast<Paths<kExperts>*>(c.arena());
+  if (c.desk != nullptr) take_lists(c.desk->paths, paths, lists);
   if (threadIdx.x < kExperts) {
     const int e = threadIdx.x;
     paths.surplus[e] = e < c.experts ? c.hard[e] - c.even : 0;
@@ -226,24 +250,40 @@ __device__ void exchange(Chip<kExperts>& c, int reach, const Lists& lists, int& 
   const bool even = exchange_tokens(paths, lists.pairs, reach, sweeps_left);
   __syncthreads();
   for (int i = threadIdx.x; i < lists.groups; i += kThreads) {
-    const int token = paths.token[i];
-    cluster.map_shared_rank(&c, token / c.rows)->own[token % c.rows] = paths.own[i];
+    set_own(c, paths.token[i], paths.own[i]);
   }
-  for (int i = threadIdx.x; i < c.blocks * kExperts; i += kThreads) {
+  for (int i = threadIdx.x; i < copies(c) * kExperts; i += kThreads) {
     const int e = i % kExperts;
-    Chip<kExperts>* there = cluster.map_shared_rank(&c, i / kExperts);
-    there->quanta[e] = paths.price[e];
-    there->price[e] = static_cast<float>(paths.price[e]) / c.exact_scale;
-    there->hard[e] = c.even + paths.surplus[e];
-    if (e == 0) there->verdict = even ? 1 : sweeps_left < 0 ? 2 : 0;
+    Chip<kExperts>* there = c.desk == nullptr ? cluster.map_shared_rank(&c, i / kExperts) : nullptr;
+    (there != nullptr ? there->quanta : c.desk->quanta)[e] = paths.price[e];
+    (there != nullptr ? there->hard : c.desk->hard)[e] = c.even + paths.surplus[e];
+    if (e == 0)
+      (there != nullptr ? there->verdict : c.desk->verdict) = even ? 1 : sweeps_left < 0 ? 2 : 0;
   }
+}
+
+// What `exchange` told, for each block: its verdict.
+template <int kExperts>
+__device__ int take_exchange(Chip<kExperts>& c) {
+  if (c.desk != nullptr) {
+    if (threadIdx.x < kExperts) {
+      c.quanta[threadIdx.x] = c.desk->quanta[threadIdx.x];
+      c.hard[threadIdx.x] = c.desk->hard[threadIdx.x];
+    }
+    if (threadIdx.x == 0) c.verdict = c.desk->verdict;
+    take_own(c);
+    __syncthreads();
+  }
+  if (threadIdx.x < kExperts)
+    c.price[threadIdx.x] = static_cast<float>(c.quanta[threadIdx.x]) / c.exact_scale;
+  __syncthreads();
+  return c.verdict;
 }
 
 // True: c.own is optimal at c.quanta; false: it is the best at c.quanta, but not even. `near`:
 // about how many quanta apart tokens are that matter.
 template <int kExperts>
 __device__ bool repair(Chip<kExperts>& c, float near) {
-  const auto cluster = cooperative_groups::this_cluster();
   int sweeps_left = kMostSweeps;  // the first block's
   int reach = static_cast<int>(fminf(fmaxf(near, 64.0f), static_cast<float>(1 << 27)));
   for (int round = 0; round < kMostRounds; ++round) {
@@ -255,10 +295,12 @@ __device__ bool repair(Chip<kExperts>& c, float near) {
     }
     if (lists.pairs > kPairs || lists.groups > kGroups) return false;
     write_lists(c, lists);
-    cluster.sync();
+    show_own(c);
+    meet(c);
     if (c.rank == 0) exchange(c, reach, lists, sweeps_left);
-    cluster.sync();
-    if (c.verdict != 0) return c.verdict == 1;
+    meet(c);
+    const int verdict = take_exchange(c);
+    if (verdict != 0) return verdict == 1;
     reach = min(reach, 1 << 25) * 4;
   }
   return false;

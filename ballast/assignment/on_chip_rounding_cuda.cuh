@@ -7,14 +7,6 @@
 // that lose least by the next best expert with room, least first.
 namespace ballast::assignment::on_chip {
 
-// A token at an expert with too many, and the best of those with room for it.
-struct Offer {
-  unsigned loss;  // bits of a float that is not negative; kNoOffer: none
-  uint16_t token;
-  uint8_t from, to;
-};
-constexpr unsigned kNoOffer = 0xffffffffu;
-
 // What the first block works with, in its arena.
 template <int kExperts>
 struct Exchange {
@@ -24,23 +16,32 @@ struct Exchange {
   int filled[kExperts];
   int givers;
   uint8_t giver[kExperts];  // experts with a surplus at first
+  Offer* offers;            // [T]
+  uint16_t* of_expert;      // [T]
 
-  __host__ __device__ static size_t bytes(int tokens) {
-    return sizeof(Exchange) + tokens * (sizeof(Offer) + sizeof(uint16_t));
+  // With the offers behind it.
+  static size_t bytes(int tokens) {
+    return sizeof(Exchange) + static_cast<size_t>(tokens) * (sizeof(Offer) + sizeof(uint16_t));
   }
-  __device__ Offer* offers() { return reinterpret_cast<Offer*>(this + 1); }  // [T]
-  __device__ uint16_t* of_expert(int tokens) {                               // [T]
-    return reinterpret_cast<uint16_t*>(offers() + tokens);
+  __device__ static Exchange& in(Chip<kExperts>& c) {
+    return *reinterpret_cast<Exchange*>(c.arena());
   }
 };
 
-// Each row's offer, into the first block's arena.
+// Where the first block finds all offers: behind its Exchange, or at the desk.
+template <int kExperts>
+__device__ inline Offer* first_offers(Chip<kExperts>& c) {
+  if (c.desk != nullptr) return c.desk->offers;
+  auto* arena = cooperative_groups::this_cluster().map_shared_rank(c.arena(), 0);
+  return reinterpret_cast<Offer*>(arena + sizeof(Exchange<kExperts>));
+}
+
+// Each row's offer, to the first block.
 template <int kExperts>
 __device__ void make_offers(Chip<kExperts>& c) {
   constexpr int kLanes = Chip<kExperts>::kLanes;
   const int lane = threadIdx.x % kLanes;
-  auto* there = reinterpret_cast<Exchange<kExperts>*>(
-      cooperative_groups::this_cluster().map_shared_rank(c.arena(), 0));
+  Offer* offers = first_offers(c);
   unsigned room = 0;
 #pragma unroll
   for (int i = 0; i < kValues; ++i) {
@@ -71,7 +72,7 @@ __device__ void make_offers(Chip<kExperts>& c) {
     offer.token = static_cast<uint16_t>(c.first + row);
     offer.from = static_cast<uint8_t>(own);
     offer.to = static_cast<uint8_t>(expert_at<kExperts>(lane, choose_bit(at, c.first + row)));
-    *reinterpret_cast<uint2*>(&there->offers()[c.first + row]) = *reinterpret_cast<uint2*>(&offer);
+    *reinterpret_cast<uint2*>(&offers[c.first + row]) = *reinterpret_cast<uint2*>(&offer);
   }
 }
 
@@ -95,14 +96,17 @@ __device__ void sort_offers(Chip<kExperts>& c, Exchange<kExperts>& x) {
       int all = 0;
       for (int other = 0; other < c.experts; ++other) all += c.hard[other] > c.even;
       x.givers = all;
+      x.offers = first_offers(c);
+      x.of_expert =
+          c.desk != nullptr ? c.desk->of_expert : reinterpret_cast<uint16_t*>(x.offers + c.tokens);
     }
   }
   __syncthreads();
   for (int t = threadIdx.x; t < c.tokens; t += kThreads) {
-    const Offer offer = x.offers()[t];
+    const Offer offer = x.offers[t];
     if (offer.loss == kNoOffer) continue;
     const int at = atomicAdd(&x.filled[offer.from], 1);
-    x.of_expert(c.tokens)[x.begin[offer.from] + at] = static_cast<uint16_t>(t);
+    x.of_expert[x.begin[offer.from] + at] = static_cast<uint16_t>(t);
   }
   __syncthreads();
 }
@@ -110,10 +114,10 @@ __device__ void sort_offers(Chip<kExperts>& c, Exchange<kExperts>& x) {
 // The least offer of an expert to one that still has room, of those this lane looks at; ~0: none.
 // Its bits order by loss, then token; the lowest ones name the receiver.
 template <int kExperts>
-__device__ inline unsigned long long least_offer(Exchange<kExperts>& x, int tokens, int from) {
+__device__ inline unsigned long long least_offer(const Exchange<kExperts>& x, int from) {
   unsigned long long least = ~0ull;
   for (int i = threadIdx.x % 32; i < x.filled[from]; i += 32) {
-    const Offer offer = x.offers()[x.of_expert(tokens)[x.begin[from] + i]];
+    const Offer offer = x.offers[x.of_expert[x.begin[from] + i]];
     if (offer.loss == kNoOffer || x.surplus[offer.to] >= 0) continue;
     const unsigned long long key = static_cast<unsigned long long>(offer.loss) << 32 |
                                    static_cast<unsigned>(offer.token) << 8 | offer.to;
@@ -126,14 +130,13 @@ __device__ inline unsigned long long least_offer(Exchange<kExperts>& x, int toke
 // expert with room takes the least of what it is offered. False: no offer was taken.
 template <int kExperts>
 __device__ bool trade(Chip<kExperts>& c, Exchange<kExperts>& x) {
-  const auto cluster = cooperative_groups::this_cluster();
   const int warp = threadIdx.x / 32;
   bool taken = false;
   for (int base = 0; base < x.givers; base += kWarps) {
     const int from = base + warp < x.givers ? x.giver[base + warp] : 0;
     unsigned long long key = ~0ull;
     if (base + warp < x.givers && x.surplus[from] > 0) {
-      key = least_offer(x, c.tokens, from);
+      key = least_offer(x, from);
       const bool many = x.surplus[from] >= 32;
       if (!many) {
         const unsigned long long least = exact_cuda::lanes_min(key, 32);
@@ -147,8 +150,8 @@ __device__ bool trade(Chip<kExperts>& c, Exchange<kExperts>& x) {
       atomicAdd(&x.surplus[from], -1);
       x.surplus[to] += 1;  // one taker each
       x.claim[to] = ~0ull;
-      x.offers()[token].loss = kNoOffer;
-      cluster.map_shared_rank(&c, token / c.rows)->own[token % c.rows] = static_cast<uint8_t>(to);
+      x.offers[token].loss = kNoOffer;
+      set_own(c, token, to);
       taken = true;
     }
     __syncthreads();
@@ -165,20 +168,28 @@ __device__ void round_off(Chip<kExperts>& c) {
     bool open = false;
     for (int e = threadIdx.x; e < c.experts; e += kThreads) open = open || c.hard[e] > c.even;
     if (__syncthreads_or(open) == 0) return;
-    cluster.sync();  // the arenas are free
+    meet(c);  // the arenas are free
     make_offers(c);
-    cluster.sync();
+    show_own(c);
+    meet(c);
     if (c.rank == 0) {
-      auto& x = *reinterpret_cast<Exchange<kExperts>*>(c.arena());
+      auto& x = Exchange<kExperts>::in(c);
       sort_offers(c, x);
       while (trade(c, x)) {
       }
-      for (int i = threadIdx.x; i < c.blocks * c.experts; i += kThreads) {
+      for (int i = threadIdx.x; i < copies(c) * c.experts; i += kThreads) {
         const int e = i % c.experts;
-        cluster.map_shared_rank(&c, i / c.experts)->hard[e] = c.even + x.surplus[e];
+        int* hard =
+            c.desk != nullptr ? c.desk->hard : cluster.map_shared_rank(&c, i / c.experts)->hard;
+        hard[e] = c.even + x.surplus[e];
       }
     }
-    cluster.sync();
+    meet(c);
+    if (c.desk != nullptr) {
+      for (int e = threadIdx.x; e < c.experts; e += kThreads) c.hard[e] = c.desk->hard[e];
+      take_own(c);
+      __syncthreads();
+    }
   }
 }
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cooperative_groups.h>
-
 #include "ballast/assignment/exact_warp_cuda.cuh"
 #include "ballast/assignment/on_chip_cuda.h"
 #include "ballast/assignment/score_reader_cuda.cuh"
 
-// What the on-chip solver works with. A problem belongs to a cluster of blocks; each holds an equal
-// share of the tokens' scores in its shared memory from the first read to the result. All blocks
-// compute the same prices from the same sums, in the same order, so that they never disagree.
+// What the on-chip solver works with. A problem belongs to a team of blocks
+// (on_chip_team_cuda.cuh); each holds an equal share of the tokens' scores in its shared memory
+// from the first read to the result. All blocks compute the same prices from the same sums, in the
+// same order, so that they never disagree.
 namespace ballast::assignment::on_chip {
 
 using exact_cuda::kAll;
@@ -27,12 +26,29 @@ struct Arguments {
   CudaProblems problems;
   CudaAssignments results;
   OnChipOptions options;
-  int* solved;     // [problems]
+  int* solved;  // [problems]
+  char* desks;  // of teams that are no clusters, each desk_bytes; null: clusters
+  size_t desk_bytes;
+  int blocks;      // of a team
+  int teams;       // that work at a time
   int rows;        // tokens that a block has room for, a multiple of 16
   float quantile;  // a share 1/E of a normal distribution lies above it
 };
 
-// Shared memory of a block, before the scores [rows, kExperts] and the arena.
+// What a block tells the others of its team.
+template <int kExperts>
+struct alignas(16) Note {
+  float load[kExperts];      // sums over its tokens
+  uint16_t count[kExperts];  // its tokens whose expert this is
+  double value[4];           // further sums and maxima
+  int list[2];               // groups and pairs
+};
+
+template <int kExperts>
+struct Desk;
+
+// Shared memory of a block, before the scores [rows, kExperts], the notes of a cluster and the
+// arena.
 template <int kExperts>
 struct alignas(128) Chip {
   static constexpr int kLanes = kExperts / kValues;    // threads that read a row
@@ -45,19 +61,15 @@ struct alignas(128) Chip {
 
   double double_scratch[32];
   int int_scratch[32];
-  float warp_most[kWarps], warp_tops[kWarps];
+  float warp_most[kWarps];
   float warp_sums[kWarps][kExperts];
-  float parts[2][kOnChipBlocks][kExperts];           // of loads: what each block found, in turn
-  uint16_t count_parts[2][kOnChipBlocks][kExperts];  // of tokens whose best expert this is
-  double value_parts[kOnChipBlocks][4];              // further sums and maxima
-  int list_parts[2][kOnChipBlocks][2];               // groups and pairs of each block
-  double exact_price[kExperts];                      // c.quanta as scores
+  double exact_price[kExperts];  // c.quanta as scores
   float price[kExperts];
   float cold_price[kExperts];  // where to begin without start prices
   float best_price[kExperts];  // those with the least imbalance so far
   float load[kExperts];        // sums of probabilities
   float diagonal[kExperts];
-  float direction[kExperts];
+  alignas(16) float direction[kExperts];
   float product[kExperts];
   int counts[kExperts];      // of this block
   int hard[kExperts];        // of all
@@ -66,19 +78,25 @@ struct alignas(128) Chip {
   int flag;
   int verdict;                // of a repair, told to all blocks
   int experts, tokens, even;  // `even`: tokens of each expert
-  int blocks, rank, rows;     // of the cluster; this one; tokens of each
+  int blocks, rank, rows;     // of the team; this one; tokens of each
   int first, count;           // this block's tokens
-  int turn;
-  float deviation, largest;  // of scores about their means; largest magnitude
-  double tops;               // sum over tokens of their best score less price
-  double blind;              // roughly what an equal spread of each token over all experts is worth
-  double lift;               // a power of two: scores here are those given times this
-  float exact_scale;         // scores times this, rounded, are quanta
+  int turn;                   // of the notes
+  int sum_turn;               // of the desk's sums
+  unsigned goal;              // of the desk's counter
+  Desk<kExperts>* desk;       // null: the team is a cluster
+  float deviation, largest;   // of scores about their means; largest magnitude
+  double lift;                // a power of two: scores here are those given times this
+  float exact_scale;          // scores times this, rounded, are quanta
 
   // Computed, not kept: so the compiler knows that they are shared memory.
   __device__ float* scores() { return reinterpret_cast<float*>(this + 1); }
   __device__ const float* scores() const { return reinterpret_cast<const float*>(this + 1); }
-  __device__ char* arena() { return reinterpret_cast<char*>(scores() + rows * kExperts); }
+  __device__ Note<kExperts>* notes() {  // [2, blocks], of a cluster
+    return reinterpret_cast<Note<kExperts>*>(scores() + rows * kExperts);
+  }
+  __device__ char* arena() {
+    return reinterpret_cast<char*>(notes() + (desk == nullptr ? 2 * blocks : 0));
+  }
 };
 
 // The expert of a thread's i-th score: threads of a row take four at a time in turn.
@@ -165,48 +183,6 @@ __device__ inline void leave_columns(Chip<kExperts>& c, float (&value)[kValues])
     c.warp_sums[threadIdx.x / 32][expert_at<kExperts>(threadIdx.x % kLanes, mine.base + i)] =
         value[i];
   }
-}
-
-// The sums of all blocks' warp_sums, in c.load; with `counts` also those of c.counts, in c.hard,
-// and of c.warp_tops, in c.tops.
-template <int kExperts>
-__device__ inline void share_sums(Chip<kExperts>& c, bool counts) {
-  const auto cluster = cooperative_groups::this_cluster();
-  __syncthreads();
-  const int turn = c.turn;
-  for (int i = threadIdx.x; i < c.blocks * kExperts; i += kThreads) {
-    const int e = i % kExperts;
-    float sum = 0;
-#pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) sum += c.warp_sums[warp][e];
-    Chip<kExperts>* there = cluster.map_shared_rank(&c, i / kExperts);
-    there->parts[turn][c.rank][e] = sum;
-    if (counts) there->count_parts[turn][c.rank][e] = static_cast<uint16_t>(c.counts[e]);
-    if (counts && e == 0) {
-      float tops = 0;
-#pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) tops += c.warp_tops[warp];
-      there->value_parts[c.rank][2 + turn] = tops;
-    }
-  }
-  cluster.sync();
-  for (int e = threadIdx.x; e < kExperts; e += kThreads) {
-    float sum = 0;
-    int count = 0;
-    for (int block = 0; block < c.blocks; ++block) {
-      sum += c.parts[turn][block][e];
-      if (counts) count += c.count_parts[turn][block][e];
-    }
-    c.load[e] = sum;
-    if (counts) c.hard[e] = count;
-  }
-  if (threadIdx.x == 0) {
-    c.turn = 1 - turn;
-    c.tops = 0;
-    for (int block = 0; counts && block < c.blocks; ++block)
-      c.tops += c.value_parts[block][2 + turn];
-  }
-  __syncthreads();
 }
 
 }  // namespace ballast::assignment::on_chip

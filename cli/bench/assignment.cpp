@@ -40,17 +40,20 @@ Short: how far a result is below the best bound that any solver here has proved 
 percent of what that bound has above a blind spread, which gives each token its mean score. Where
 exact takes part without --gap, that bound is the optimum, up to rounding. Otherwise the result
 lacks at most so much.
+With --problems N of a size are solved at a time: on a GPU in one launch, as the groups of a layer
+are, on the CPU one after another. Times and sums are of all of them. A file's rows are dealt out.
 Where scores are tied the auction takes seconds at the two largest sizes: it is left out there
-unless --solvers names it. scipy's linear_sum_assignment takes part up to 2048 tokens, once.
+unless --solvers names it. scipy's linear_sum_assignment takes part in single problems of up to
+2048 tokens, once.
 
 Examples
   ballast bench assignment
   ballast bench assignment --kinds gauss cluster --sizes 2048,128 16384,128 --repeats 21
   ballast bench assignment --scores scores/*.npy --solvers exact --cold
-  ballast bench assignment --device cuda --gap 0.001 --json
+  ballast bench assignment --device cuda --gap 0.001 --problems 16 --sizes 2048,32 --json
 
-JSON keys (--json): device, threads, repeats, gap (allowed), scipy (version, null: none), cases, a
-  list of {scores, part (all, or "odd rows"), tokens, experts, auction_over_exact,
+JSON keys (--json): device, threads, repeats, gap (allowed), problems (solved at a time), scipy
+  (version, null: none), cases, a list of {scores, part (all, or "odd rows"), tokens, experts, auction_over_exact,
   scipy_over_exact (times, null: not measured), bound_by (the solver that proved the lowest
   bound), results, a list of {solver, start, milliseconds, fastest_ms, slowest_ms, runs, gap (that
   bound less its sum of scores; null where shares are not kept), relative_gap (that over what the
@@ -67,6 +70,7 @@ struct Options {
                                     "16384,128", "32768,256", "65536,512"};
   std::string python;
   uint64_t seed = 1;
+  int64_t problems = 1;
   double gap = 0;
   bool cold = false, no_scipy = false;
   BenchOptions bench = {.device = config::DeviceChoice::kCpu, .threads = 1, .rounds = 7};
@@ -78,7 +82,7 @@ struct Options {
 struct Measured {
   std::string solver, start;
   std::vector<double> milliseconds = {};
-  // The least sum of scores of all runs, and the last bound by its prices.
+  // The least sum of scores of all runs, and the last bound by its prices; of all problems.
   double primal = std::numeric_limits<double>::infinity(), dual = 0, blind = 0;
   bool valid = true;
 
@@ -91,7 +95,7 @@ std::vector<assignment::SolverKind> solvers_for(const Options& options,
   for (const std::string& name : options.solvers)
     kinds.push_back(assignment::parse_solver_kind(name));
   if (!kinds.empty()) return kinds;
-  const int64_t scores = made.problem.scores.tokens * made.problem.scores.experts;
+  const int64_t scores = made.tokens() * made.experts();
   kinds = {assignment::SolverKind::kExact};
   if (scores <= kMostForAuction) kinds.push_back(assignment::SolverKind::kAuction);
   if (options.bench.device == config::DeviceChoice::kCpu)
@@ -109,16 +113,21 @@ struct Contender {
 
   // A first turn warms up: the second takes its place.
   void take_turn(int64_t round) {
-    assignment::Assignment result;
+    std::vector<assignment::Assignment> results;
     for (size_t i = 0; i < starts.size(); ++i) {
-      const double milliseconds = run->solve(starts[i].prices, result);
+      const double milliseconds = run->solve(starts[i].prices, results);
       Measured& found = measured[i];
       if (round == 1) found.milliseconds.clear();
       found.milliseconds.push_back(milliseconds);
-      found.primal = std::min(found.primal, result.certificate.primal);
-      found.dual = result.certificate.dual;
-      found.blind = result.certificate.blind;
-      found.valid = found.valid && result.certificate.valid;
+      found.dual = found.blind = 0;
+      double primal = 0;
+      for (const assignment::Assignment& result : results) {
+        primal += result.certificate.primal;
+        found.dual += result.certificate.dual;
+        found.blind += result.certificate.blind;
+        found.valid = found.valid && result.certificate.valid;
+      }
+      found.primal = std::min(found.primal, primal);
       spent += milliseconds;
     }
   }
@@ -134,7 +143,7 @@ std::vector<Measured> measure(const Options& options, const AssignmentCase& made
                                                     .device = options.bench.device,
                                                     .threads = options.threads(),
                                                     .gap = options.gap})};
-    contender.run->load(made.problem);
+    contender.run->load(made.problems);
     contender.starts = starts;
     if (kind != assignment::SolverKind::kExact)
       contender.starts.resize(1);  // the others start cold
@@ -157,7 +166,7 @@ std::vector<Measured> measure(const Options& options, const AssignmentCase& made
 
 // It proves no bound.
 Measured measure_scipy(ScipyPeer& scipy, const AssignmentCase& made) {
-  const ScipyPeer::Answer answer = scipy.solve(made.problem);
+  const ScipyPeer::Answer answer = scipy.solve(made.problems.front());
   return {.solver = "scipy",
           .start = "cold",
           .milliseconds = {answer.milliseconds},
@@ -198,8 +207,8 @@ Json to_json(const AssignmentCase& made, const std::vector<Measured>& results) {
   }
   return {{"scores", made.scores},
           {"part", made.part},
-          {"tokens", made.problem.scores.tokens},
-          {"experts", made.problem.scores.experts},
+          {"tokens", made.tokens()},
+          {"experts", made.experts()},
           {"auction_over_exact", ratio_to_exact(results, "auction")},
           {"scipy_over_exact", ratio_to_exact(results, "scipy")},
           {"bound_by", bound.solver},
@@ -237,7 +246,7 @@ std::string table(const AssignmentCase& made, const std::vector<Measured>& resul
     }
     const Json ratio = ratio_to_exact(results, cold.solver);
     text += fmt::format("{:36}{:>8}{:>5}  {:9}{:36}{:>10}{:>7}{:>10}\n", i == columns ? shown : "",
-                        made.problem.scores.tokens, made.problem.scores.experts, cold.solver, times,
+                        made.tokens(), made.experts(), cold.solver, times,
                         valid ? fmt::format("{:.3g}", 100 * gap) : "-", valid ? "yes" : "no",
                         ratio.is_null() ? "" : short_number(ratio.get<double>()) + "x");
   }
@@ -257,10 +266,12 @@ std::vector<CaseMaker> cases_of(const Options& options) {
         experts < 1)
       fail("--sizes: want TOKENS,EXPERTS, such as 2048,128; got \"{}\"", size);
     for (const scores::ScoreKind kind : kinds)
-      makers.push_back(generated_case(kind, tokens, experts, options.seed));
+      makers.push_back(
+          generated_case({.kind = kind, .tokens = tokens, .experts = experts, .seed = options.seed},
+                         options.problems));
   }
   for (const std::string& path : options.scores)
-    std::ranges::move(file_cases(path), std::back_inserter(makers));
+    std::ranges::move(file_cases(path, options.problems), std::back_inserter(makers));
   return makers;
 }
 
@@ -277,10 +288,9 @@ int run(const Options& options) {
   Progress progress("bench assignment", makers.size(), "cases", OffTerminal::kSilent);
   for (const CaseMaker& make : makers) {
     const AssignmentCase made = make();
-    progress.note({{fmt::format("{} {},{}", made.scores, made.problem.scores.tokens,
-                                made.problem.scores.experts)}});
+    progress.note({{fmt::format("{} {},{}", made.scores, made.tokens(), made.experts())}});
     std::vector<Measured> results = measure(options, made, stop);
-    if (scipy && made.problem.scores.tokens <= kMostForScipy)
+    if (scipy && made.problems.size() == 1 && made.tokens() <= kMostForScipy)
       results.push_back(measure_scipy(*scipy, made));
     cases.push_back(to_json(made, results));
     std::string lines = table(made, results);
@@ -293,6 +303,7 @@ int run(const Options& options) {
                       {"threads", options.threads()},
                       {"repeats", options.bench.rounds},
                       {"gap", options.gap},
+                      {"problems", options.problems},
                       {"scipy", scipy ? Json(scipy->version()) : Json()},
                       {"cases", cases}};
     fmt::print("{}\n", out.dump(2));
@@ -320,6 +331,10 @@ void add_bench_assignment(CLI::App& app, Action& chosen) {
   command
       ->add_option("--solvers", options->solvers, "exact, auction, sinkhorn, greedy; default: all")
       ->type_name("NAME");
+  command->add_option("--problems", options->problems, "of a size, solved at a time")
+      ->check(at_least(1))
+      ->capture_default_str()
+      ->type_name("N");
   add_gap_option(*command, options->gap);
   add_device_option(*command, options->bench.device, {"cpu", "cuda"});
   add_bench_options(*command, options->bench);

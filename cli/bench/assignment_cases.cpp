@@ -17,22 +17,32 @@ assignment::AssignmentProblem problem_of(const assignment::ScoreMatrix& matrix) 
   return problem;
 }
 
-// Every second token from `first` on.
-assignment::ScoreMatrix every_second(assignment::ScoreMatrix matrix, int64_t first) {
+// Every step-th token from `first` on.
+assignment::ScoreMatrix some_tokens(assignment::ScoreMatrix matrix, int64_t first, int64_t step) {
   const int64_t size = matrix.type == assignment::ScoreType::kFloat32 ? 4 : 2;
   matrix.data = static_cast<const std::byte*>(matrix.data) + first * matrix.token_stride * size;
-  matrix.tokens = (matrix.tokens - first + 1) / 2;
-  matrix.token_stride *= 2;
+  matrix.tokens = (matrix.tokens - first + step - 1) / step;
+  matrix.token_stride *= step;
   return matrix;
 }
 
+// As many problems of one size: each has every count-th token.
+std::vector<assignment::AssignmentProblem> dealt(assignment::ScoreMatrix matrix, int64_t count) {
+  std::vector<assignment::AssignmentProblem> problems;
+  matrix.tokens -= matrix.tokens % count;
+  for (int64_t i = 0; i < count; ++i) problems.push_back(problem_of(some_tokens(matrix, i, count)));
+  return problems;
+}
+
 // Reads all that will be measured, so that a bad file is known before others took their time.
-void check_measurable(const AssignmentCase& made) {
-  if (made.problem.scores.tokens < 2)
-    fail("{} holds {} tokens; want at least 2, since its odd rows are measured alone as well",
-         made.scores, made.problem.scores.tokens);
+void check_measurable(const AssignmentCase& made, int64_t problems) {
+  const assignment::ScoreMatrix& matrix = made.memory[0].matrix;
+  if (matrix.tokens < 2 * problems)
+    fail("{} holds {} tokens; want at least {}, since its odd rows are measured alone as well",
+         made.scores, matrix.tokens, 2 * problems);
   try {
-    assignment::ActiveRows().read(made.problem, made.problem.bounds, 0);
+    const assignment::AssignmentProblem whole = problem_of(matrix);
+    assignment::ActiveRows().read(whole, whole.bounds, 0);
   } catch (const UserError& error) {
     fail(
         "{}: {}; only finite scores are measured (`ballast assign --non-finite lowest` can solve "
@@ -53,37 +63,49 @@ double standard_deviation(const std::vector<double>& values) {
 
 }  // namespace
 
-CaseMaker generated_case(scores::ScoreKind kind, int64_t tokens, int64_t experts, uint64_t seed) {
+CaseMaker generated_case(const GeneratedScores& wanted, int64_t problems) {
   return [=] {
-    AssignmentCase made{.scores = std::string(scores::score_kind_name(kind)), .part = "all"};
-    for (const uint64_t batch : {1, 0}) {
-      made.memory.push_back(scores::store_scores(
-          scores::generate_scores(
-              {.kind = kind, .tokens = tokens, .experts = experts, .seed = seed, .batch = batch}),
-          tokens, experts));
+    AssignmentCase made{.scores = std::string(scores::score_kind_name(wanted.kind)), .part = "all"};
+    for (int64_t batch = 0; batch <= problems; ++batch) {
+      made.memory.push_back(
+          scores::store_scores(scores::generate_scores({.kind = wanted.kind,
+                                                        .tokens = wanted.tokens,
+                                                        .experts = wanted.experts,
+                                                        .seed = wanted.seed,
+                                                        .batch = static_cast<uint64_t>(batch)}),
+                               wanted.tokens, wanted.experts));
+      const assignment::AssignmentProblem problem = problem_of(made.memory.back().matrix);
+      if (batch == 0) {
+        made.like = problem;
+      } else {
+        made.problems.push_back(problem);
+      }
     }
-    made.problem = problem_of(made.memory[0].matrix);
-    made.like = problem_of(made.memory[1].matrix);
     return made;
   };
 }
 
-std::vector<CaseMaker> file_cases(const std::string& path) {
-  const auto whole = [path] {
+std::vector<CaseMaker> file_cases(const std::string& path, int64_t problems) {
+  const auto read = [path] {
     AssignmentCase made{.scores = path, .part = "all", .memory = {scores::read_scores(path)}};
-    made.problem.scores = made.memory[0].matrix;
-    assignment::check_shape(made.problem);
-    made.problem = problem_of(made.memory[0].matrix);
+    assignment::AssignmentProblem problem;
+    problem.scores = made.memory[0].matrix;
+    assignment::check_shape(problem);
     return made;
   };
-  const auto halves = [whole] {
-    AssignmentCase made = whole();
+  const auto whole = [=] {
+    AssignmentCase made = read();
+    made.problems = dealt(made.memory[0].matrix, problems);
+    return made;
+  };
+  const auto halves = [=] {
+    AssignmentCase made = read();
     made.part = "odd rows";
-    made.problem = problem_of(every_second(made.memory[0].matrix, 1));
-    made.like = problem_of(every_second(made.memory[0].matrix, 0));
+    made.problems = dealt(some_tokens(made.memory[0].matrix, 1, 2), problems);
+    made.like = problem_of(some_tokens(made.memory[0].matrix, 0, 2));
     return made;
   };
-  check_measurable(whole());
+  check_measurable(read(), problems);
   return {whole, halves};
 }
 

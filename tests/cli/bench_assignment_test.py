@@ -68,6 +68,21 @@ class BenchAssignment(unittest.TestCase):
         self.assertEqual([(c["scores"], c["part"], c["tokens"], len(c["results"])) for c in found["cases"]],
                          [(path, "all", 61, 1), (path, "odd rows", 30, 4)])
 
+    def test_several_problems_at_a_time(self):
+        exact = ["--solvers", "exact", "--cold", "--repeats", 1, "--python", sys.executable]
+        found = self.measured("--kinds", "gauss", "--sizes", "64,4", "--problems", 3, *exact)
+        case, = found["cases"]
+        self.assertEqual((found["problems"], case["tokens"], case["experts"]), (3, 64, 4))
+        result, = case["results"]  # scipy solves single problems alone
+        self.assertTrue(result["valid"])
+        self.assertLessEqual(result["relative_gap"], 1e-8)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "scores.npy")
+            numpy.save(path, numpy.random.default_rng(1).normal(size=(61, 4)).astype(numpy.float16))
+            found = self.measured("--scores", path, "--problems", 3, *exact)
+            self.assertEqual([(c["part"], c["tokens"]) for c in found["cases"]], [("all", 20), ("odd rows", 10)])
+            self.assertIn("holds 61 tokens; want at least 62", self.refused("--scores", path, "--problems", 31, *exact))
+
     def test_scipy_finds_the_same_optimum(self):
         found = self.measured("--kinds", "gauss", "cluster", "--sizes", "60,4", "50,7", "--solvers", "exact",
                               "--repeats", 1, "--python", sys.executable)
@@ -162,6 +177,7 @@ class BenchAssignment(unittest.TestCase):
                                  (["--solvers", "best"], "best"),
                                  (["--solvers", "exact", "auction", "exact", "--kinds", "gauss", "--sizes", "8,2"], "exact twice"),
                                  (["--seed", "-1"], "--seed: \"-1\" is not a whole number of at least 0"), (["--repeats", "0"], "--rounds"),
+                                 (["--problems", "0"], "--problems"),
                                  (["--scores", "missing.npy"], "missing.npy"), (["--device", "tpu"], "--device"),
                                  (["--python", "/bin/false", "--kinds", "gauss", "--sizes", "8,2"], "/bin/false")]:
             with self.subTest(arguments=arguments):

@@ -3,8 +3,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "ballast/experts/assigner.h"
 #include "ballast/kernels/cuda_plugin.h"
@@ -69,9 +73,14 @@ void expect_even(const TensorAssignment& result, int64_t tokens, int64_t experts
   expect_ordered(result, experts);
 }
 
-TEST_F(OnChipCuda, TenThousandProblemsAreSolvedAsOnTheCpu) {
+// Ten thousand problems, in parts that can run side by side.
+class OnChipFuzzCuda : public OnChipCuda, public testing::WithParamInterface<uint64_t> {};
+constexpr uint64_t kFuzzParts = 5;
+INSTANTIATE_TEST_SUITE_P(Parts, OnChipFuzzCuda, testing::Range<uint64_t>(0, kFuzzParts));
+
+TEST_P(OnChipFuzzCuda, ProblemsAreSolvedAsOnTheCpu) {
   constexpr int64_t kProblems = 16;
-  for (uint64_t seed = 0; seed < 625 && !testing::Test::HasFailure(); ++seed) {
+  for (uint64_t seed = GetParam(); seed < 625 && !HasFailure(); seed += kFuzzParts) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Tensor scores = fuzzed_batch(seed, kProblems);
     const int64_t tokens = scores.size(1), experts = scores.size(2);
@@ -92,6 +101,61 @@ TEST_F(OnChipCuda, TenThousandProblemsAreSolvedAsOnTheCpu) {
       EXPECT_NEAR(on_gpu[at].primal, on_cpu[at].primal, rounding);
       EXPECT_NEAR(on_gpu[at].dual, on_cpu[at].dual, 2 * rounding);
       EXPECT_NEAR(on_gpu[at].blind, on_cpu[at].blind, rounding);
+    }
+  }
+}
+
+// Problems of one shape, of these sorts in turn.
+Tensor mixed_batch(int64_t problems, int64_t tokens, int64_t experts,
+                   const std::vector<int>& sorts) {
+  std::vector<Tensor> all;
+  for (size_t p = 0; p < static_cast<size_t>(problems); ++p)
+    all.push_back(scores_of(sorts[p % sorts.size()], tokens, experts));
+  return at::stack(all);
+}
+
+// Too many tokens for a cluster, more clusters than fit at once, more teams than fit at once.
+constexpr std::tuple<int64_t, int64_t, int64_t> kManyBlocks[] = {
+    {1, 16384, 128}, {16, 2048, 128}, {20, 2048, 128}, {2, 32768, 16}, {3, 15360, 60}};
+
+TEST_F(OnChipCuda, ProblemsOfManyBlocksAreSolvedAsOnTheCpu) {
+  for (const auto& [problems, tokens, experts] : kManyBlocks) {
+    const Tensor scores = mixed_batch(problems, tokens, experts, {0, 4});
+    const TensorAssignment got = Assigner({}).assign(scores.cuda());
+    const auto on_gpu = read_status(got), on_cpu = read_status(Assigner({}).assign(scores));
+    for (int64_t p = 0; p < problems; ++p) {
+      SCOPED_TRACE(std::to_string(tokens) + " x " + std::to_string(experts) + ", problem " +
+                   std::to_string(p));
+      const auto at = static_cast<size_t>(p);
+      const double rounding = 1e-9 * magnitude_of(scores[p]);
+      expect_even(problem_of(got, p), tokens, experts);
+      EXPECT_EQ(on_gpu[at].code, AssignmentStatus::kOk);
+      EXPECT_NEAR(on_gpu[at].primal, on_cpu[at].primal, rounding);
+      EXPECT_NEAR(on_gpu[at].dual, on_cpu[at].dual, 2 * rounding);
+      EXPECT_NEAR(on_gpu[at].blind, on_cpu[at].blind, rounding);
+    }
+  }
+}
+
+// Odd scores may end, balanced, where the work that is allowed ends.
+TEST_F(OnChipCuda, ProblemsOfManyBlocksTellTheirGapTruly) {
+  for (const auto& [problems, tokens, experts] : kManyBlocks) {
+    const Tensor scores = mixed_batch(std::min<int64_t>(16, problems + kSorts), tokens, experts,
+                                      {0, 1, 2, 3, 4, 5, 6, 7});
+    const TensorAssignment got = Assigner({.gap = 1e-3}).assign(scores.cuda());
+    const auto statuses = read_status(got);
+    for (int64_t p = 0; p < scores.size(0); ++p) {
+      SCOPED_TRACE(std::to_string(tokens) + " x " + std::to_string(experts) + ", problem " +
+                   std::to_string(p));
+      const AssignmentStatus& status = statuses[static_cast<size_t>(p)];
+      const TensorAssignment found = problem_of(got, p);
+      expect_even(found, tokens, experts);
+      EXPECT_EQ(status.valid, 1);
+      EXPECT_GE(gap_of(scores[p], found), -1e-9);
+      if (status.code == AssignmentStatus::kOk) {
+        EXPECT_LE(gap_of(scores[p], found), 1e-3 * (1 + 1e-4));
+      }
+      EXPECT_NEAR(status.dual - status.primal, status.gap, 1e-9 * magnitude_of(scores[p]));
     }
   }
 }
@@ -164,21 +228,27 @@ TEST_F(OnChipCuda, WhatIsNotFiniteIsReplacedOrRefusedAsOnTheCpu) {
   }
 }
 
+void expect_same_every_time(const Tensor& scores, double gap) {
+  Assigner assigner({.gap = gap});
+  const TensorAssignment first = assigner.assign(scores);
+  TensorAssignment again;
+  CudaGraph graph([&] { again = assigner.assign(scores); });
+  for (int i = 0; i < 5; ++i) {
+    again.expert_of_token.fill_(-1);
+    again.prices.fill_(0);
+    at::zeros({1}, scores.options()).item<float>();  // waits
+    graph.replay();
+    EXPECT_TRUE(at::equal(first.expert_of_token, again.expert_of_token));
+    EXPECT_TRUE(at::equal(first.prices, again.prices));
+  }
+}
+
 TEST_F(OnChipCuda, ResultsAreTheSameEveryTimeAndInAGraph) {
-  const Tensor scores = at::randn({16, 2048, 32}).cuda();
-  for (const double gap : {0.0, 1e-3}) {
-    Assigner assigner({.gap = gap});
-    const TensorAssignment first = assigner.assign(scores);
-    TensorAssignment again;
-    CudaGraph graph([&] { again = assigner.assign(scores); });
-    for (int i = 0; i < 5; ++i) {
-      again.expert_of_token.fill_(-1);
-      again.prices.fill_(0);
-      at::zeros({1}, scores.options()).item<float>();  // waits
-      graph.replay();
-      EXPECT_TRUE(at::equal(first.expert_of_token, again.expert_of_token));
-      EXPECT_TRUE(at::equal(first.prices, again.prices));
-    }
+  for (const auto& [scores, gap] : {std::pair<Tensor, double>{at::randn({16, 2048, 32}), 0.0},
+                                    {at::randn({16, 2048, 32}), 1e-3},
+                                    {at::randn({1, 16384, 128}), 0.0},
+                                    {mixed_batch(8, 4096, 64, {0, 1, 4, 7}), 1e-3}}) {
+    expect_same_every_time(scores.cuda(), gap);
   }
 }
 

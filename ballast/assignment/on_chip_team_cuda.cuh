@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cooperative_groups.h>
+
+#include "ballast/assignment/on_chip_paths_cuda.cuh"
+#include "ballast/assignment/on_chip_state_cuda.cuh"
+
+// How the blocks of a problem meet and tell each other what they found. Those of a cluster write
+// into each other's shared memory. Others meet at a desk in device memory: a meeting takes longer
+// there, but a team can have as many blocks as the device.
+namespace ballast::assignment::on_chip {
+
+constexpr int kSumTurns = 3;
+constexpr int kLoadBits = 42;  // of a sum at the desk; above them is a count
+constexpr float kLoadUnit = 1 << 24;
+
+// A token at an expert with too many, and the best of those with room for it.
+struct Offer {
+  unsigned loss;  // bits of a float that is not negative; kNoOffer: none
+  uint16_t token;
+  uint8_t from, to;
+};
+constexpr unsigned kNoOffer = 0xffffffffu;
+
+// Device memory of a team.
+template <int kExperts>
+struct alignas(256) Desk {
+  unsigned counter;  // how often a block has arrived
+  alignas(128) unsigned long long sums[kSumTurns][kExperts];  // of loads, and counts; in turn
+  // What is above must be zero at the launch.
+  alignas(128) Note<kExperts> notes[2][kOnChipTeam];
+  float squares[kOnChipTeam][kExperts];
+  uint2 products[kOnChipTeam][kExperts * kExperts / 4];  // [E, E] of each block, in bf16
+  uint2 curvature[kExperts * kExperts / 4];              // their sum
+  Paths<kExperts> paths;                                 // lists alone
+  int quanta[kExperts], hard[kExperts], verdict;
+  alignas(16) Offer offers[kOnChipTokens];
+  uint16_t of_expert[kOnChipTokens];
+  uint8_t own[kOnChipTokens];
+};
+
+// All threads of all blocks of the team wait here for each other.
+template <int kExperts>
+__device__ inline void meet(Chip<kExperts>& c) {
+  if (c.desk == nullptr) {
+    cooperative_groups::this_cluster().sync();
+    return;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    c.goal += static_cast<unsigned>(c.blocks);
+    unsigned* counter = &c.desk->counter;
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(1u) : "memory");
+    unsigned arrived = 0;
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(arrived) : "l"(counter) : "memory");
+    } while (static_cast<int>(arrived - c.goal) < 0);
+  }
+  __syncthreads();
+}
+
+// Nobody may write into a block's memory before it has begun: blocks arrive when they begin, and
+// wait for each other before the first has something to tell.
+template <int kExperts>
+__device__ inline void begin_team(Chip<kExperts>& c) {
+  if (c.desk == nullptr) cooperative_groups::this_cluster().barrier_arrive();
+}
+template <int kExperts>
+__device__ inline void await_team(Chip<kExperts>& c) {
+  if (c.desk == nullptr) cooperative_groups::this_cluster().barrier_wait();
+}
+
+// How many copies there are of what a block tells: one for each block of a cluster, or the desk's.
+template <int kExperts>
+__device__ inline int copies(const Chip<kExperts>& c) {
+  return c.desk == nullptr ? c.blocks : 1;
+}
+
+// A copy of this block's note.
+template <int kExperts>
+__device__ inline Note<kExperts>& note_for(Chip<kExperts>& c, int copy, int turn) {
+  if (c.desk != nullptr) return c.desk->notes[turn][c.rank];
+  return *cooperative_groups::this_cluster().map_shared_rank(
+      c.notes() + turn * c.blocks + c.rank, copy);
+}
+
+// What `block` told this one.
+template <int kExperts>
+__device__ inline const Note<kExperts>& note_of(Chip<kExperts>& c, int block, int turn) {
+  return c.desk != nullptr ? c.desk->notes[turn][block] : c.notes()[turn * c.blocks + block];
+}
+
+// The experts of a team's tokens, where one block changes those of others: at the desk every block
+// shows its own before and takes them back afterwards.
+template <int kExperts>
+__device__ inline void show_own(Chip<kExperts>& c) {
+  if (c.desk == nullptr) return;
+  for (int row = threadIdx.x; row < c.count; row += kThreads)
+    c.desk->own[c.first + row] = c.own[row];
+}
+template <int kExperts>
+__device__ inline void take_own(Chip<kExperts>& c) {
+  for (int row = threadIdx.x; row < c.count; row += kThreads)
+    c.own[row] = c.desk->own[c.first + row];
+}
+template <int kExperts>
+__device__ inline void set_own(Chip<kExperts>& c, int token, int expert) {
+  uint8_t* own = c.desk != nullptr
+                     ? &c.desk->own[token]
+                     : &cooperative_groups::this_cluster()
+                            .map_shared_rank(&c, token / c.rows)
+                            ->own[token % c.rows];
+  *own = static_cast<uint8_t>(expert);
+}
+
+// Sums over blocks of what part(block, expert) gives, in the same order everywhere, for
+// take(expert, sum). Takes c.warp_sums.
+template <int kExperts, typename Value, typename Part, typename Take>
+__device__ inline void sum_blocks(Chip<kExperts>& c, Part part, Take take) {
+  constexpr int kSplit = Chip<kExperts>::kSplit;
+  static_assert(sizeof(Value) == sizeof(float) && kSplit <= kWarps);
+  const int e = threadIdx.x % kExperts;
+  Value sum = 0;
+#pragma unroll 8
+  for (int block = threadIdx.x / kExperts; block < c.blocks; block += kSplit) sum += part(block, e);
+  auto* sums = reinterpret_cast<Value*>(c.warp_sums);
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.x < kExperts) {
+    sum = 0;
+#pragma unroll
+    for (int i = 0; i < kSplit; ++i) sum += sums[i * kExperts + e];
+    take(e, sum);
+  }
+}
+
+template <int kExperts>
+__device__ inline float sum_of_warps(const Chip<kExperts>& c, int expert) {
+  float sum = 0;
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) sum += c.warp_sums[warp][expert];
+  return sum;
+}
+
+// share_sums at the desk: in fixed point, so that it does not matter who comes first.
+template <int kExperts>
+__device__ inline void share_sums_at_desk(Chip<kExperts>& c, bool counts) {
+  const int turn = c.sum_turn, next = (turn + 1) % kSumTurns, e = threadIdx.x;
+  if (e < kExperts) {
+    unsigned long long sum = __float2ull_rn(sum_of_warps(c, e) * kLoadUnit);
+    if (counts) sum |= static_cast<unsigned long long>(c.counts[e]) << kLoadBits;
+    atomicAdd(&c.desk->sums[turn][e], sum);
+    if (c.rank == 0) c.desk->sums[next][e] = 0;  // all have read it before they came to this turn
+  }
+  meet(c);
+  if (e < kExperts) {
+    const unsigned long long sum = c.desk->sums[turn][e];
+    c.load[e] = __ull2float_rn(sum & ((1ull << kLoadBits) - 1)) / kLoadUnit;
+    if (counts) c.hard[e] = static_cast<int>(sum >> kLoadBits);
+  }
+  if (threadIdx.x == 0) c.sum_turn = next;
+  __syncthreads();
+}
+
+// The sums of all blocks' warp_sums, in c.load; with `counts` also those of c.counts, in c.hard.
+template <int kExperts>
+__device__ inline void share_sums(Chip<kExperts>& c, bool counts) {
+  __syncthreads();
+  if (c.desk != nullptr) {
+    share_sums_at_desk(c, counts);
+    return;
+  }
+  const int turn = c.turn;
+  const int e = threadIdx.x % kExperts;
+  float sum = sum_of_warps(c, e);
+  for (int copy = threadIdx.x / kExperts; copy < c.blocks; copy += Chip<kExperts>::kSplit) {
+    Note<kExperts>& note = note_for(c, copy, turn);
+    note.load[e] = sum;
+    if (counts) note.count[e] = static_cast<uint16_t>(c.counts[e]);
+  }
+  meet(c);
+  if (threadIdx.x < kExperts) {
+    const Note<kExperts>* notes = c.notes() + turn * c.blocks;
+    sum = 0;
+    int count = 0;
+#pragma unroll 4
+    for (int block = 0; block < c.blocks; ++block) {
+      sum += notes[block].load[e];
+      if (counts) count += notes[block].count[e];
+    }
+    c.load[e] = sum;
+    if (counts) c.hard[e] = count;
+  }
+  if (threadIdx.x == 0) c.turn = 1 - turn;
+  __syncthreads();
+}
+
+}  // namespace ballast::assignment::on_chip
