@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 
@@ -81,6 +82,13 @@ bool is_mpirun(const Process& process) {
 
 bool starts_workers(const Process& process) {
   return is_mpirun(process) || process.name == "slurmstepd";
+}
+
+std::vector<std::string> command_line_of(pid_t id) {
+  std::istringstream text(read_all(fmt::format("/proc/{}/cmdline", id)));
+  std::vector<std::string> words;
+  for (std::string word; std::getline(text, word, '\0');) words.push_back(word);
+  return words;
 }
 
 std::optional<int> worker_number(pid_t id) {

@@ -171,16 +171,16 @@ def jump_clock(cluster, run, host, step, seconds):
     """The clock of this host's workers, which tells the time of day, jumps; CLOCK_MONOTONIC never does."""
     offset = cluster.view / f"clock-{host}"
     offset.write_text("+0")
-    path = cluster.shared / offset.name
-    (cluster.folder / f"{host}.environment").write_text(
-        f"LD_PRELOAD={FAKETIME} FAKETIME_TIMESTAMP_FILE={path} FAKETIME_NO_CACHE=1 FAKETIME_DONT_FAKE_MONOTONIC=1 DONT_FAKE_MONOTONIC=1")
+    cluster.set_environment(host, {
+        "LD_PRELOAD": FAKETIME, "FAKETIME_TIMESTAMP_FILE": cluster.shared / offset.name, "FAKETIME_NO_CACHE": 1,
+        "FAKETIME_DONT_FAKE_MONOTONIC": 1, "DONT_FAKE_MONOTONIC": 1})
     try:
         job = launched(cluster, run)
         job.wait_for_step(run, step)
         offset.write_text(f"{seconds:+d}")
         return job.end()
     finally:
-        (cluster.folder / f"{host}.environment").write_text("")
+        cluster.set_environment(host, {})
 
 
 def run_out_of_folder(cluster, run, disturb, mend, step):
