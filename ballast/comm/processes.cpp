@@ -26,7 +26,10 @@ std::optional<int> number_in(std::string_view digits) {
 
 std::string read_all(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  // A process that ends between opening and reading is an error of reading; this way none throws.
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
 std::vector<Process> all_processes() {

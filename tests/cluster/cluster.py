@@ -68,6 +68,8 @@ class Cluster:
         else:
             self.lay_delayed_cable(name)
         self.login.must("ip", "link", "set", f"to_{name}", "master", "lan", "up")
+        # Its address stays when it comes back, as a real machine's: others would look for the former one for half a minute.
+        host.must("ip", "link", "set", "eth0", "address", f"02:00:00:00:00:{int(name.removeprefix('host')):02x}")
         # As on a wire, no packet is larger than the network's: what is lost or counted is one of these.
         host.must("ip", "link", "set", "eth0", "gso_max_segs", 1)
         for words in (f"addr add {self.address(name)}/24 dev eth0", "link set eth0 up"):
