@@ -18,6 +18,7 @@
 #include <cstring>
 #include <filesystem>
 #include <sstream>
+#include <utility>
 
 #include "ballast/comm/custody.h"
 #include "ballast/comm/hosts.h"
@@ -25,6 +26,7 @@
 #include "ballast/comm/job_watch.h"
 #include "ballast/comm/mpi_plugin.h"
 #include "ballast/comm/notebook.h"
+#include "ballast/comm/remote_daemons.h"
 #include "ballast/comm/world.h"
 #include "ballast/system/console.h"
 #include "ballast/system/error.h"
@@ -168,10 +170,11 @@ struct Ended {
 
 // Passes on output and signals until mpirun has ended.
 Ended relay_until_end(pid_t mpirun, std::array<Relay*, 2> relays, const HeldSignals& signals,
-                      const MpirunOutput& output, JobWatch& watch) {
+                      MpirunOutput& output, RemoteDaemons& daemons, JobWatch& watch) {
   constexpr int kLookMilliseconds = 250, kEndMilliseconds = 5;
   Ended ended;
   StopRequests requests;
+  bool lost = false;
   for (pid_t gone = 0; gone != mpirun;) {
     std::array<pollfd, 3> events{{{relays[0]->fd(), POLLIN, 0},  // one of -1 is passed over
                                   {relays[1]->fd(), POLLIN, 0},
@@ -187,8 +190,13 @@ Ended relay_until_end(pid_t mpirun, std::array<Relay*, 2> relays, const HeldSign
         watch.stop();
       }
     }
-    if (output.has_lost_machine()) watch.lose_machine();
     watch.look();
+    if (output.has_lost_machine() && !std::exchange(lost, true)) {
+      watch.lose_machine();
+      output.name_lost_machines(daemons.gone());
+    } else if (!lost) {
+      daemons.look();
+    }
     gone = ::waitpid(mpirun, &ended.status, WNOHANG);
   }
   return ended;
@@ -346,8 +354,9 @@ LaunchResult run_workers(const LaunchOptions& options) {
                     notebook);
   Relay from_stderr(err_read.fd, Relay::To::kConsole, &output, notebook);
   const std::array<Relay*, 2> relays{&from_stdout, &from_stderr};
+  RemoteDaemons daemons(mpirun, options.hosts);
   JobWatch watch(mpirun, options.workers, options.deadline_seconds, notebook, custody);
-  const Ended ended = relay_until_end(mpirun, relays, signals, output, watch);
+  const Ended ended = relay_until_end(mpirun, relays, signals, output, daemons, watch);
   custody.end_all();
   relay_the_rest(relays);
   clear_bar();  // of a worker that could not do so itself

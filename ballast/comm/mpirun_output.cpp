@@ -2,6 +2,7 @@
 #include "ballast/comm/mpirun_output.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <regex>
@@ -45,6 +46,8 @@ constexpr std::string_view kLongMessages[] = {
     "ORTE was unable to reliably start one or more daemons.",
     "An MPI communication peer process has unexpectedly disconnected.",
 };
+
+WorkerFailure lost(std::string text) { return {-1, kWorkersLost, 0, false, std::move(text)}; }
 
 int number(const std::ssub_match& match) { return std::stoi(match.str()); }
 
@@ -105,19 +108,25 @@ void MpirunOutput::look_for_failure(const std::string& line) {
   }
 }
 
+void MpirunOutput::name_lost_machines(const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  remember(
+      lost(fmt::format("{} {} lost: the machine or its network is down, or mpirun's daemon there "
+                       "has ended",
+                       fmt::join(names, ", "), names.size() == 1 ? "is" : "are")));
+}
+
 void MpirunOutput::look_for_lost_machine(const std::string& line) {
   static const std::regex daemon(R"(^  Remote daemon: \[\[\d+,\d+\],\d+\] on node (\S+))");
   static const std::regex peer(R"(^  Peer host:\s+(\S+))");
-  const auto lost = [](std::string text) {
-    return WorkerFailure{-1, kWorkersLost, 0, false, std::move(text)};
-  };
   std::smatch match;
   if (std::regex_search(line, match, daemon)) {
     has_lost_machine_ = true;
-    remember(lost(fmt::format("{} is lost: the machine or its network is down", match[1].str())));
+    name_lost_machines({match[1].str()});
   } else if (std::regex_search(line, match, peer)) {
     if (!lost_peer_) lost_peer_ = lost(fmt::format("a worker on {} is lost", match[1].str()));
   } else if (line.starts_with("ORTE was unable to reliably start one or more daemons.")) {
+    has_lost_machine_ = true;
     lost_daemon_ = lost("mpirun's daemon on a machine is lost, or could not be started there");
   }
 }

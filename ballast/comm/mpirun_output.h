@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ballast::comm {
 
@@ -27,8 +28,10 @@ class MpirunOutput {
 
   // What is certain; else what points to a machine that is lost.
   const std::optional<WorkerFailure>& failure() const;
-  // mpirun cannot reach its daemon on a machine any more. It may wait for it without end.
+  // mpirun has lost its daemon on a machine. It may wait for it without end.
   bool has_lost_machine() const { return has_lost_machine_; }
+  // Which these were, where that is known from elsewhere.
+  void name_lost_machines(const std::vector<std::string>& names);
 
  private:
   void look_for_failure(const std::string& line);

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 
@@ -25,7 +26,10 @@ std::optional<int> number_in(std::string_view digits) {
 
 std::string read_all(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  // A process that ends between opening and reading is an error of reading; this way none throws.
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
 std::vector<Process> all_processes() {
@@ -81,6 +85,13 @@ bool is_mpirun(const Process& process) {
 
 bool starts_workers(const Process& process) {
   return is_mpirun(process) || process.name == "slurmstepd";
+}
+
+std::vector<std::string> command_line_of(pid_t id) {
+  std::istringstream text(read_all(fmt::format("/proc/{}/cmdline", id)));
+  std::vector<std::string> words;
+  for (std::string word; std::getline(text, word, '\0');) words.push_back(word);
+  return words;
 }
 
 std::optional<int> worker_number(pid_t id) {

@@ -29,6 +29,9 @@ bool starts_workers(const Process& process);
 // Whether it is OpenMPI's among these.
 bool is_mpirun(const Process& process);
 
+// The words it was started with; empty: it has ended, or they may not be read.
+std::vector<std::string> command_line_of(pid_t id);
+
 // The number that mpirun or srun gave the process; nothing: none, or it may not be read.
 std::optional<int> worker_number(pid_t id);
 // That of this process; 0 where nobody gave one.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cluster on one machine: hosts with processes, a network, mounts and a name of their own, joined by a bridge. The bridge
-is on a machine of its own, `login`, from which jobs are started by mpirun and `agent`, as by ssh. Nothing of it is seen
+is on a machine of its own, `login`, from which jobs are started by mpirun and remote_shell.py, as by ssh. Nothing of it is seen
 outside, and all of it ends with the process that made it."""
 
 import json
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from machine import Machine, wait_until
+from machine import Machine, child_of, wait_until
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = "unshare nsenter setpriv mount ip tc nft mpirun".split()
@@ -36,7 +36,7 @@ class Cluster:
         self.shared = self.folder / "shared"
         self.names = [f"host{i}" for i in range(1, hosts + 1)]
         self.delay_of, self.delayed = delayed, self.names[-1] if delayed else None
-        self.hosts, self.relays = {}, {}
+        self.hosts, self.relays, self.shells = {}, {}, {}
         (self.folder / "hosts").write_text("127.0.0.1 localhost\n192.0.2.100 login\n" + "".join(
             f"{self.address(name)} {name}\n" for name in self.names))
         self.shared.mkdir()
@@ -68,13 +68,14 @@ class Cluster:
         else:
             self.lay_delayed_cable(name)
         self.login.must("ip", "link", "set", f"to_{name}", "master", "lan", "up")
+        # Its address stays when it comes back, as a real machine's: others would look for the former one for half a minute.
+        host.must("ip", "link", "set", "eth0", "address", f"02:00:00:00:00:{int(name.removeprefix('host')):02x}")
         # As on a wire, no packet is larger than the network's: what is lost or counted is one of these.
         host.must("ip", "link", "set", "eth0", "gso_max_segs", 1)
         for words in (f"addr add {self.address(name)}/24 dev eth0", "link set eth0 up"):
             host.must("ip", *words.split())
-        (self.folder / f"{name}.pid").write_text(str(self.pid_at_login(name)))
-        (self.folder / f"{name}.environment").write_text("")
-        self.mark_reachable(name, True)
+        self.set_environment(name, {})
+        self.start_shell(name)
 
     def pid_at_login(self, name):
         status = Path(f"/proc/{self.hosts[name].pid}/status").read_text()
@@ -88,10 +89,23 @@ class Cluster:
         if relay.stdout.readline() != "ready\n":
             raise RuntimeError(f"no delayed cable to {name}")
 
-    def mark_reachable(self, name, reachable):
-        """For the agent: ssh would not come through either."""
-        mark = self.folder / f"{name}.unreachable"
-        mark.unlink(missing_ok=True) if reachable else mark.touch()
+    def set_environment(self, name, variables):
+        """Of what is started on the host from now on."""
+        (self.folder / f"{name}.environment").write_text("".join(f"{key}={value}\n" for key, value in variables.items()))
+
+    def start_shell(self, name):
+        command = self.hosts[name].command(sys.executable, "-B", HERE / "remote_shell.py", "--serve", self.folder / f"{name}.environment")
+        shell = self.shells[name] = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], stdout=subprocess.PIPE,
+                                                     encoding="utf-8", start_new_session=True)
+        if shell.stdout.readline() != "ready\n":
+            raise RuntimeError(f"no shell on {name}")
+
+    def take_shell(self, name):
+        """Before its host ends: the system waits until nsenter has taken note of its child's end, and it may be stopped."""
+        shell = self.shells.pop(name)
+        shell.kill()
+        shell.wait(30)
+        shell.stdout.close()
 
     def command(self, *words):
         """To be started from here, and to run on `login`, in the shared folder."""
@@ -99,7 +113,7 @@ class Cluster:
 
     def environment(self):
         """Of commands on `login`: their mpirun reaches hosts by the agent."""
-        return {**os.environ, "BALLAST_CLUSTER": str(self.folder), "OMPI_MCA_plm_rsh_agent": str(HERE / "agent"),
+        return {**os.environ, "OMPI_MCA_plm_rsh_agent": f"{sys.executable} -B {HERE / 'remote_shell.py'}",
                 "TMPDIR": "/dev/shm", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
     def bytes_from(self, name):
@@ -110,7 +124,6 @@ class Cluster:
     # What can be wrong with a link. Each holds until mend().
     def cut(self, name):
         self.login.must("ip", "link", "set", f"to_{name}", "down")
-        self.mark_reachable(name, False)
 
     def slow(self, name, megabits):
         """Both ways."""
@@ -138,12 +151,11 @@ class Cluster:
         if name in self.relays:
             self.relays[name].send_signal(signal.SIGHUP)
         self.login.must("ip", "link", "set", f"to_{name}", "up")
-        self.mark_reachable(name, True)
 
     # What can be wrong with a host.
     def vanish(self, name):
         """All its processes and its network, at once."""
-        self.mark_reachable(name, False)
+        self.take_shell(name)
         self.hosts.pop(name).power_off()
         self.take_relay(name)
 
@@ -154,19 +166,19 @@ class Cluster:
             relay.stdout.close()
 
     def hang(self, name):
-        self.mark_reachable(name, False)
         for pid in self.hosts[name].processes():
             self.signal(pid, signal.SIGSTOP)
 
     def wake(self, name):
         for pid in self.hosts[name].processes():
             self.signal(pid, signal.SIGCONT)
-        self.mark_reachable(name, True)
 
     def kill_processes(self, name):
-        """The host itself stays."""
+        """All but the shell that takes new ones."""
+        inside = child_of(self.shells[name].pid)
         for pid in self.hosts[name].processes():
-            self.signal(pid, signal.SIGKILL)
+            if pid != inside:
+                self.signal(pid, signal.SIGKILL)
 
     @staticmethod
     def signal(pid, number):
@@ -196,6 +208,8 @@ class Cluster:
         """Whatever is left of it."""
         for name in list(self.relays):
             self.take_relay(name)
+        for name in list(self.shells):
+            self.take_shell(name)
         self.login.power_off()  # and with it all hosts, which are its children
         for host in self.hosts.values():
             host.outside.wait(30)

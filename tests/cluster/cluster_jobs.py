@@ -122,17 +122,22 @@ def shared_numbers(cluster, run):
 
 
 def payload(cluster, run, system, steps):
-    """The least bytes of numbers that a worker must send to others, one worker a host, whatever the algorithm."""
-    share = (len(cluster.names) - 1) / len(cluster.names)
-    replicas = len(cluster.names) // (2 if system == "model parallel" else 1)
-    numbers = 0
-    if replicas > 1:  # the sum of the gradients: scattered, and gathered again
-        numbers += 2 * shared_numbers(cluster, run) * share
+    """The least bytes of numbers that all workers together must send, one worker a host, whatever the algorithm. A sum of n
+    numbers of p workers, which all get, takes 2 (p - 1) n."""
+    workers = len(cluster.names)
+    shards = 2 if system == "model parallel" else 1
+    replicas = workers // shards
+    numbers = 2 * (replicas - 1) * shared_numbers(cluster, run)  # gradients; of shards each has its part at least
     if system == "base":  # the shuffle and the way back, and the same of the gradients, in equal parts
-        numbers += 4 * BATCH * CONTEXT / len(cluster.names) * WIDTH * share
+        numbers += 4 * BATCH * CONTEXT * WIDTH * (workers - 1) / workers
     if system == "model parallel":  # two sums of a layer, forward and backward, of all rows
-        numbers += 4 * LAYERS * BATCH * CONTEXT * WIDTH / replicas
+        numbers += 2 * 4 * LAYERS * BATCH * CONTEXT * WIDTH
     return int(4 * numbers * steps)
+
+
+def bytes_sent(cluster):
+    """By all hosts so far, as the bridge has counted them."""
+    return sum(cluster.bytes_from(name) for name in cluster.names)
 
 
 # Disturbances that end a job without --max-restarts. `host` is the culprit.
@@ -171,16 +176,16 @@ def jump_clock(cluster, run, host, step, seconds):
     """The clock of this host's workers, which tells the time of day, jumps; CLOCK_MONOTONIC never does."""
     offset = cluster.view / f"clock-{host}"
     offset.write_text("+0")
-    path = cluster.shared / offset.name
-    (cluster.folder / f"{host}.environment").write_text(
-        f"LD_PRELOAD={FAKETIME} FAKETIME_TIMESTAMP_FILE={path} FAKETIME_NO_CACHE=1 FAKETIME_DONT_FAKE_MONOTONIC=1 DONT_FAKE_MONOTONIC=1")
+    cluster.set_environment(host, {
+        "LD_PRELOAD": FAKETIME, "FAKETIME_TIMESTAMP_FILE": cluster.shared / offset.name, "FAKETIME_NO_CACHE": 1,
+        "FAKETIME_DONT_FAKE_MONOTONIC": 1, "DONT_FAKE_MONOTONIC": 1})
     try:
         job = launched(cluster, run)
         job.wait_for_step(run, step)
         offset.write_text(f"{seconds:+d}")
         return job.end()
     finally:
-        (cluster.folder / f"{host}.environment").write_text("")
+        cluster.set_environment(host, {})
 
 
 def run_out_of_folder(cluster, run, disturb, mend, step):

@@ -100,14 +100,17 @@ class Sweep:
         c = self.cluster
         start_again = lambda host: c.start_host(host)
         kill_and_wake = lambda host: (c.kill_processes(host), c.wake(host))
+        nothing = lambda host: None
         lose = lambda host: c.lose(host, 5)
         for _ in range(count):
             yield self.end_by("link cut", c.cut, c.mend)
             yield self.end_by("host vanishes", c.vanish, start_again)
             yield self.end_by("host hangs", c.hang, kill_and_wake)
+            yield self.end_by("all processes of a host killed", c.kill_processes, nothing)
             yield self.go_on_after("link cut, mended; --max-restarts", c.cut, c.mend)
             yield self.go_on_after("host vanishes, is back; --max-restarts", c.vanish, start_again)
             yield self.go_on_after("host hangs, is killed; --max-restarts", c.hang, kill_and_wake)
+            yield self.go_on_after("all processes of a host killed; --max-restarts", c.kill_processes, nothing)
             yield self.go_on_under("link cut for 2 s", c.cut, c.mend, lasts=2)
             yield self.go_on_under("host hangs for 2 s", c.hang, c.wake, lasts=2)
             yield self.go_on_under("link loses 5 %", lose, c.mend)
@@ -144,7 +147,7 @@ def table(trials):
 
 def main(rounds=1):
     trials = []
-    for hosts, seed in ((2, 1), (3, 2)):
+    for hosts, seed in ((2, 1), (4, 2)):
         for trial in sweep(hosts, rounds, seed):
             trials.append(trial)
             print(hosts, "hosts:", trial.kind, f"{trial.seconds:.1f} s", trial.fault or "good", file=sys.stderr, flush=True)

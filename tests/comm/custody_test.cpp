@@ -58,6 +58,19 @@ TEST(Custody, EndsStoppedChildrenAndWhatTheyLeaveBehind) {
   EXPECT_EQ(test::wait_for_child(before), -SIGKILL);
 }
 
+TEST(Processes, ThatEndWhileTheyAreReadAreGone) {
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = start_child([] { return 0; });
+    std::thread reaper([child] { test::wait_for_child(child); });
+    while (process(child)) {
+      command_line_of(child);
+      worker_number(child);
+    }
+    reaper.join();
+    EXPECT_TRUE(command_line_of(child).empty());
+  }
+}
+
 TEST(Notebook, HoldsWhatWorkersTell) {
   Notebook notebook;
   notebook.read();

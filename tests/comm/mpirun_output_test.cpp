@@ -127,7 +127,9 @@ TEST(MpirunOutput, AMachineThatIsLostIsNamed) {
       "");
   EXPECT_TRUE(output.has_lost_machine());
   ASSERT_TRUE(output.failure());
-  EXPECT_EQ(output.failure()->text, "node7 is lost: the machine or its network is down");
+  EXPECT_EQ(
+      output.failure()->text,
+      "node7 is lost: the machine or its network is down, or mpirun's daemon there has ended");
   EXPECT_EQ(output.failure()->code, 75);
   EXPECT_FALSE(output.failure()->told);
 }
@@ -145,7 +147,12 @@ TEST(MpirunOutput, WhatPointsToALostMachineGivesWayToWhatIsCertain) {
         "host: node1\n  Local PID:  15\n  Peer host:  node7\n" +
             kRule + "\n");
   EXPECT_EQ(output.failure()->text, "a worker on node7 is lost");
-  EXPECT_FALSE(output.has_lost_machine()) << "it may have ended by itself";
+  EXPECT_TRUE(output.has_lost_machine()) << "by the daemon; a worker may end by itself";
+  output.name_lost_machines({});
+  EXPECT_EQ(output.failure()->text, "a worker on node7 is lost");
+  MpirunOutput other = output;
+  other.name_lost_machines({"node7", "node8"});
+  EXPECT_THAT(other.failure()->text, ::testing::StartsWith("node7, node8 are lost"));
   shown(output, "MPI_ABORT was invoked on rank 5 in communicator X\nwith errorcode 2.\n");
   EXPECT_EQ(output.failure()->code, 2);
 }
