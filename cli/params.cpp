@@ -103,8 +103,10 @@ struct WorkerBytes {
 WorkerBytes bytes_here(const Counted& model, const model::ParameterBytes& each) {
   const auto held = static_cast<double>(model.parameters_here()),
              of_experts = static_cast<double>(model.experts_here() * model.size.per_expert);
-  const model::KeptNumbers kept = model::kept_numbers(model.config, held - of_experts, of_experts);
-  return {.weights = held * static_cast<double>(each.weights),
+  const model::KeptNumbers kept =
+      model::kept_numbers(model.config, model.workers, held - of_experts, of_experts);
+  return {.weights = held * static_cast<double>(each.weights - each.master) +
+                     kept.masters * static_cast<double>(each.master),
           .gradients = kept.gradients * static_cast<double>(each.gradients),
           .moments = kept.moments * static_cast<double>(each.moments) / 2};
 }

@@ -101,6 +101,7 @@ int64_t parameters_of_worker(const config::Config& config, int64_t workers) {
 
 ParameterBytes bytes_of_parameter(int64_t working, int64_t master) {
   return {.weights = working == master ? master : working + master,
+          .master = working == master ? 0 : master,
           .gradients = working,
           .moments = 2 * master};
 }

@@ -28,6 +28,7 @@ int64_t parameters_of_worker(const config::Config& config, int64_t workers);
 // What a parameter takes while it is trained, in bytes.
 struct ParameterBytes {
   int64_t weights = 0;    // with the master copy, where the model computes in another precision
+  int64_t master = 0;     // of these, the master copy
   int64_t gradients = 0;  // in the model's precision
   int64_t moments = 0;    // Adam's two, in the master's
 

@@ -78,28 +78,39 @@ ModelUpdates count_updates(const config::Config& config) {
 
 namespace {
 
-// Of `parameters` that are updated as these are, in the same parts.
-KeptNumbers kept_of(const UpdateCounts& counts, double parameters, double averages) {
+// Of `parameters` that are updated as these are, in the same parts; what Adam has for them is
+// divided among `sharers`.
+KeptNumbers kept_of(const UpdateCounts& counts, double parameters, double averages,
+                    double sharers) {
   if (counts.all() == 0) return {};
   const auto part = [&](int64_t count) {
     return parameters * static_cast<double>(count) / static_cast<double>(counts.all());
   };
+  const double adam = part(counts.adam) / sharers, muon = part(counts.muon);
   return {.gradients = part(counts.trained()),
-          .moments = 2 * part(counts.adam) + part(counts.muon) + averages * part(counts.trained())};
+          .moments = 2 * adam + muon + averages * (adam + muon),
+          .masters = adam + muon + part(counts.frozen)};
 }
 
 }  // namespace
 
-KeptNumbers kept_numbers(const config::Config& config, double shared, double experts) {
+KeptNumbers kept_numbers(const config::Config& config, int64_t workers, double shared,
+                         double experts) {
   const config::OptimizerConfig& optimizer = config.optimizer;
+  const config::TrainingConfig& training = config.training;
   const double averages = optimizer.average > 0 ? 1 : 0;
-  if (optimizer.algorithm == config::Algorithm::kAdam && config.training.freeze.empty())
-    return {.gradients = shared + experts, .moments = (2 + averages) * (shared + experts)};
+  const double sharers =
+      training.shard_optimizer ? static_cast<double>(workers / training.model_parallel) : 1;
+  if (optimizer.algorithm == config::Algorithm::kAdam && training.freeze.empty()) {
+    const double kept = shared / sharers + experts;
+    return {.gradients = shared + experts, .moments = (2 + averages) * kept, .masters = kept};
+  }
   const ModelUpdates updates = count_updates(config);
-  const KeptNumbers of_shared = kept_of(updates.shared, shared, averages),
-                    of_experts = kept_of(updates.experts, experts, averages);
+  const KeptNumbers of_shared = kept_of(updates.shared, shared, averages, sharers),
+                    of_experts = kept_of(updates.experts, experts, averages, 1);
   return {.gradients = of_shared.gradients + of_experts.gradients,
-          .moments = of_shared.moments + of_experts.moments};
+          .moments = of_shared.moments + of_experts.moments,
+          .masters = of_shared.masters + of_experts.masters};
 }
 
 }  // namespace ballast::model

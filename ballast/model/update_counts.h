@@ -33,8 +33,12 @@ ModelUpdates count_updates(const config::Config& config);
 struct KeptNumbers {
   double gradients = 0;
   double moments = 0;  // of Adam two for each, of Muon one; and the average
+  double masters = 0;  // master weights, where the model computes in another precision
 };
-// Of a worker that holds `shared` parameters and `experts` of its experts.
-KeptNumbers kept_numbers(const config::Config& config, double shared, double experts);
+// Of one of `workers` that holds `shared` parameters and `experts` of its experts. With
+// training.shard_optimizer the replicas divide what Adam has for the shared ones. The few that
+// shards have alike are divided further, which is not counted.
+KeptNumbers kept_numbers(const config::Config& config, int64_t workers, double shared,
+                         double experts);
 
 }  // namespace ballast::model

@@ -67,8 +67,8 @@ int64_t HeldState::size(const FlatRange& range) const {
 }
 
 std::optional<int64_t> HeldState::place(const FlatRange& range) const {
-  const auto after = std::ranges::upper_bound(
-      pieces_, range.begin, {}, [](const Piece& piece) { return piece.range.begin; });
+  const auto after = std::ranges::upper_bound(pieces_, range.begin, {},
+                                              [](const Piece& piece) { return piece.range.begin; });
   if (after == pieces_.begin()) return std::nullopt;
   const Piece& piece = *std::prev(after);
   if (range.end > piece.range.end) return std::nullopt;

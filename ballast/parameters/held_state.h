@@ -42,7 +42,7 @@ class HeldState {
   // worker is more. REQUIRES: ranges are in order, apart, and begin and end at units.
   HeldState(int64_t elements, const std::vector<DividedRange>& divided, int64_t chunk);
 
-  bool is_whole() const { return chunks_.empty(); }  // nothing is divided
+  bool is_whole() const { return chunks_.empty(); }             // nothing is divided
   const std::vector<Chunk>& chunks() const { return chunks_; }  // in order
 
   // What is kept of a range, in pieces.

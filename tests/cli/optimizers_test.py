@@ -70,6 +70,26 @@ class Optimizers(InFolder):
         self.assertEqual(adam - muon, 4 * matrices)
         self.assertEqual(average, adam * 3 // 2)
 
+    def test_memory_of_divided_state_is_counted(self):
+        anywhere = [knob for knob in TINY if "device" not in knob]
+        size = ["params", *anywhere, "--model.vocabulary=257", "--json", "--training.shard_optimizer=true", "--workers"]
+
+        def memory(workers, *more):
+            out = json.loads(self.run_well(*size, workers, *more).stdout)
+            return out["shared"], out["memory_per_worker"]
+
+        shared, alone = memory(1)
+        _, four = memory(4)
+        for precision in ("fp32", "bf16"):
+            self.assertEqual(alone[precision]["adam"], 8 * shared)
+            self.assertEqual(four[precision]["adam"], 2 * shared)
+            self.assertEqual(four[precision]["gradients"], alone[precision]["gradients"])
+        self.assertEqual(four["fp32"]["weights"], 4 * shared)
+        self.assertEqual(four["bf16"]["weights"], 3 * shared)  # and a quarter of the master copies
+        _, muon = memory(4, "--optimizer.algorithm=muon")
+        matrices = 2 * (4 * 16 * 16 + 2 * 16 * 64)
+        self.assertEqual(muon["fp32"]["adam"], 2 * (shared - matrices) + 4 * matrices)
+
     def test_names_of_nothing_are_refused(self):
         self.refused("train", "--run", "run", *TINY, "--training.freeze=blok.0.*", says="no parameter is called \"blok.0.*\"")
         self.refused("train", "--run", "run", *TINY, *EXPERTS, "--training.freeze=layer.1.expert.0.*", says="frozen together")

@@ -127,8 +127,8 @@ def launched(folder, run, *more, steps=STEPS, deadline=PATIENCE):
     return Job(training(run, "--workers", WORKERS, *more, steps=steps, deadline=deadline), folder)
 
 
-def undisturbed(folder, run):
-    return launched(folder, run).end()
+def undisturbed(folder, run, *more):
+    return launched(folder, run, *more).end()
 
 
 def stop_at_the_start(folder, run, worker, moment, *more):

@@ -247,6 +247,8 @@ TEST(ModelSize, AParameterTakesSixteenBytesInTrainingWhateverThePrecisionButDoub
   const ParameterBytes half = bytes_of_parameter(2, 4), single = bytes_of_parameter(4, 4),
                        twice = bytes_of_parameter(8, 8);
   EXPECT_EQ(half.weights, 2 + 4);  // and a master copy
+  EXPECT_EQ(half.master, 4);
+  EXPECT_EQ(single.master, 0);
   EXPECT_EQ(half.gradients, 2);
   EXPECT_EQ(half.moments, 8);
   EXPECT_EQ(half.total(), 16);

@@ -68,8 +68,8 @@ TEST(HeldState, ChunksAreCutFromTheEndAndAreNoLongerThanAsked) {
 
 TEST(HeldState, PlacesFollowEachOtherAndWhatAllKeepIsTheRestOfTheChunks) {
   const int64_t elements = 60 * kUnit;
-  const HeldState held(elements,
-                       {{{kUnit, 20 * kUnit}, 0, 2}, {{25 * kUnit, 50 * kUnit}, 2, 3}}, 6 * kUnit);
+  const HeldState held(elements, {{{kUnit, 20 * kUnit}, 0, 2}, {{25 * kUnit, 50 * kUnit}, 2, 3}},
+                       6 * kUnit);
   int64_t place = 0;
   for (const FlatRange& range : held.within({0, elements})) {
     EXPECT_EQ(held.place(range), place);

@@ -114,7 +114,8 @@ TEST(DividedState, LearnsAsWithWholeStateHoweverTheModelIsDivided) {
     for (const WorkerGrid& grid : test::divisions()) {
       if (grid.num_shards() > 1 && name != "base") continue;  // to save time
       SCOPED_TRACE(name + ", " + test::name_of(grid));
-      Trainer whole(config, in_double(), source(), grid), part(divided(config), in_double(), source(), grid);
+      Trainer whole(config, in_double(), source(), grid),
+          part(divided(config), in_double(), source(), grid);
       const auto expected = losses(whole, kSteps);
       EXPECT_LT(expected.back(), expected.front() - 0.1) << "it learns";
       EXPECT_LE(test::largest_difference(losses(part, kSteps), expected), 1e-9);
@@ -147,12 +148,12 @@ TEST(DividedState, ChunksOfAnySizeGiveTheSameUpdates) {
   const auto trained = [&](bool divides, int64_t chunk_bytes, const auto& look) {
     ParameterTable table;
     const model::LanguageModel model(config, table, workers);
-    table.allocate({.working = at::kDouble,
-                    .master = at::kDouble,
-                    .average = true,
-                    .divisions = divides ? state_divisions(workers)
-                                         : std::vector<parameters::StateDivision>(),
-                    .chunk_bytes = chunk_bytes});
+    table.allocate(
+        {.working = at::kDouble,
+         .master = at::kDouble,
+         .average = true,
+         .divisions = divides ? state_divisions(workers) : std::vector<parameters::StateDivision>(),
+         .chunk_bytes = chunk_bytes});
     table.initialize(1);
     GradientReducer reducer(table, config.model.layers, workers);
     Optimizer optimizer(table, config.optimizer);
@@ -187,7 +188,8 @@ TEST(DividedState, ClipsByTheNormOfAll) {
   config.optimizer.clip_over = config::ClipOver::kAll;
   for (const WorkerGrid& grid : test::divisions()) {
     SCOPED_TRACE(test::name_of(grid));
-    Trainer whole(config, in_double(), source(), grid), part(divided(config), in_double(), source(), grid);
+    Trainer whole(config, in_double(), source(), grid),
+        part(divided(config), in_double(), source(), grid);
     for (int64_t step = 0; step < 2; ++step) {
       const StepStats expected = whole.step(), got = part.step();
       EXPECT_NEAR(got.gradient_norm, expected.gradient_norm, 1e-12);
@@ -203,9 +205,9 @@ std::filesystem::path shared_folder(const test::TemporaryFolder& own) {
 }
 
 checkpoint::Checkpoint saved_in(const std::filesystem::path& folder, const Trainer& trainer) {
-  return checkpoint::Checkpoint(save_training(
-      folder, {trainer.config(), trainer.model(), trainer.table(), trainer.state()},
-      trainer.grid()));
+  return checkpoint::Checkpoint(
+      save_training(folder, {trainer.config(), trainer.model(), trainer.table(), trainer.state()},
+                    trainer.grid()));
 }
 
 // The tensors of two checkpoints are the same to the bit, whatever files they are in.

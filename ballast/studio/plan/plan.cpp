@@ -100,7 +100,9 @@ StepParts step_of(const LayoutShape& shape, const Cluster& cluster) {
   step.gradient_sums = gradient_sum_seconds(shape, wires, groups.replicas);
   if (cluster.overlap_gradients) {
     const double backward = step.compute() / times * 2 / 3;
-    step.gradient_sums = std::max(0.0, step.gradient_sums - backward);
+    // Where state is divided, half of it is the weights that come together after the update.
+    const double hidden = shape.config.training.shard_optimizer ? 0.5 : 1;
+    step.gradient_sums -= std::min(hidden * step.gradient_sums, backward);
   }
   return step;
 }

@@ -17,6 +17,9 @@ constexpr double kUsableMemory = 0.95;
 // measured peaks (docs/profiling.md).
 constexpr double kHeapShare = 0.3, kCpuLibraries = 40e6;
 
+// Bytes of chunks of gradients that are summed at a time (training/gradient_reducer.h).
+constexpr double kChunksUnderWay = 4 * 8 * 1048576.0;
+
 double as_double(int64_t value) { return static_cast<double>(value); }
 
 // Rows that the experts of one layer compute on this worker; blocks are filled up to the ceiling.
@@ -218,8 +221,13 @@ Work vocabulary_work(const LayoutShape& s) {
 Work optimizer_work(const LayoutShape& s, const Device& device) {
   const double working = as_double(device.working), master = as_double(device.master);
   Work work;
-  // Gradients are written, and read twice; weights and two moments read and written.
-  work.bytes = s.parameters * (3 * working + 6 * master + (working == master ? 0 : working));
+  // Gradients are written, and read twice; weights and two moments read and written: of divided
+  // state, those that are here.
+  const double moved = model::kept_numbers(s.config, s.workers, s.parameters - s.expert_parameters,
+                                           s.expert_parameters)
+                           .masters;
+  work.bytes = s.parameters * working +
+               moved * (2 * working + 6 * master + (working == master ? 0 : working));
   work.operations = 10;
   if (s.config.optimizer.algorithm == config::Algorithm::kMuon) {
     // Whole matrices on every shard; of the experts those that are here.
@@ -236,9 +244,11 @@ MemoryParts memory_of(const LayoutShape& s, const Device& device) {
   const model::ParameterBytes each = model::bytes_of_parameter(device.working, device.master);
   const double shards = as_double(s.shards);
   MemoryParts memory;
-  memory.weights = s.parameters * as_double(each.weights);
+  const double shared = s.parameters - s.expert_parameters;
   const model::KeptNumbers kept =
-      model::kept_numbers(s.config, s.parameters - s.expert_parameters, s.expert_parameters);
+      model::kept_numbers(s.config, s.workers, shared, s.expert_parameters);
+  memory.weights =
+      s.parameters * as_double(each.weights - each.master) + kept.masters * as_double(each.master);
   memory.gradients = kept.gradients * as_double(each.gradients);
   memory.optimizer = kept.moments * as_double(device.master);
   // What autograd keeps: inputs of norms and products, queries to values and their mix, the active
@@ -264,12 +274,15 @@ MemoryParts memory_of(const LayoutShape& s, const Device& device) {
   const double messages = s.workers > 1 ? 2 * s.expert_rows * s.width : 0;
   const double block =
       (2 * (s.queries + s.keys) + s.matrices * s.hidden) * s.width / shards;  // sums of gradients
+  const bool chunks = s.config.training.shard_optimizer && s.replicas > 1;
   memory.buffers =
       s.number *
       (std::max(s.rows_of_logits() * as_double(s.config.model.vocabulary) / shards, widest) +
-       messages + (s.replicas > 1 ? block : 0));
+       messages + (s.replicas > 1 && !chunks ? block : 0));
   if (s.is_cpu)
     memory.buffers += kHeapShare * (memory.activations + memory.buffers) + kCpuLibraries;
+  // Chunks of gradients that are being summed: MPI has two of each beside the gradients, NCCL one.
+  if (chunks) memory.buffers += (s.is_cpu ? 2 : 1) * std::min(kChunksUnderWay, s.number * shared);
   return memory;
 }
 
