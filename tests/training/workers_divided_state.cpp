@@ -122,7 +122,9 @@ TEST(DividedState, LearnsAsWithWholeStateHoweverTheModelIsDivided) {
       expect_same_state(part.table(), whole.table(), 1e-8);
       const bool alone = everyone().size() == 1;
       EXPECT_EQ(part.table().held().is_whole(), alone);
-      if (!alone) EXPECT_LT(state_of(part.table()), state_of(whole.table()));
+      if (!alone) {
+        EXPECT_LT(state_of(part.table()), state_of(whole.table()));
+      }
     }
   }
 }
@@ -176,7 +178,9 @@ TEST(DividedState, ChunksOfAnySizeGiveTheSameUpdates) {
     for (const int64_t bytes : {1, 3000, 20000, 8 << 20}) {
       SCOPED_TRACE(std::to_string(bytes) + " bytes");
       trained(true, bytes, [&](const ParameterTable& part) {
-        if (workers.size() > 1 && bytes < 20000) EXPECT_GE(part.held().chunks().size(), 4U);
+        if (workers.size() > 1 && bytes < 20000) {
+          EXPECT_GE(part.held().chunks().size(), 4U);
+        }
         expect_same_state(part, whole, 0);
       });
     }
@@ -285,8 +289,9 @@ TEST(DividedState, MasterWeightsAreDividedToo) {
     const auto of_whole = saved_in(folder / "whole" / name, whole),
                of_part = saved_in(folder / "part" / name, part);
     expect_same_tensors(of_part, of_whole);
-    if (everyone().size() > 1)
+    if (everyone().size() > 1) {
       EXPECT_LT(part.table().master().numel(), whole.table().master().numel());
+    }
     Config other = divided(config);
     other.training.seed = 2;
     Trainer second(other, mixed, source(), grid);
