@@ -1,5 +1,6 @@
 # ballast_precompile(TARGET GROUP HEADERS...): the headers are compiled once, for all targets of the group, which must
-#   have the same compile options, and all definitions of the first one. Half of a build from nothing goes into reading libtorch's headers.
+#   have the same compile options, and all definitions of the first one. Half of a build from nothing goes into reading
+#   libtorch's headers.
 #   Our files include what they use all the same: with BALLAST_PRECOMPILE off they must compile.
 option(BALLAST_PRECOMPILE
   "Compile libtorch's headers once. OFF lets ccache find all files again: for several checkouts" ${PROJECT_IS_TOP_LEVEL})
