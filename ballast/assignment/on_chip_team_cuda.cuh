@@ -26,7 +26,7 @@ constexpr unsigned kNoOffer = 0xffffffffu;
 // Device memory of a team.
 template <int kExperts>
 struct alignas(256) Desk {
-  unsigned counter;  // how often a block has arrived
+  unsigned counter;                                           // how often a block has arrived
   alignas(128) unsigned long long sums[kSumTurns][kExperts];  // of loads, and counts; in turn
   // What is above must be zero at the launch.
   alignas(128) Note<kExperts> notes[2][kOnChipTeam];
@@ -81,8 +81,8 @@ __device__ inline int copies(const Chip<kExperts>& c) {
 template <int kExperts>
 __device__ inline Note<kExperts>& note_for(Chip<kExperts>& c, int copy, int turn) {
   if (c.desk != nullptr) return c.desk->notes[turn][c.rank];
-  return *cooperative_groups::this_cluster().map_shared_rank(
-      c.notes() + turn * c.blocks + c.rank, copy);
+  return *cooperative_groups::this_cluster().map_shared_rank(c.notes() + turn * c.blocks + c.rank,
+                                                             copy);
 }
 
 // What `block` told this one.
@@ -106,11 +106,10 @@ __device__ inline void take_own(Chip<kExperts>& c) {
 }
 template <int kExperts>
 __device__ inline void set_own(Chip<kExperts>& c, int token, int expert) {
-  uint8_t* own = c.desk != nullptr
-                     ? &c.desk->own[token]
-                     : &cooperative_groups::this_cluster()
-                            .map_shared_rank(&c, token / c.rows)
-                            ->own[token % c.rows];
+  uint8_t* own = c.desk != nullptr ? &c.desk->own[token]
+                                   : &cooperative_groups::this_cluster()
+                                          .map_shared_rank(&c, token / c.rows)
+                                          ->own[token % c.rows];
   *own = static_cast<uint8_t>(expert);
 }
 

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <set>
+#include <string_view>
 
 #include "ballast/system/error.h"
 
@@ -20,7 +22,10 @@ struct Host {
 Host parse(const std::string& text) {
   const size_t colon = text.find(':');
   Host host{text.substr(0, colon)};
-  const bool plain = host.name.find_first_of(" \t/@[]") == std::string::npos;
+  // mpirun takes "+e" and the like for something else.
+  constexpr std::string_view kOfNames =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+  const bool plain = host.name.find_first_not_of(kOfNames) == std::string::npos;
   if (host.name.empty() || !plain || host.name.starts_with('-'))
     fail("--hosts: \"{}\" is no name of a machine", host.name);
   if (colon == std::string::npos) return host;
@@ -37,7 +42,7 @@ std::string mpirun_hosts(const std::vector<std::string>& hosts, int workers) {
   if (hosts.empty()) return fmt::format("localhost:{}", workers);
   std::vector<Host> parsed;
   std::set<std::string> names;
-  int said = 0, told = 0;
+  int64_t said = 0, told = 0;
   for (const std::string& text : hosts) {
     const Host& host = parsed.emplace_back(parse(text));
     if (!names.insert(host.name).second) fail("--hosts names {} twice", host.name);

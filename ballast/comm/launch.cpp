@@ -232,8 +232,11 @@ LaunchResult result_of(const Ended& ended, const JobWatch& watch, std::optional<
   } else if (note && (mpiruns != 0 || code == 0 || watch.has_ended_it())) {
     // An mpirun that was told to go on without a worker gives 0.
     result = failed_by(note->code, *note, ", and all workers were ended");
-  } else if (seen && seen->code == kWorkersLost) {  // mpirun's own code says nothing of it
-    result = failed_by(kWorkersLost, note ? *note : *seen, ", and all workers were ended");
+  } else if (seen && seen->code == kWorkersLost &&
+             (code != 0 || mpiruns != 0 || watch.has_ended_it())) {
+    // mpirun's own code says nothing of it.
+    result = failed_by(note ? note->code : kWorkersLost, note ? *note : *seen,
+                       ", and all workers were ended");
   } else if (mpiruns != 0) {
     result.code = 128 + mpiruns;
     result.reason = fmt::format("mpirun was ended by signal {}, and so were all workers", mpiruns);
@@ -321,6 +324,14 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options) {
   // Without either, mpirun stops before it sees that all workers are here.
   if (options.hosts.empty() && find_program("ssh").empty() && find_program("rsh").empty())
     command.insert(command.end(), {"--mca", "plm", "isolated"});
+  if (!options.hosts.empty()) {
+    // Otherwise mpirun cuts names at their first dot.
+    command.insert(command.end(), {"--mca", "orte_keep_fqdn_hostnames", "1"});
+    // An ssh that asks something would wait for a terminal that it cannot have.
+    if (std::getenv("OMPI_MCA_plm_rsh_args") == nullptr &&
+        std::getenv("OMPI_MCA_plm_rsh_agent") == nullptr)
+      command.insert(command.end(), {"--mca", "plm_rsh_args", "-o BatchMode=yes"});
+  }
   if (options.prefix_lines) command.emplace_back("--tag-output");
   command.insert(command.end(), options.command.begin(), options.command.end());
   return command;

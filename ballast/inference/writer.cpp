@@ -140,7 +140,9 @@ class Writer::Impl {
       if (text.writing.max_tokens <= 0) text.end = WritingEnd::kLength;
       if (!text.end || (text.writing.on_read && fits(text.writing))) needed.push_back(&text);
     }
-    const std::vector<Tensor> hidden = read(needed);
+    const bool is_read =
+        std::ranges::any_of(texts, [](const Text& text) { return bool(text.writing.on_read); });
+    const std::vector<Tensor> hidden = read(needed, is_read);
     size_t next = 0;
     for (Text& text : texts) {
       const bool was_read = next < needed.size() && needed[next] == &text;
@@ -152,8 +154,9 @@ class Writer::Impl {
   }
 
   // Reads all but the last token of each text into its row of the cache; of one that does not fit
-  // half a context, so that there is room to go on. Gives what the model made of each, if any.
-  std::vector<Tensor> read(std::span<Text* const> texts) {
+  // half a context, so that there is room to go on. Gives what the model made of each, if any, and
+  // if that is wanted.
+  std::vector<Tensor> read(std::span<Text* const> texts, bool wanted) {
     std::vector<std::vector<int64_t>> parts;
     for (Text* const text : texts) {
       const std::vector<TokenId>& all = text->writing.text;
@@ -162,7 +165,7 @@ class Writer::Impl {
       parts.emplace_back(all.end() - static_cast<std::ptrdiff_t>(kept), all.end() - 1);
       text->cached = static_cast<int64_t>(kept) - 1;
     }
-    if (skips_free_rows_) return read_together(texts, parts);
+    if (skips_free_rows_) return read_together(texts, parts, wanted);
     std::vector<Tensor> hidden(texts.size());
     for (size_t i = 0; i < texts.size(); ++i) {
       model::KeyValueCache row = cache_.emptied_row(texts[i]->row);
@@ -175,7 +178,7 @@ class Writer::Impl {
   // All tokens are rows of the same products. What becomes of each depends on those before it in
   // its text alone.
   std::vector<Tensor> read_together(std::span<Text* const> texts,
-                                    const std::vector<std::vector<int64_t>>& parts) {
+                                    const std::vector<std::vector<int64_t>>& parts, bool wanted) {
     std::vector<int64_t> ids, rows, positions;
     for (size_t i = 0; i < texts.size(); ++i) {
       ids.insert(ids.end(), parts[i].begin(), parts[i].end());
@@ -190,13 +193,14 @@ class Writer::Impl {
       };
       model::KeyValueCache cache = cache_.places(some(rows), some(positions));
       const kernels::RowsAlone rows_alone;
-      made.push_back(model_.forward(some(ids).unsqueeze(1), routing_, cache));
+      const Tensor hidden = model_.forward(some(ids).unsqueeze(1), routing_, cache);
+      if (wanted) made.push_back(hidden);
     }
     if (made.size() > 1) made = {at::cat(made)};
     std::vector<Tensor> hidden(texts.size());
     int64_t first = 0;
     for (size_t i = 0; i < texts.size(); ++i) {
-      if (!parts[i].empty()) hidden[i] = made[0].narrow(0, first, std::ssize(parts[i]));
+      if (wanted && !parts[i].empty()) hidden[i] = made[0].narrow(0, first, std::ssize(parts[i]));
       first += std::ssize(parts[i]);
     }
     return hidden;
@@ -247,7 +251,7 @@ class Writer::Impl {
     for (Text& text : texts_) {
       if (text.cached >= model_.config().context) full.push_back(&text);
     }
-    read(full);
+    read(full, false);
   }
 
   // The logits after each text's last token, those of text i in row row_of_logits(i). On a GPU all

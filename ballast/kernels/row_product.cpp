@@ -83,7 +83,7 @@ class NextBlock {
  public:
   NextBlock(const RowProduct<Scalar>& p, int64_t first, int64_t sums) {
     // One row does nothing but read: the processor sees what comes next.
-    if (p.rows == 1 || p.weight_stride != p.inner || first >= p.outputs) return;
+    if (p.rows <= 1 || p.weight_stride != p.inner || first >= p.outputs) return;
     const int64_t numbers = std::min(kLanes, p.outputs - first) * p.inner;
     next_ = reinterpret_cast<const char*>(p.weight + first * p.inner);
     end_ = next_ + numbers * static_cast<int64_t>(sizeof(Scalar));

@@ -26,13 +26,16 @@ TEST(Hosts, ShareTheWorkersEvenly) {
 TEST(Hosts, HaveAsManyWorkersAsTheyAreTold) {
   EXPECT_EQ(mpirun_hosts({"node1:1", "node2:5"}, 6), "node1:1,node2:5");
   EXPECT_THAT(fault_of({"node1:1", "node2:5"}, 4), ::testing::HasSubstr("room for 6 workers"));
+  EXPECT_THAT(fault_of({"a:2147483647", "b:2147483647", "c:6"}, 4),
+              ::testing::HasSubstr("room for 4294967300 workers"));
 }
 
 TEST(Hosts, ThatDoNotFitAreRefused) {
   EXPECT_THAT(fault_of({"node1", "node2", "node3"}, 2), ::testing::HasSubstr("3 machines for 2"));
   EXPECT_THAT(fault_of({"node1:1", "node2"}, 2), ::testing::HasSubstr("tell all or none"));
   EXPECT_THAT(fault_of({"node1", "node1"}, 2), ::testing::HasSubstr("names node1 twice"));
-  for (const char* name : {"", "--mca", "a b", "node1:0", "node1:", "node1:2x", "user@node1", "/x"})
+  for (const char* name : {"", "--mca", "a b", "node1:0", "node1:", "node1:2x", "user@node1", "/x",
+                           "+e", "a;b", "node\n1"})
     EXPECT_THAT(fault_of({name}, 2), ::testing::StartsWith("--hosts: ")) << name;
 }
 
