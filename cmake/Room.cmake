@@ -57,8 +57,6 @@ function(ballast_tests NAME)
   target_link_libraries(${NAME}_tests PRIVATE ballast_${NAME} ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
   get_target_property(uses_torch ballast_${NAME} BALLAST_USES_TORCH)
   if(uses_torch)
-    ballast_precompile(${NAME}_tests torch_tests <ATen/ATen.h> <torch/csrc/autograd/autograd.h> ${BALLAST_TEST_HEADERS})
-  else()
     ballast_precompile(${NAME}_tests tests ${BALLAST_TEST_HEADERS})
   endif()
   # Only where they are used: what knows its checkout is compiled anew in each clone.
