@@ -53,11 +53,11 @@ Examples
   ballast bench assignment --device cuda --gap 0.001 --problems 16 --sizes 2048,32 --json
 
 JSON keys (--json): device, threads, repeats, gap (allowed), problems (solved at a time), scipy
-  (version, null: none), cases, a list of {scores, part (all, or "odd rows"), tokens, experts, auction_over_exact,
-  scipy_over_exact (times, null: not measured), bound_by (the solver that proved the lowest
-  bound), results, a list of {solver, start, milliseconds, fastest_ms, slowest_ms, runs, gap (that
-  bound less its sum of scores; null where shares are not kept), relative_gap (that over what the
-  bound has above a blind spread), valid}}.
+  (version, null: none), cases, a list of {scores, part (all, or "odd rows"), tokens, experts,
+  auction_over_exact, scipy_over_exact (times, null: not measured), bound_by (the solver that
+  proved the lowest bound), results, a list of {solver, start, milliseconds, fastest_ms,
+  slowest_ms, runs, gap (that bound less its sum of scores; null where shares are not kept),
+  relative_gap (that over what the bound has above a blind spread), valid}}.
 )";
 
 constexpr int64_t kMostForAuction = int64_t{1} << 22;  // scores; beyond, ties take it seconds
