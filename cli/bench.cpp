@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "ballast/system/argument_pointers.h"
 #include "ballast/system/error.h"
 #include "ballast/system/json.h"
 #include "cli/child_process.h"
@@ -35,9 +36,7 @@ int become_bench(const CLI::App& app, const std::vector<std::string>& rest) {
   if (app.count("--quiet") > 0) words.emplace_back("--quiet");
   if (app.count("--log") > 0) words.push_back("--log=" + app["--log"]->as<std::string>());
   words.insert(words.end(), rest.begin(), rest.end());
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
+  const std::vector<char*> arguments = argument_pointers(words);
   let_waiting_threads_sleep();
   ::execv(arguments.front(), arguments.data());
   fail_to_start(std::strerror(errno));

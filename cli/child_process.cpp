@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "ballast/system/argument_pointers.h"
 #include "ballast/system/error.h"
 
 namespace ballast::cli {
@@ -24,9 +25,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command, const std::s
   posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
   posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
-  std::vector<char*> words;
-  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
+  const std::vector<char*> words = argument_pointers(command);
   const int error = ::posix_spawnp(&pid_, words[0], &actions, nullptr, words.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   ::close(in[0]);

@@ -16,6 +16,7 @@
 #include <sstream>
 #include <thread>
 
+#include "ballast/system/argument_pointers.h"
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 
@@ -35,9 +36,7 @@ void write_heading(int log, const std::vector<std::string>& words) {
 pid_t start(const ChildCommand& command) {
   std::vector<std::string> arguments = command.arguments;
   arguments.insert(arguments.begin(), fs::read_symlink("/proc/self/exe").string());
-  std::vector<char*> words;
-  for (std::string& word : arguments) words.push_back(word.data());
-  words.push_back(nullptr);
+  const std::vector<char*> words = argument_pointers(arguments);
   const int log = ::open(command.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (log < 0) fail_with_errno("write", command.log);
   write_heading(log, arguments);

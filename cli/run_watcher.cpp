@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "ballast/system/argument_pointers.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "cli/command_words.h"
@@ -62,13 +63,6 @@ std::vector<std::string> own_environment() {
   return variables;
 }
 
-std::vector<char*> pointers_to(std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 // Behind the training, and the first that the system ends when memory is short. At the very lowest
 // priority it would take minutes on a busy machine to load its libraries: it goes there afterwards.
 void step_behind() {
@@ -80,7 +74,8 @@ void step_behind() {
 // -1: it could not be started, and errno tells why.
 pid_t start(std::vector<std::string> command, int complaints) {
   std::vector<std::string> variables = own_environment();
-  const std::vector<char*> words = pointers_to(command), environment = pointers_to(variables);
+  const std::vector<char*> words = argument_pointers(command),
+                           environment = argument_pointers(variables);
   const pid_t parent = ::getpid(), child = ::fork();
   if (child != 0) return child;
   // From here to execve only what a signal handler may do: the parent may have threads.

@@ -28,6 +28,7 @@
 #include "ballast/comm/notebook.h"
 #include "ballast/comm/remote_daemons.h"
 #include "ballast/comm/world.h"
+#include "ballast/system/argument_pointers.h"
 #include "ballast/system/console.h"
 #include "ballast/system/error.h"
 #include "ballast/system/stop_signal.h"
@@ -276,18 +277,12 @@ std::vector<std::string> environment_of_mpirun(Reach reach) {
   return variables;
 }
 
-std::vector<char*> pointers_to(std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 // mpirun, with the writing ends of pipes as its stdout and stderr.
 pid_t start(std::vector<std::string> command, int out, int err, const HeldSignals& signals,
             const Notebook& notebook) {
   std::vector<std::string> variables = environment_of_mpirun(notebook.reach());
-  const std::vector<char*> words = pointers_to(command), environment = pointers_to(variables);
+  const std::vector<char*> words = argument_pointers(command),
+                           environment = argument_pointers(variables);
   const pid_t parent = ::getpid(), child = ::fork();
   if (child < 0) fail("cannot start {}: {}", command.front(), std::strerror(errno));
   if (child > 0) return child;
