@@ -34,16 +34,19 @@ struct Found {
   Worth worth;
   bool reached = false;  // the gap that is allowed
   bool even = false;     // there is an assignment
+  bool started = true;   // false: the start prices are of other scores
 };
 
 // The optimum; with a gap allowed, what the work that is allowed leads to.
 template <int kExperts>
 __device__ Found solve(Chip<kExperts>& c, Annealing& a, double gap) {
-  find_prices(c, a, max(1, max(c.experts / 5, c.tokens / 1000)));
-  const bool optimal = improve(c, a);
-  if (!optimal && gap == 0) return {};
-  if (!optimal) round_off(c);
+  const int goal = max(1, max(c.experts / 5, c.tokens / 1000));
   Found found;
+  found.started = find_prices(c, a, goal);
+  if (!found.started) return found;
+  const bool optimal = improve(c, a);
+  if (!optimal && gap == 0) return found;
+  if (!optimal) round_off(c);
   found.worth = value_result(c);
   const double dual = found.worth.primal + found.worth.slack;
   // Quanta that are too coarse for these scores leave slack: the general solver has finer ones.
@@ -61,16 +64,20 @@ __device__ void solve_problem(Chip<kExperts>& c, const Arguments& a, int problem
   __syncthreads();
   await_team(c);
   Refused refused;
-  if (!first_look(c, c.direction, a.quantile)) {
-    refused = mend_scores(c);
-    first_look(c, c.direction, a.quantile);
-  }
-  if (lift_scores(c)) first_look(c, c.direction, a.quantile);
   const double* start = a.problems.start_prices;
-  Annealing annealing;
-  annealing.warm =
-      load_start(c, start == nullptr ? nullptr : start + static_cast<int64_t>(problem) * c.experts);
-  const Found found = solve(c, annealing, a.options.gap);
+  if (start != nullptr) start += static_cast<int64_t>(problem) * c.experts;
+  Found found{.started = false};
+  while (
+      !found.started) {  // once more where scores were mended or lifted, or the start was no good
+    Annealing annealing;
+    annealing.warm = load_start(c, start);
+    if (!(annealing.warm ? glance(c) : first_look(c, c.direction, a.quantile))) {
+      refused = mend_scores(c);
+    } else if (!lift_scores(c)) {
+      found = solve(c, annealing, a.options.gap);
+      start = nullptr;
+    }
+  }
   if (found.even) {
     write_places(c, a.results, problem);
     if (c.rank == 0)

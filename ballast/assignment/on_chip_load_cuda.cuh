@@ -29,6 +29,7 @@ __device__ void load_scores(Chip<kExperts>& c, const CudaProblems& p, int proble
     }
     reinterpret_cast<float4*>(c.scores())[four_at<kExperts>(row, four)] = x;
   }
+#pragma unroll 1
   for (int e = threadIdx.x; e < p.experts; e += kThreads)
     c.direction[e] = raw_score(p, problem, 0, e);
 }
@@ -38,6 +39,7 @@ template <int kExperts>
 __device__ bool load_start(Chip<kExperts>& c, const double* start) {
   if (start == nullptr) return false;
   bool finite = true, differ = false;
+#pragma unroll 1
   for (int e = threadIdx.x; e < c.experts; e += kThreads) {
     const auto price = static_cast<float>(start[e] * c.lift);
     finite = finite && isfinite(price);
@@ -83,6 +85,7 @@ __device__ bool lift_scores(Chip<kExperts>& c) {
   const int exponent = c.largest > 0 ? ilogbf(c.largest) : 0;
   if (exponent >= -40 && exponent <= 40) return false;
   __syncthreads();
+#pragma unroll 1
   for (int i = threadIdx.x; i < c.count * kExperts; i += kThreads)
     c.scores()[i] = ldexpf(c.scores()[i], -exponent);
   for (int e = threadIdx.x; e < c.experts; e += kThreads)
@@ -103,6 +106,7 @@ template <int kExperts>
 __device__ Refused mend_scores(Chip<kExperts>& c) {
   double lowest = INFINITY;
   int count = 0, last = -1;  // `last`: how far from the problem's end the first is
+#pragma unroll 1
   for (int i = threadIdx.x; i < c.count * c.experts; i += kThreads) {
     const float score = score_at(c, i / c.experts, i % c.experts);
     if (isfinite(score)) {
@@ -125,6 +129,7 @@ __device__ Refused mend_scores(Chip<kExperts>& c) {
   meet(c);
   Refused refused;
   last = -1;
+#pragma unroll 1
   for (int block = 0; block < c.blocks; ++block) {
     const Note<kExperts>& note = note_of(c, block, turn);
     lowest = fmin(lowest, note.value[0]);
@@ -133,6 +138,7 @@ __device__ Refused mend_scores(Chip<kExperts>& c) {
   }
   refused.first = c.tokens * c.experts - last;
   const float mended = isfinite(lowest) ? static_cast<float>(lowest) : 0;
+#pragma unroll 1
   for (int i = threadIdx.x; i < c.count * c.experts; i += kThreads) {
     float& score =
         c.scores()[4 * four_at<kExperts>(i / c.experts, i % c.experts / 4) + i % c.experts % 4];

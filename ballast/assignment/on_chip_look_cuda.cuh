@@ -82,6 +82,7 @@ __device__ void share_seen(Chip<kExperts>& c, Seen& seen) {
     square += squares[warp * kExperts + e];
     largest = fmaxf(largest, c.warp_most[warp]);
   }
+#pragma unroll 1
   for (int copy = threadIdx.x / kExperts; copy < copies(c); copy += Chip<kExperts>::kSplit) {
     Note<kExperts>& note = note_for(c, copy, 0);
     note.load[e] = sum;
@@ -111,6 +112,7 @@ __device__ void start_prices(Chip<kExperts>& c, const float* pivot, float quanti
   if (threadIdx.x < kExperts) {
     const int e = threadIdx.x;
     float all = 0;  // of the rows' means
+#pragma unroll 1
     for (int other = threadIdx.x % 32; other < c.experts; other += 32) all += c.load[other];
     all = lanes_sum(all, 32);
     const float mean = c.load[e], off = mean - all / static_cast<float>(c.experts);
@@ -121,24 +123,17 @@ __device__ void start_prices(Chip<kExperts>& c, const float* pivot, float quanti
   __syncthreads();
 }
 
-// Sets c.cold_price, c.deviation and c.largest. False: a score is not finite. `pivot`: the first
-// token's scores.
+// What all blocks have seen, in c.largest, and c.deviation. False: a score is not finite.
 template <int kExperts>
-__device__ bool first_look(Chip<kExperts>& c, const float* pivot, float quantile) {
-  Seen seen;
-  look_at_rows(c, pivot, seen);
-  share_seen(c, seen);
-  start_prices(c, pivot, quantile);
+__device__ bool conclude(Chip<kExperts>& c, float variance) {
   if (threadIdx.x < 32) {
-    float variances = 0;
     double largest = 0, refused = 0;
-    for (int e = threadIdx.x; e < c.experts; e += 32) variances += c.product[e];
+#pragma unroll 1
     for (int block = threadIdx.x; block < c.blocks; block += 32) {
       largest = fmax(largest, note_of(c, block, 0).value[0]);
       refused += note_of(c, block, 0).value[1];
     }
     const auto most = static_cast<float>(lanes_max(largest, 32));
-    const float variance = lanes_sum(variances, 32) / static_cast<float>(c.experts);
     refused = lanes_sum(refused, 32);
     if (threadIdx.x == 0) {
       c.largest = most;
@@ -151,6 +146,78 @@ __device__ bool first_look(Chip<kExperts>& c, const float* pivot, float quantile
   const bool finite = c.flag != 0;
   __syncthreads();
   return finite;
+}
+
+// A shorter look, for scores less the prices in c.price: sets c.deviation and c.largest. False: a
+// score is not finite.
+template <int kExperts>
+__device__ bool glance(Chip<kExperts>& c) {
+  constexpr int kLanes = Chip<kExperts>::kLanes;
+  const int lane = threadIdx.x % kLanes;
+  float largest = 0, squares = 0;
+  bool finite = true;
+#pragma unroll 1
+  for (int base = 0; base < c.count; base += Chip<kExperts>::kTogether) {
+    const int row = base + threadIdx.x / kLanes;
+    float value[kValues], total = 0;
+    read_row(c, row, value);
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      const int e = expert_at<kExperts>(lane, i);
+      if (e >= c.experts) value[i] = c.price[e];
+      finite = finite && isfinite(value[i]);
+      largest = fmaxf(largest, e < c.experts ? fabsf(value[i]) : 0);
+      value[i] -= c.price[e];
+      total += value[i];
+    }
+    const float mean = lanes_sum(total, kLanes) / static_cast<float>(c.experts);
+    if (row >= c.count) continue;
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      const float x = expert_at<kExperts>(lane, i) < c.experts ? value[i] - mean : 0;
+      squares = fmaf(x, x, squares);
+    }
+  }
+  largest = lanes_max(largest, 32);
+  squares = lanes_sum(squares, 32);
+  if (threadIdx.x % 32 == 0) {
+    c.warp_most[threadIdx.x / 32] = largest;
+    c.warp_sums[0][threadIdx.x / 32] = squares;
+  }
+  finite = __syncthreads_and(finite) != 0;
+  if (static_cast<int>(threadIdx.x) < copies(c)) {
+    squares = 0;
+#pragma unroll 1
+    for (int warp = 0; warp < kWarps; ++warp) {
+      squares += c.warp_sums[0][warp];
+      largest = fmaxf(largest, c.warp_most[warp]);
+    }
+    Note<kExperts>& note = note_for(c, threadIdx.x, 0);
+    note.value[0] = largest;
+    note.value[1] = finite ? 0 : 1;
+    note.value[2] = squares;
+  }
+  meet(c);
+  double all = 0;
+#pragma unroll 1
+  for (int block = threadIdx.x % 32; block < c.blocks; block += 32)
+    all += note_of(c, block, 0).value[2];
+  all = lanes_sum(all, 32);
+  return conclude(c, static_cast<float>(all / (static_cast<double>(c.tokens) * c.experts)));
+}
+
+// Sets c.cold_price, c.deviation and c.largest. False: a score is not finite. `pivot`: the first
+// token's scores.
+template <int kExperts>
+__device__ bool first_look(Chip<kExperts>& c, const float* pivot, float quantile) {
+  Seen seen;
+  look_at_rows(c, pivot, seen);
+  share_seen(c, seen);
+  start_prices(c, pivot, quantile);
+  float variances = 0;
+#pragma unroll 1
+  for (int e = threadIdx.x % 32; e < c.experts; e += 32) variances += c.product[e];
+  return conclude(c, lanes_sum(variances, 32) / static_cast<float>(c.experts));
 }
 
 }  // namespace ballast::assignment::on_chip

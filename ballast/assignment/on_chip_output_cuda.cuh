@@ -21,17 +21,30 @@ __device__ Worth value_rows(Chip<kExperts>& c) {
   constexpr int kLanes = Chip<kExperts>::kLanes;
   const int lane = threadIdx.x % kLanes;
   Worth worth;
+#pragma unroll 1
   for (int base = 0; base < c.count; base += Chip<kExperts>::kTogether) {
     const int row = base + threadIdx.x / kLanes;
     float value[kValues];
     read_row(c, row, value);
-    double best = -INFINITY, sum = 0;
+    double sum = 0;
+    float high = -INFINITY;
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
       const int e = expert_at<kExperts>(lane, i);
-      if (e >= c.experts) continue;
-      best = fmax(best, static_cast<double>(value[i]) - c.exact_price[e]);
-      sum += value[i];
+      if (e < c.experts) sum += value[i];
+      value[i] -= c.price[e];
+      high = fmaxf(high, value[i]);
+    }
+    // In floats first: only those that these cannot tell from the best are looked at closely.
+    high = lanes_max(high, kLanes);
+    const float slop = 1e-6f * (4 * c.largest + 2 * fabsf(high));
+    unsigned maybe = 0;
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) maybe |= value[i] >= high - slop ? 1u << i : 0u;
+    double best = -INFINITY;
+    for (unsigned left = row < c.count ? maybe : 0; left != 0; left &= left - 1) {
+      const int e = expert_at<kExperts>(lane, __ffs(left) - 1);
+      best = fmax(best, score_at(c, row, e) - c.exact_price[e]);
     }
     best = lanes_max(best, kLanes);
     if (row < c.count) worth.blind += sum;
@@ -60,6 +73,7 @@ __device__ void write_places(Chip<kExperts>& c, const CudaAssignments& results, 
   auto* before = reinterpret_cast<int*>(c.arena());  // [kWarps, E]
   const int warp = threadIdx.x / 32;
   const int64_t offset = static_cast<int64_t>(problem) * c.tokens;
+#pragma unroll 1
   for (int base = 0; base < c.count; base += kThreads) {
     for (int i = threadIdx.x; i < kWarps * kExperts; i += kThreads) before[i] = 0;
     __syncthreads();
@@ -95,9 +109,11 @@ template <int kExperts>
 __device__ Worth value_result(Chip<kExperts>& c) {
   if (threadIdx.x < kExperts) c.counts[threadIdx.x] = 0;
   __syncthreads();
+#pragma unroll 1
   for (int row = threadIdx.x; row < c.count; row += kThreads) atomicAdd(&c.counts[c.own[row]], 1);
   const Worth worth = value_rows(c);
   const int turn = c.turn;
+#pragma unroll 1
   for (int i = threadIdx.x; i < copies(c) * kExperts; i += kThreads) {
     Note<kExperts>& note = note_for(c, i / kExperts, turn);
     const int e = i % kExperts;
@@ -111,6 +127,7 @@ __device__ Worth value_result(Chip<kExperts>& c) {
   }
   meet(c);
   Worth all;
+#pragma unroll 1
   for (int block = threadIdx.x % 32; block < c.blocks; block += 32) {
     const Note<kExperts>& note = note_of(c, block, turn);
     all.primal += note.value[0];

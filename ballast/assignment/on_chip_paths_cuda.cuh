@@ -25,8 +25,8 @@ __device__ inline int group_of(Label label) { return static_cast<int>(label & (k
 // Tokens that may move (groups), each with the experts it may be at (pairs).
 template <int kExperts>
 struct Paths {
-  Label label[2][kExperts];  // in turn
-  int surplus[kExperts];     // tokens above the share; below 0: room
+  Label label[2][kExperts + 1];  // in turn; behind the last: nowhere
+  int surplus[kExperts];         // tokens above the share; below 0: room
   int price[kExperts];
   int begin[kExperts + 1];  // of the pairs that lead to each expert
   int filled[kExperts];
@@ -48,8 +48,11 @@ template <int kExperts>
 struct Column {
   static constexpr int kStep = kThreads / kExperts;  // threads
   static constexpr int kKept = 8;
+  static constexpr int kNowhere = kExperts;  // stands for experts that no path goes through
   int to, begin, end;
-  int cost[kKept], group[kKept], from[kKept];
+  bool many;             // some thread has more pairs than half of those that it can keep
+  Label further[kKept];  // by how much a path's label grows with this pair
+  int from[kKept];       // where its token is; kNowhere: at the pair's own expert, or no pair
 
   __device__ explicit Column(const Paths<kExperts>& paths)
       : to(threadIdx.x / kStep),
@@ -58,24 +61,55 @@ struct Column {
 #pragma unroll
     for (int i = 0; i < kKept; ++i) {
       const int k = begin + i * kStep;
-      cost[i] = k < end ? paths.cost[k] : 0;
-      group[i] = k < end ? paths.group[k] : 0;
+      further[i] = k < end ? paths.cost[k] * kOneFar + kOneMove + paths.group[k] : kOneMove;
     }
+    many = __syncthreads_or(begin + kKept / 2 * kStep < end) != 0;
   }
 
-  // change(cost, group, from) of all pairs of this thread.
-  template <typename Change>
-  __device__ void each(Paths<kExperts>& paths, Change change) {
+  __device__ int place(const Paths<kExperts>& paths, int group) const {
+    const int own = paths.own[group];
+    return own == to ? kNowhere : own;
+  }
+  // Looks where tokens are.
+  __device__ void find_tokens(Paths<kExperts>& paths) {
 #pragma unroll
-    for (int i = 0; i < kKept; ++i) {
-      if (begin + i * kStep >= end) break;
-      change(cost[i], group[i], from[i]);
+    for (int i = 0; i < kKept; ++i)
+      from[i] = begin + i * kStep < end ? place(paths, group_of(further[i])) : kNowhere;
+    for (int k = begin + kKept * kStep; k < end; k += kStep)
+      paths.from[k] = static_cast<uint8_t>(place(paths, paths.group[k]));
+  }
+  // The least label of a path that ends with one of the pairs.
+  template <int kFirst>
+  __device__ Label least_of_half(const Label* label, Label least) const {
+#pragma unroll
+    for (int i = kFirst; i < kFirst + kKept / 2; ++i) {
+      const Label reached = (label[from[i]] & ~(kOneMove - 1)) + further[i];
+      least = reached < least ? reached : least;
     }
-    for (int k = begin + kKept * kStep; k < end; k += kStep) {
-      int there = paths.from[k];
-      change(paths.cost[k], paths.group[k], there);
-      paths.from[k] = static_cast<uint8_t>(there);
+    return least;
+  }
+  __device__ Label least(const Paths<kExperts>& paths, const Label* label, Label limit) const {
+    Label best = least_of_half<0>(label, limit);
+    if (many) {
+      best = least_of_half<kKept / 2>(label, best);
+      for (int k = begin + kKept * kStep; k < end; k += kStep) {
+        const Label reached = (label[paths.from[k]] & ~(kOneMove - 1)) + paths.cost[k] * kOneFar +
+                              kOneMove + paths.group[k];
+        best = reached < best ? reached : best;
+      }
     }
+    return best;
+  }
+  // The pairs' costs after prices rose by raised(expert).
+  template <typename Raised>
+  __device__ void raise(Paths<kExperts>& paths, Raised raised) {
+    const int here = raised(to);
+#pragma unroll
+    for (int i = 0; i < kKept; ++i)
+      if (from[i] != kNowhere)
+        further[i] += (here - raised(from[i])) * static_cast<int64_t>(kOneFar);
+    for (int k = begin + kKept * kStep; k < end; k += kStep)
+      if (paths.from[k] != kNowhere) paths.cost[k] += here - raised(paths.from[k]);
   }
 };
 
@@ -136,22 +170,19 @@ __device__ void sort_pairs(Paths<kExperts>& paths, int count) {
 template <int kExperts>
 __device__ int find_distances(Paths<kExperts>& paths, Column<kExperts>& column, int budget,
                               int& turn) {
-  column.each(paths, [&](int, int group, int& from) { from = paths.own[group]; });
+  column.find_tokens(paths);
   turn = 0;
-  if (threadIdx.x < kExperts)
-    paths.label[0][threadIdx.x] = paths.surplus[threadIdx.x] > 0 ? 0 : kNoPath;
+  if (threadIdx.x <= kExperts) {
+    const bool roots = threadIdx.x < kExperts && paths.surplus[threadIdx.x] > 0;
+    paths.label[0][threadIdx.x] = roots ? 0 : kNoPath;
+    if (threadIdx.x == kExperts) paths.label[1][kExperts] = kNoPath;
+  }
   __syncthreads();
   const Label limit = (static_cast<Label>(budget) + 1) * kOneFar;
   int sweeps = 0;
   for (bool changed = true; changed && sweeps <= kExperts; ++sweeps) {
-    Label best = limit;
-    column.each(paths, [&](int cost, int group, int from) {
-      if (from == column.to) return;
-      const Label reached = paths.label[turn][from] & ~(kOneMove - 1);
-      const Label label = reached + cost * kOneFar + kOneMove + group;
-      best = label < best ? label : best;
-    });
-    best = exact_cuda::lanes_min(best, Column<kExperts>::kStep);
+    const Label best = exact_cuda::lanes_min(column.least(paths, paths.label[turn], limit),
+                                             Column<kExperts>::kStep);
     const Label old = paths.label[turn][column.to];
     const bool better = best < limit && best < old;
     if (threadIdx.x % Column<kExperts>::kStep == 0)
@@ -179,8 +210,7 @@ __device__ int find_rise(const Paths<kExperts>& paths, int turn) {
 template <int kExperts>
 __device__ void raise_prices(Paths<kExperts>& paths, Column<kExperts>& column, int turn, int rise) {
   const auto raised = [&](int e) { return max(0, rise - distance_of(paths.label[turn][e])); };
-  const int to = raised(column.to);
-  column.each(paths, [&](int& cost, int, int from) { cost += to - raised(from); });
+  column.raise(paths, raised);
   if (threadIdx.x < kExperts) paths.price[threadIdx.x] += raised(threadIdx.x);
 }
 

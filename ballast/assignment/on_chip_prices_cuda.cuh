@@ -10,6 +10,13 @@ namespace ballast::assignment::on_chip {
 
 constexpr int kSinkhornPasses = 3;
 constexpr int kMostPasses = 14;
+// How fast it may cool, and how many times the goal may be missed by for the step after it to be
+// the last. Measured: steps with few experts are cheap beside the exchanges they spare, and the
+// other way round.
+template <int kExperts>
+constexpr float kFastest = kExperts <= 32 ? 0.3f : 0.4f;
+template <int kExperts>
+constexpr int kLastStep = kExperts <= 64 ? 3 : 1;
 constexpr float kLog2e = 1.44269504f;
 
 // One pass at c.price: sums of the probabilities exp((score - price) / tau), in c.load. kCurve:
@@ -86,6 +93,7 @@ template <int kExperts>
 __device__ inline int imbalance_of(const Chip<kExperts>& c, float& soft) {
   float spill = 0;
   int over = 0;
+#pragma unroll 1
   for (int e = threadIdx.x % 32; e < c.experts; e += 32) {
     spill += fmaxf(0, c.load[e] - static_cast<float>(c.even));
     over += max(0, c.hard[e] - c.even);
@@ -104,44 +112,39 @@ __device__ inline void sinkhorn_step(Chip<kExperts>& c, float tau) {
 }
 
 // The next temperature after a Newton step at a pass of soft imbalance `soft`.
-__device__ inline void cool(Annealing& a, float soft, float floor) {
-  float factor = soft < 0.04f ? 0.4f : soft < 0.1f ? 0.55f : 1.0f;
+__device__ inline void cool(Annealing& a, float soft, float fastest, float floor) {
+  float factor = soft < 0.04f ? fastest : soft < 0.1f ? 0.55f : 1.0f;
   if (soft > 0.7f * a.last_soft && soft > 0.03f) factor = soft > 0.1f ? 1.6f : 1.0f;
   a.last_soft = soft;
   a.tau = fmaxf(a.tau * factor, floor);
 }
 
-// Sinkhorn steps from the cold start.
-template <int kExperts>
-__device__ void start_cold(Chip<kExperts>& c, Annealing& a) {
-  constexpr float kFirst = 0.5f, kLast = 0.1f;  // temperatures, in deviations
-  if (threadIdx.x < kExperts) c.price[threadIdx.x] = c.cold_price[threadIdx.x];
-  __syncthreads();
-  const float ratio = powf(kLast / kFirst, 1.0f / (kSinkhornPasses - 1));
-  a.tau = kFirst * c.deviation;
-  for (int left = kSinkhornPasses; left > 0; --left) {
-    soft_pass<kExperts, false>(c, kLog2e / a.tau);
-    sinkhorn_step(c, a.tau);
-    ++a.passes;
-    if (left > 1) a.tau *= ratio;
-  }
-}
-
 // Brings c.price near balance, until at most `goal` tokens are above their expert's share or no
-// better is in sight. c.best_price: the prices with fewest.
+// better is in sight. c.best_price: the prices with fewest. Near the goal the last step's result is
+// not looked at. False: the start prices are of other scores.
 template <int kExperts>
-__device__ void find_prices(Chip<kExperts>& c, Annealing& a, int goal) {
-  a.tau = 0.1f * c.deviation;
-  if (!a.warm) start_cold(c, a);
+__device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal) {
+  constexpr float kFirst = 0.5f, kLast = 0.1f;  // temperatures of Sinkhorn steps, in deviations
+  const float ratio = powf(kLast / kFirst, 1.0f / (kSinkhornPasses - 1));
+  a.tau = kLast * c.deviation;
+  int left = a.warm ? 0 : kSinkhornPasses;  // Sinkhorn steps from the cold start
+#pragma unroll 1
   for (; a.passes < kMostPasses; ++a.passes) {
+    if (left == kSinkhornPasses) {
+      if (threadIdx.x < kExperts) c.price[threadIdx.x] = c.cold_price[threadIdx.x];
+      a.tau = kFirst * c.deviation;
+      __syncthreads();
+    }
+    if (left > 0) {
+      soft_pass<kExperts, false>(c, kLog2e / a.tau);
+      sinkhorn_step(c, a.tau);
+      if (--left > 0) a.tau *= ratio;
+      continue;
+    }
     soft_pass<kExperts, true>(c, kLog2e / a.tau);
     float soft = 0;
     const int hard = imbalance_of(c, soft);
-    if (a.warm && a.newtons == 0 && soft > 0.12f) {
-      a.warm = false;  // those prices are of other scores
-      start_cold(c, a);
-      continue;
-    }
+    if (a.warm && a.newtons == 0 && soft > 0.12f) return false;
     if (hard < a.best_hard) {
       a.stalled = hard < 0.8f * static_cast<float>(a.best_hard) ? 0 : a.stalled + 1;
       a.best_hard = hard;
@@ -160,10 +163,15 @@ __device__ void find_prices(Chip<kExperts>& c, Annealing& a, int goal) {
       a.trace = newton_step(c, a.tau);
       a.trace_tau = a.tau;
       ++a.newtons;
-      cool(a, soft, 1e-6f * c.deviation);
+      if (hard <= kLastStep<kExperts> * goal) {
+        if (threadIdx.x < kExperts) c.best_price[threadIdx.x] = c.price[threadIdx.x];
+        break;
+      }
+      cool(a, soft, kFastest<kExperts>, 1e-6f * c.deviation);
     }
   }
   __syncthreads();
+  return true;
 }
 
 }  // namespace ballast::assignment::on_chip

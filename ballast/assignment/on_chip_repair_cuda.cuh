@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "ballast/assignment/on_chip_crossings_cuda.cuh"
 #include "ballast/assignment/on_chip_paths_cuda.cuh"
 #include "ballast/assignment/on_chip_prices_cuda.cuh"
 
@@ -9,8 +10,9 @@
 namespace ballast::assignment::on_chip {
 
 constexpr int kMostRounds = 4;
-constexpr int kMostSweeps = 400;  // over the pairs of all rounds
-constexpr int kScoreBits = 28;    // scores are below 2^28 quanta, prices from 0 to below 2^30
+constexpr int kMostHalvings = 16;  // of the reach, in a round
+constexpr int kMostSweeps = 400;   // over the pairs of all rounds
+constexpr int kScoreBits = 28;     // scores are below 2^28 quanta, prices from 0 to below 2^30
 
 // In quanta.
 template <int kExperts>
@@ -18,12 +20,16 @@ __device__ inline int worth_at(const Chip<kExperts>& c, int row, int expert) {
   return __float2int_rn(score_at(c, row, expert) * c.exact_scale) - c.quanta[expert];
 }
 
+using Mask = uint16_t;  // bits of a thread's scores
+static_assert(kValues == 8 * sizeof(Mask));
+
 // Which of its scores each thread has found near their row's best: [rows, kLanes], at the arena's
 // end, behind what the first block's holds.
 template <int kExperts>
-__device__ inline unsigned* near_masks(Chip<kExperts>& c) {
-  static_assert(sizeof(Paths<kExperts>) + sizeof(unsigned) * kOnChipRows * 4 <= kArenaBytes);
-  return reinterpret_cast<unsigned*>(c.arena() + kArenaBytes) - kOnChipRows * 4;
+__device__ inline Mask* near_masks(Chip<kExperts>& c) {
+  constexpr int kBytes = kOnChipRows * kExperts / 8;
+  static_assert(sizeof(Paths<kExperts>) + sizeof(Crossings) + kBytes <= kArenaBytes);
+  return reinterpret_cast<Mask*>(c.arena() + kArenaBytes - kBytes);
 }
 
 // c.price becomes quanta, the lowest 0. False: prices too far apart.
@@ -32,6 +38,7 @@ __device__ bool round_prices(Chip<kExperts>& c) {
   const int exponent = c.largest > 0 ? ilogbf(c.largest) + 1 : 0;
   const float scale = ldexpf(1, kScoreBits - exponent);
   float low = INFINITY, high = -INFINITY;
+#pragma unroll 1
   for (int e = threadIdx.x % 32; e < c.experts; e += 32) {
     low = fminf(low, c.price[e]);
     high = fmaxf(high, c.price[e]);
@@ -128,6 +135,7 @@ __device__ inline void choose_own(Chip<kExperts>& c, int row, unsigned in, int b
 template <int kExperts>
 __device__ inline Lists lists_of_notes(Chip<kExperts>& c, int turn) {
   Lists lists{};
+#pragma unroll 1
   for (int block = threadIdx.x % 32; block < c.blocks; block += 32) {
     const Note<kExperts>& note = note_of(c, block, turn);
     lists.groups += note.list[0];
@@ -139,37 +147,39 @@ __device__ inline Lists lists_of_notes(Chip<kExperts>& c, int turn) {
           lanes_sum(lists.groups_before, 32), lanes_sum(lists.pairs_before, 32)};
 }
 
-// Counts pairs within `reach`. kChoose: also takes each token's best expert at c.quanta, in c.own,
+// Counts pairs within `reach`. `choose`: also takes each token's best expert at c.quanta, in c.own,
 // and the loads, in c.hard.
-template <int kExperts, bool kChoose>
-__device__ Lists count_lists(Chip<kExperts>& c, int reach) {
+template <int kExperts>
+__device__ Lists count_lists(Chip<kExperts>& c, int reach, bool choose) {
   constexpr int kLanes = Chip<kExperts>::kLanes;
   int packed = 0;
   const float slop = static_cast<float>(reach) / c.exact_scale + c.largest * 1e-6f;
-  if (kChoose) {
+  if (choose) {
     for (int e = threadIdx.x; e < kExperts; e += kThreads) c.counts[e] = 0;
     __syncthreads();
   }
+#pragma unroll 1
   for (int base = 0; base < c.count; base += Chip<kExperts>::kTogether) {
     const int row = base + threadIdx.x / kLanes;
     int best = 0, before = 0;
     const unsigned in = near_experts(c, row, reach, slop, best);
-    if (row < c.count) near_masks(c)[row * kLanes + threadIdx.x % kLanes] = in;
+    if (row < c.count) near_masks(c)[row * kLanes + threadIdx.x % kLanes] = static_cast<Mask>(in);
     const int length = list_length<kExperts>(in, before);
     if (threadIdx.x % kLanes == 0 && length > 0) packed += length | 1 << kPairBits;
-    if (kChoose) choose_own(c, row, in, best);
+    if (choose) choose_own(c, row, in, best);
   }
   packed = exact_cuda::block_sum(packed, c.int_scratch);
   const int turn = c.turn;
+#pragma unroll 1
   for (int i = threadIdx.x; i < copies(c) * kExperts; i += kThreads) {
     Note<kExperts>& note = note_for(c, i / kExperts, turn);
     const int e = i % kExperts;
-    if (kChoose) note.count[e] = static_cast<uint16_t>(c.counts[e]);
+    if (choose) note.count[e] = static_cast<uint16_t>(c.counts[e]);
     if (e == 0) note.list[0] = packed >> kPairBits;
     if (e == 0) note.list[1] = packed & ((1 << kPairBits) - 1);
   }
   meet(c);
-  if (kChoose) {
+  if (choose) {
     sum_blocks<kExperts, int>(
         c, [&](int block, int e) { return static_cast<int>(note_of(c, block, turn).count[e]); },
         [&](int e, int sum) { c.hard[e] = sum; });
@@ -190,6 +200,7 @@ __device__ void write_lists(Chip<kExperts>& c, const Lists& lists) {
                     : *reinterpret_cast<Paths<kExperts>*>(
                           cooperative_groups::this_cluster().map_shared_rank(c.arena(), 0));
   int packed = lists.pairs_before | lists.groups_before << kPairBits;
+#pragma unroll 1
   for (int base = 0; base < c.count; base += Chip<kExperts>::kTogether) {
     const int row = base + threadIdx.x / kLanes;
     int before = 0, total = 0;
@@ -223,11 +234,13 @@ __device__ void write_lists(Chip<kExperts>& c, const Lists& lists) {
 template <int kExperts>
 __device__ void take_lists(const Paths<kExperts>& desk, Paths<kExperts>& paths,
                            const Lists& lists) {
+#pragma unroll 1
   for (int i = threadIdx.x; i < lists.pairs; i += kThreads) {
     paths.cost[i] = desk.cost[i];
     paths.group[i] = desk.group[i];
     paths.expert[i] = desk.expert[i];
   }
+#pragma unroll 1
   for (int i = threadIdx.x; i < lists.groups; i += kThreads) {
     paths.token[i] = desk.token[i];
     paths.own[i] = desk.own[i];
@@ -247,11 +260,19 @@ __device__ void exchange(Chip<kExperts>& c, int reach, const Lists& lists, int& 
     paths.price[e] = e < c.experts ? c.quanta[e] : 0;
   }
   __syncthreads();
-  const bool even = exchange_tokens(paths, lists.pairs, reach, sweeps_left);
+  bool even;
+  if constexpr (kExperts == Crossings::kExperts) {
+    auto& crossings = *reinterpret_cast<Crossings*>(&paths + 1);
+    even = exchange_few(paths, crossings, lists.pairs, reach, sweeps_left);
+  } else {
+    even = exchange_tokens(paths, lists.pairs, reach, sweeps_left);
+  }
   __syncthreads();
+#pragma unroll 1
   for (int i = threadIdx.x; i < lists.groups; i += kThreads) {
     set_own(c, paths.token[i], paths.own[i]);
   }
+#pragma unroll 1
   for (int i = threadIdx.x; i < copies(c) * kExperts; i += kThreads) {
     const int e = i % kExperts;
     Chip<kExperts>* there = c.desk == nullptr ? cluster.map_shared_rank(&c, i / kExperts) : nullptr;
@@ -285,15 +306,20 @@ __device__ int take_exchange(Chip<kExperts>& c) {
 template <int kExperts>
 __device__ bool repair(Chip<kExperts>& c, float near) {
   int sweeps_left = kMostSweeps;  // the first block's
+  bool choose = true;
   int reach = static_cast<int>(fminf(fmaxf(near, 64.0f), static_cast<float>(1 << 27)));
-  for (int round = 0; round < kMostRounds; ++round) {
-    Lists lists =
-        round == 0 ? count_lists<kExperts, true>(c, reach) : count_lists<kExperts, false>(c, reach);
-    for (int i = 0; i < 16 && (lists.pairs > kPairs || lists.groups > kGroups); ++i) {
-      reach = reach / 2;
-      lists = count_lists<kExperts, false>(c, reach);
+  int halvings = 0;
+#pragma unroll 1
+  for (int round = 0; round < kMostRounds;) {
+    const Lists lists = count_lists(c, reach, choose);
+    choose = false;
+    if (lists.pairs > kPairs || lists.groups > kGroups) {
+      if (++halvings > kMostHalvings) return false;
+      reach /= 2;
+      continue;
     }
-    if (lists.pairs > kPairs || lists.groups > kGroups) return false;
+    halvings = 0;
+    ++round;
     write_lists(c, lists);
     show_own(c);
     meet(c);

@@ -17,7 +17,7 @@ using exact_cuda::lanes_sum;
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
-constexpr int kValues = 32;    // scores of a row that a thread has
+constexpr int kValues = 16;    // scores of a row that a thread has
 constexpr int kPairs = 4096;   // of tokens and experts that a repair can hold
 constexpr int kGroups = 1536;  // tokens in it
 constexpr int kArenaBytes = 69632;
@@ -139,7 +139,9 @@ __device__ inline float score_at(const Chip<kExperts>& c, int row, int expert) {
 __device__ inline int choose_bit(unsigned tied, int token) {
   const int count = __popc(tied);
   if (count > 1) {
-    for (int skip = exact_cuda::mix(token, 0) % count; skip > 0; --skip) tied &= tied - 1;
+#pragma unroll 1
+    for (unsigned skip = __umulhi(exact_cuda::mix(token, 0), count); skip > 0; --skip)
+      tied &= tied - 1;
   }
   return __ffs(tied) - 1;
 }
@@ -179,7 +181,7 @@ __device__ inline void leave_columns(Chip<kExperts>& c, float (&value)[kValues])
   constexpr int kLanes = Chip<kExperts>::kLanes;
   const Columns mine = sum_columns<16, kLanes, kValues>(value, 0);
 #pragma unroll
-  for (int i = 0; i < kLanes; ++i) {
+  for (int i = 0; i < kExperts / 32; ++i) {
     c.warp_sums[threadIdx.x / 32][expert_at<kExperts>(threadIdx.x % kLanes, mine.base + i)] =
         value[i];
   }

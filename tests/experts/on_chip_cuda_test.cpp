@@ -231,6 +231,8 @@ TEST_F(OnChipCuda, WhatIsNotFiniteIsReplacedOrRefusedAsOnTheCpu) {
 void expect_same_every_time(const Tensor& scores, double gap) {
   Assigner assigner({.gap = gap});
   const TensorAssignment first = assigner.assign(scores);
+  read_status(
+      first);  // waits: an assigner works on one stream at a time, and the graph has its own
   TensorAssignment again;
   CudaGraph graph([&] { again = assigner.assign(scores); });
   for (int i = 0; i < 5; ++i) {
