@@ -4,7 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "ballast/system/error.h"
-#include "cli/at_least.h"
+#include "cli/command.h"
 #include "cli/place_options.h"
 
 namespace ballast::cli {
@@ -23,13 +23,11 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       .add_option("--tokenizer", options.tokenizer, "use this tokenizer instead of the run's own")
       ->type_name("PATH");
   add_average_option(command, options.average);
-  command
-      .add_option("--model-parallel", options.model_parallel,
-                  "workers that hold one model together: its heads, feed-forwards and vocabulary "
-                  "are divided among them")
-      ->check(at_least(1))
+  add_number(command, "--model-parallel", options.model_parallel,
+             "workers that hold one model together: its heads, feed-forwards and vocabulary "
+             "are divided among them",
+             1, "M")
       ->capture_default_str()
-      ->type_name("M")
       ->group("Workers");
 }
 

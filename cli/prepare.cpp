@@ -15,6 +15,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/progress.h"
 #include "ballast/system/stop_signal.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/output_options.h"
 #include "cli/prepare_report.h"
@@ -203,7 +204,7 @@ void add_options(CLI::App& command, Options& o) {
       .add_option("--verify", o.verify,
                   "make nothing: read all of the data set in this folder and check it")
       ->type_name("FOLDER");
-  command.add_flag("--json", o.json, "print one JSON object, and nothing else, on stdout");
+  add_json_flag(command, o.json);
 }
 
 // Options that the others make meaningless are mistakes.
@@ -283,10 +284,9 @@ void make(const Options& options) {
 
 void add_prepare(CLI::App& app, Action& chosen) {
   CLI::App* command =
-      app.add_subcommand("prepare", "Turn text into token files to train and evaluate on");
+      add_command(app, "prepare", "Turn text into token files to train and evaluate on", kFooter);
   const auto options = std::make_shared<Options>();
   add_options(*command, *options);
-  command->footer(kFooter);
   command->callback([command, options, &chosen] {
     chosen = [command, options] {
       if (command->count("--verify") > 0) {

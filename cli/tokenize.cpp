@@ -16,6 +16,7 @@
 #include "ballast/system/utf8.h"
 #include "ballast/tokenizer/token_text.h"
 #include "ballast/tokenizer/tokenizer.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 
 namespace ballast::cli {
@@ -140,9 +141,8 @@ int run(const Options& options) {
 
 void add_tokenize(CLI::App& app, Action& chosen) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("tokenize", "Show the token ids and pieces of a text, or the text of ids");
-  command->footer(kExamples);
+  CLI::App* command = add_command(
+      app, "tokenize", "Show the token ids and pieces of a text, or the text of ids", kExamples);
   auto* text = command->add_option("TEXT", options->text, "the text itself")->expected(0, 1);
   command
       ->add_option("--tokenizer", options->tokenizer,
@@ -166,7 +166,7 @@ void add_tokenize(CLI::App& app, Action& chosen) {
       ->excludes(file)
       ->excludes(count)
       ->excludes(special);
-  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  add_json_flag(*command, options->json);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 
