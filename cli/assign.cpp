@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,6 +12,7 @@
 #include "ballast/studio/scores/score_files.h"
 #include "ballast/studio/scores/score_kinds.h"
 #include "ballast/system/error.h"
+#include "ballast/system/number_from.h"
 #include "cli/assignment_run.h"
 #include "cli/command.h"
 #include "cli/commands.h"
@@ -120,15 +120,13 @@ std::vector<int64_t> parse_capacities(const std::string& text) {
     end = text.find(',', begin);
     const std::string word = text.substr(begin, end == std::string::npos ? end : end - begin);
     const std::string digits = CLI::detail::trim_copy(word);
-    int64_t capacity = 0;
-    const auto [rest, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), capacity);
-    if (error != std::errc() || rest != digits.data() + digits.size())
+    const auto capacity = number_from<int64_t>(digits);
+    if (!capacity)
       fail(
           "--capacities \"{}\": \"{}\" is not a whole number; want a list such as 10,10,20, or a "
           "file",
           text, word);
-    capacities.push_back(capacity);
+    capacities.push_back(*capacity);
   }
   return capacities;
 }
@@ -313,7 +311,7 @@ int run(const CLI::App& command, const Options& options) {
 }
 
 void add_input_options(CLI::App& command, Options& o) {
-  command.add_option("--scores", o.scores, "scores [tokens, experts]")->type_name("FILE");
+  add_path(command, "--scores", o.scores, "FILE", "scores [tokens, experts]");
   command.add_option("--kind", o.kind, "generate scores of this kind")->type_name("NAME");
   add_number(command, "--tokens", o.tokens, "tokens to generate", 0, "T");
   add_number(command, "--experts", o.experts, "experts to generate", 1, "E");
@@ -322,7 +320,7 @@ void add_input_options(CLI::App& command, Options& o) {
       ->capture_default_str();
   command.add_option("--capacities", o.capacities, "most tokens of each expert")
       ->type_name("LIST|FILE");
-  command.add_option("--mask", o.mask, "1 or 0 for each token; 0: padding")->type_name("FILE");
+  add_path(command, "--mask", o.mask, "FILE", "1 or 0 for each token; 0: padding");
   command
       .add_option("--non-finite", o.non_finite,
                   "NaN and inf are an error, count as the lowest score, or -inf forbids the pair")
@@ -340,13 +338,11 @@ void add_solver_options(CLI::App& command, Options& o) {
   add_threads_option(command, o.threads);
   add_number(command, "--repeat", o.repeat, "solve N times more, and tell their median time", 0)
       ->capture_default_str();
-  command
-      .add_option("--start-prices", o.start_prices, "prices of similar scores, for a faster start")
-      ->type_name("FILE");
-  command.add_option("--out", o.out, "write each token's expert, as .npy (int32) or .csv")
-      ->type_name("FILE");
-  command.add_option("--prices-out", o.prices_out, "write the experts' prices, as .npy or .csv")
-      ->type_name("FILE");
+  add_path(command, "--start-prices", o.start_prices, "FILE",
+           "prices of similar scores, for a faster start");
+  add_path(command, "--out", o.out, "FILE", "write each token's expert, as .npy (int32) or .csv");
+  add_path(command, "--prices-out", o.prices_out, "FILE",
+           "write the experts' prices, as .npy or .csv");
   add_json_flag(command, o.json);
 }
 

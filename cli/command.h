@@ -23,6 +23,13 @@ CLI::Option* add_number(CLI::App& command, const std::string& option, Number& va
   return command.add_option(option, value, help)->check(at_least(least))->type_name(letter);
 }
 
+// An option that is a path, or several; `kind`: FILE, DIR, or PATH for either.
+template <class Paths>
+CLI::Option* add_path(CLI::App& command, const std::string& option, Paths& value,
+                      const std::string& kind, const std::string& help) {
+  return command.add_option(option, value, help)->type_name(kind);
+}
+
 // --json
 inline void add_json_flag(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "print the result as one JSON object on stdout");

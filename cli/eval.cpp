@@ -326,11 +326,9 @@ void add_eval(CLI::App& app, Action& chosen) {
       app, "eval", "Measure a model's loss and perplexity on text or tokens", kExamples);
   add_model_options(*command, options->model);
   CLI::Option* data =
-      command
-          ->add_option("--data", options->data,
-                       "text files, folders, - (stdin), prepared data or token files; default: the "
-                       "run's validation data")
-          ->type_name("PATH");
+      add_path(*command, "--data", options->data, "PATH",
+               "text files, folders, - (stdin), prepared data or token files; default: the "
+               "run's validation data");
   command->add_option("--split", options->split, "which split of prepared data [valid]")
       ->check(CLI::IsMember({"train", "valid", "test"}));
   CLI::Option* stride = add_number(
@@ -349,11 +347,9 @@ void add_eval(CLI::App& app, Action& chosen) {
                         "also what each expert got: load, domains, most frequent tokens and "
                         "those before them");
   CLI::Option* out =
-      command
-          ->add_option("--out", options->out,
-                       "also write the file that a run has as validation.json, for reports; of a "
-                       "BASE model with all ways of routing, unless --routing names one")
-          ->type_name("FILE");
+      add_path(*command, "--out", options->out, "FILE",
+               "also write the file that a run has as validation.json, for reports; of a "
+               "BASE model with all ways of routing, unless --routing names one");
   CLI::Option* audit =
       command
           ->add_flag("--audit", options->audit,

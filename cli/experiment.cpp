@@ -270,11 +270,9 @@ void add_experiment(CLI::App& app, Action& chosen) {
   command->add_option("--data", request.data, "short for --data.train")
       ->type_name("PATH[:WEIGHT]")
       ->delimiter(',');
-  command
-      ->add_option("--out", request.out,
-                   "the experiment's folder; default: experiments/NAME-BUDGET; of several budgets "
-                   "DIR/BUDGET")
-      ->type_name("DIR");
+  add_path(*command, "--out", request.out, "DIR",
+           "the experiment's folder; default: experiments/NAME-BUDGET; of several budgets "
+           "DIR/BUDGET");
   add_number(*command, "--experts", request.experts, "numbers of experts, a panel for each", 2)
       ->type_name("E,...")
       ->delimiter(',');

@@ -131,7 +131,7 @@ void add_export(CLI::App& app, Action& chosen) {
   command
       ->add_option("MODEL", options->model, "run directory, checkpoint, or model that was imported")
       ->required();
-  command->add_option("--out", options->out, "folder to write to")->required()->type_name("DIR");
+  add_path(*command, "--out", options->out, "DIR", "folder to write to")->required();
   command
       ->add_option("--format", options->format,
                    "ballast: weights under our names, for our commands; hf: a folder that "

@@ -170,8 +170,7 @@ void add_generate(CLI::App& app, Action& chosen) {
                    "what to continue; may be given several times; default: a new document")
       ->type_name("TEXT")
       ->allow_extra_args(false);
-  command->add_option("--prompts", options->prompt_file, "a file with one prompt a line")
-      ->type_name("FILE");
+  add_path(*command, "--prompts", options->prompt_file, "FILE", "a file with one prompt a line");
   add_number(*command, "--samples", options->samples, "continuations of each prompt")
       ->capture_default_str();
   add_number(*command, "--max-tokens", g.max_tokens, "longest continuation", 0)

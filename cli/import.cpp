@@ -130,7 +130,7 @@ void add_import(CLI::App& app, Action& chosen) {
       add_command(app, "import", "Take over a model from a Hugging Face folder", kExamples);
   command->add_option("FOLDER", options->folder, "the model, as transformers saves one")
       ->required();
-  command->add_option("--out", options->out, "folder to write to")->required()->type_name("DIR");
+  add_path(*command, "--out", options->out, "DIR", "folder to write to")->required();
   add_number(*command, "--context", options->context,
              "tokens the model is to have room for, where its positions are not learned; "
              "default: as many as it says");

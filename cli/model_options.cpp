@@ -19,9 +19,8 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->required();
   add_device_option(command, options.device);
   add_choice(command, "--precision", options.precision, "auto: fp32 on cpu, bf16 on cuda");
-  command
-      .add_option("--tokenizer", options.tokenizer, "use this tokenizer instead of the run's own")
-      ->type_name("PATH");
+  add_path(command, "--tokenizer", options.tokenizer, "PATH",
+           "use this tokenizer instead of the run's own");
   add_average_option(command, options.average);
   add_number(command, "--model-parallel", options.model_parallel,
              "workers that hold one model together: its heads, feed-forwards and vocabulary "

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "ballast/system/error.h"
+#include "ballast/system/number_from.h"
 #include "ballast/system/progress.h"
 #include "ballast/system/stop_signal.h"
 #include "cli/command.h"
@@ -101,10 +102,8 @@ std::optional<double> unit_named(const std::string& name) {
 // 1000000, 1_000_000, 1e6, 1M, 1.5GB, 64KiB.
 std::optional<uint64_t> parse_count(std::string text) {
   std::erase(text, '_');
+  if (const auto whole = number_from<uint64_t>(text)) return whole;
   const char* const last = text.data() + text.size();
-  uint64_t whole = 0;
-  const auto digits = std::from_chars(text.data(), last, whole);
-  if (digits.ec == std::errc() && digits.ptr == last) return whole;
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), last, number);
   if (error != std::errc()) return std::nullopt;

@@ -161,10 +161,8 @@ void add_serve(CLI::App& app, Action& chosen) {
       ->check(CLI::IsMember({"greedy", "priced"}));
   add_device_option(*command, options->model.device);
   add_choice(*command, "--precision", options->model.precision, "auto: fp32 on cpu, bf16 on cuda");
-  command
-      ->add_option("--tokenizer", options->model.tokenizer,
-                   "use this tokenizer instead of the runs' own")
-      ->type_name("PATH");
+  add_path(*command, "--tokenizer", options->model.tokenizer, "PATH",
+           "use this tokenizer instead of the runs' own");
   add_average_option(*command, options->model.average);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

@@ -273,8 +273,7 @@ void add_train(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
   CLI::App* command = add_command(app, "train", "Train a language model", kExamples);
   add_config_options(*command, options->config, "TOML file with any of the knobs below");
-  command->add_option("--run", options->run, "run directory; default: a new one under runs/")
-      ->type_name("DIR");
+  add_path(*command, "--run", options->run, "DIR", "run directory; default: a new one under runs/");
   command->add_option("--data", options->data, "short for --data.train")
       ->type_name("PATH[:WEIGHT]")
       ->delimiter(',');

@@ -13,6 +13,7 @@
 #include <tuple>
 #include <utility>
 
+#include "ballast/kernels/optional_tensor.h"
 #include "ballast/system/error.h"
 
 namespace ballast::experts {
@@ -21,7 +22,7 @@ namespace {
 using assignment::AssignmentStatus;
 using at::Tensor;
 using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
-using OptionalTensor = std::optional<Tensor>;
+using kernels::OptionalTensor;
 
 // Shapes as people read them.
 std::string shape_of(const Tensor& tensor) {
@@ -108,10 +109,6 @@ void copy_row(const std::vector<T>& values, const Tensor& rows, int64_t row) {
 
 std::string problem_name(int64_t problem, int64_t problems) {
   return problems > 1 ? fmt::format("problem {}: ", problem) : "";
-}
-
-OptionalTensor optional(const Tensor& tensor) {
-  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
 }
 
 // Whether bounds say no more than none would.
@@ -275,11 +272,11 @@ TensorAssignment Assigner::assign_on_cuda(const Tensor& scores, const AssignInpu
     lower_ = on_device(options_.bounds.lower, scores);
     upper_ = on_device(options_.bounds.upper, scores);
   }
-  return named(assign.call(scores, optional(inputs.counted), optional(inputs.start_prices),
-                           bounded ? optional(lower_) : std::nullopt,
-                           bounded ? optional(upper_) : std::nullopt, workspace_, solver,
-                           static_cast<int64_t>(options_.non_finite), options_.gap,
-                           options_.max_work));
+  return named(assign.call(
+      scores, kernels::if_defined(inputs.counted), kernels::if_defined(inputs.start_prices),
+      bounded ? kernels::if_defined(lower_) : std::nullopt,
+      bounded ? kernels::if_defined(upper_) : std::nullopt, workspace_, solver,
+      static_cast<int64_t>(options_.non_finite), options_.gap, options_.max_work));
 }
 
 std::vector<AssignmentStatus> read_status(const TensorAssignment& result) {

@@ -7,21 +7,20 @@
 #include <torch/library.h>
 
 #include <limits>
-#include <optional>
 #include <tuple>
 
-#include "ballast/assignment/auction_cuda.h"
 #include "ballast/assignment/exact_cuda.h"
-#include "ballast/assignment/greedy_cuda.h"
+#include "ballast/assignment/heuristics_cuda.h"
 #include "ballast/assignment/launch_check.h"
 #include "ballast/assignment/solver.h"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 namespace {
 
 using at::Tensor;
 using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
-using OptionalTensor = std::optional<Tensor>;
+using kernels::OptionalTensor;
 
 assignment::ScoreType score_type_of(const Tensor& scores) {
   if (scores.scalar_type() == at::kBFloat16) return assignment::ScoreType::kBFloat16;

@@ -13,6 +13,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "ballast/kernels/row_access.h"
 #include "ballast/kernels/row_packs_cuda.cuh"
 
 namespace ballast::kernels {
@@ -182,8 +183,7 @@ template <typename Scalar, typename Work>
 void with_pack_size(int64_t width, std::initializer_list<const Tensor*> tensors, const Work& work) {
   constexpr int kSize = 16 / sizeof(Scalar);
   bool suits = width % kSize == 0;
-  for (const Tensor* tensor : tensors)
-    suits = suits && reinterpret_cast<uintptr_t>(tensor->const_data_ptr()) % 16 == 0;
+  for (const Tensor* tensor : tensors) suits = suits && is_on_boundary(*tensor);
   suits ? work(std::integral_constant<int, kSize>{}) : work(std::integral_constant<int, 1>{});
 }
 

@@ -318,8 +318,7 @@ void add_bench_assignment(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       add_command(app, "assignment", "Balanced assignment: every solver, kind and size", kFooter);
-  command->add_option("--scores", options->scores, "score files, as `assign` reads them")
-      ->type_name("FILE");
+  add_path(*command, "--scores", options->scores, "FILE", "score files, as `assign` reads them");
   command
       ->add_option("--kinds", options->kinds,
                    "kinds of generated scores; default: all, or none with --scores")
@@ -338,7 +337,7 @@ void add_bench_assignment(CLI::App& app, Action& chosen) {
   add_number(*command, "--seed", options->seed, "of the generated scores", 0, "S")
       ->capture_default_str();
   command->add_flag("--cold", options->cold, "measure cold starts alone");
-  command->add_option("--python", options->python, "a Python with scipy")->type_name("PATH");
+  add_path(*command, "--python", options->python, "PATH", "a Python with scipy");
   command->add_flag("--no-scipy", options->no_scipy, "measure ours alone");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
