@@ -10,7 +10,6 @@ namespace ballast::assignment::exact_cuda {
 struct Window {
   float reach;      // a token is in it if its gap is at most this, with all experts that near
   int members;      // tokens with such a gap
-  int want;         // tokens that were asked for
   unsigned sample;  // of them, those with a hash up to this
   int salt;         // of the hash
   bool merge;       // tokens with equal lists share one
@@ -50,7 +49,6 @@ __device__ inline Window plan_window(Problem& p, const Sums& sums, int want, flo
   Window window;
   window.reach = p.scratch.floats[0];
   window.members = p.scratch.ints[0];
-  window.want = want;
   window.merge = window.members > want + want / 2 + 64;
   window.shorten = false;
   window.sample = kAll;
