@@ -17,6 +17,21 @@
 #include "ballast/system/error.h"
 
 namespace ballast::experts {
+
+assignment::ScoreType score_type_of(const at::Tensor& scores) {
+  switch (scores.scalar_type()) {
+    case at::kFloat:
+      return assignment::ScoreType::kFloat32;
+    case at::kBFloat16:
+      return assignment::ScoreType::kBFloat16;
+    case at::kHalf:
+      return assignment::ScoreType::kFloat16;
+    default:
+      fail("scores of type {}: want float32, bfloat16 or float16",
+           c10::toString(scores.scalar_type()));
+  }
+}
+
 namespace {
 
 using assignment::AssignmentStatus;
@@ -31,20 +46,6 @@ std::string shape_of(const Tensor& tensor) {
     text += (d > 0 ? ", " : "") + std::to_string(tensor.size(d));
   }
   return text + "]";
-}
-
-assignment::ScoreType score_type_of(const Tensor& scores) {
-  switch (scores.scalar_type()) {
-    case at::kFloat:
-      return assignment::ScoreType::kFloat32;
-    case at::kBFloat16:
-      return assignment::ScoreType::kBFloat16;
-    case at::kHalf:
-      return assignment::ScoreType::kFloat16;
-    default:
-      fail("scores of type {}: want float32, bfloat16 or float16",
-           c10::toString(scores.scalar_type()));
-  }
 }
 
 // `tensor` as contiguous [problems, size] on the scores' device, from [size] or [problems, size].
