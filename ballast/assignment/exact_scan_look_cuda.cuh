@@ -6,15 +6,6 @@
 // The first look at the scores, and what it says of their scale.
 namespace ballast::assignment::exact_cuda {
 
-__device__ inline unsigned ordered(float x) {
-  const unsigned bits = __float_as_uint(x);
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
-
-__device__ inline float unordered(unsigned code) {
-  return __uint_as_float((code & 0x80000000u) != 0 ? code & 0x7fffffffu : ~code);
-}
-
 // What one thread has seen.
 struct Seen {
   unsigned long long first_bad = 0;
@@ -25,8 +16,8 @@ struct Seen {
   __device__ int one(float value, int64_t where, NonFinite rule) {
     if (isfinite(value)) {
       largest = max(largest, __float_as_uint(fabsf(value)));
-      highest = max(highest, ordered(value));
-      lowest = max(lowest, ~ordered(value));
+      highest = max(highest, order_code(value));
+      lowest = max(lowest, ~order_code(value));
       return 1;
     }
     if (rule == NonFinite::kForbid && value < 0) {
@@ -102,8 +93,8 @@ __noinline__ __device__ void first_look(Problem& p, const Scan& scan, const doub
       finite = 0;
     } else if (largest < 0x7f800000u) {
       seen.largest = max(seen.largest, largest);
-      seen.highest = max(seen.highest, ordered(high));
-      seen.lowest = max(seen.lowest, ~ordered(low));
+      seen.highest = max(seen.highest, order_code(high));
+      seen.lowest = max(seen.lowest, ~order_code(low));
     } else {
       finite = 0;
 #pragma unroll
@@ -162,8 +153,8 @@ __device__ inline void set_scales(Problem& p, const Scan& scan) {
   const NonFinite rule = p.arguments->problems.non_finite;
   Rows& rows = p.rows;
   const bool any = head.highest != 0;
-  const float lowest = any ? unordered(~head.lowest) : 0;
-  const float highest = any ? unordered(head.highest) : 0;
+  const float lowest = any ? from_order_code(~head.lowest) : 0;
+  const float highest = any ? from_order_code(head.highest) : 0;
   rows.lowest = lowest;
   if (rule == NonFinite::kForbid && head.forbidden != 0) {
     rows.mend = head.hopeless != 0 ? 1 : 2;
