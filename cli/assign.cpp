@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,8 +12,9 @@
 #include "ballast/studio/scores/score_files.h"
 #include "ballast/studio/scores/score_kinds.h"
 #include "ballast/system/error.h"
+#include "ballast/system/number_from.h"
 #include "cli/assignment_run.h"
-#include "cli/at_least.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/place_options.h"
 
@@ -120,15 +120,13 @@ std::vector<int64_t> parse_capacities(const std::string& text) {
     end = text.find(',', begin);
     const std::string word = text.substr(begin, end == std::string::npos ? end : end - begin);
     const std::string digits = CLI::detail::trim_copy(word);
-    int64_t capacity = 0;
-    const auto [rest, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), capacity);
-    if (error != std::errc() || rest != digits.data() + digits.size())
+    const auto capacity = number_from<int64_t>(digits);
+    if (!capacity)
       fail(
           "--capacities \"{}\": \"{}\" is not a whole number; want a list such as 10,10,20, or a "
           "file",
           text, word);
-    capacities.push_back(capacity);
+    capacities.push_back(*capacity);
   }
   return capacities;
 }
@@ -313,25 +311,16 @@ int run(const CLI::App& command, const Options& options) {
 }
 
 void add_input_options(CLI::App& command, Options& o) {
-  command.add_option("--scores", o.scores, "scores [tokens, experts]")->type_name("FILE");
+  add_path(command, "--scores", o.scores, "FILE", "scores [tokens, experts]");
   command.add_option("--kind", o.kind, "generate scores of this kind")->type_name("NAME");
-  command.add_option("--tokens", o.tokens, "tokens to generate")
-      ->check(at_least(0))
-      ->type_name("T");
-  command.add_option("--experts", o.experts, "experts to generate")
-      ->check(at_least(1))
-      ->type_name("E");
-  command.add_option("--seed", o.seed, "of the generated scores")
-      ->check(at_least(0))
-      ->capture_default_str()
-      ->type_name("S");
-  command.add_option("--batch", o.batch, "other tokens of the same kind and experts")
-      ->check(at_least(0))
-      ->capture_default_str()
-      ->type_name("N");
+  add_number(command, "--tokens", o.tokens, "tokens to generate", 0, "T");
+  add_number(command, "--experts", o.experts, "experts to generate", 1, "E");
+  add_number(command, "--seed", o.seed, "of the generated scores", 0, "S")->capture_default_str();
+  add_number(command, "--batch", o.batch, "other tokens of the same kind and experts", 0)
+      ->capture_default_str();
   command.add_option("--capacities", o.capacities, "most tokens of each expert")
       ->type_name("LIST|FILE");
-  command.add_option("--mask", o.mask, "1 or 0 for each token; 0: padding")->type_name("FILE");
+  add_path(command, "--mask", o.mask, "FILE", "1 or 0 for each token; 0: padding");
   command
       .add_option("--non-finite", o.non_finite,
                   "NaN and inf are an error, count as the lowest score, or -inf forbids the pair")
@@ -347,18 +336,14 @@ void add_solver_options(CLI::App& command, Options& o) {
   add_gap_option(command, o.gap);
   add_device_option(command, o.device, {"cpu", "cuda"});
   add_threads_option(command, o.threads);
-  command.add_option("--repeat", o.repeat, "solve N times more, and tell their median time")
-      ->check(at_least(0))
-      ->capture_default_str()
-      ->type_name("N");
-  command
-      .add_option("--start-prices", o.start_prices, "prices of similar scores, for a faster start")
-      ->type_name("FILE");
-  command.add_option("--out", o.out, "write each token's expert, as .npy (int32) or .csv")
-      ->type_name("FILE");
-  command.add_option("--prices-out", o.prices_out, "write the experts' prices, as .npy or .csv")
-      ->type_name("FILE");
-  command.add_flag("--json", o.json, "print one JSON object, and nothing else, on stdout");
+  add_number(command, "--repeat", o.repeat, "solve N times more, and tell their median time", 0)
+      ->capture_default_str();
+  add_path(command, "--start-prices", o.start_prices, "FILE",
+           "prices of similar scores, for a faster start");
+  add_path(command, "--out", o.out, "FILE", "write each token's expert, as .npy (int32) or .csv");
+  add_path(command, "--prices-out", o.prices_out, "FILE",
+           "write the experts' prices, as .npy or .csv");
+  add_json_flag(command, o.json);
 }
 
 std::string footer() {
@@ -373,11 +358,10 @@ std::string footer() {
 
 void add_assign(CLI::App& app, Action& chosen) {
   CLI::App* command =
-      app.add_subcommand("assign", "Assign tokens to experts: balanced, optimal, proved");
+      add_command(app, "assign", "Assign tokens to experts: balanced, optimal, proved", footer());
   const auto options = std::make_shared<Options>();
   add_input_options(*command, *options);
   add_solver_options(*command, *options);
-  command->footer(footer());
   command->callback([command, options, &chosen] {
     chosen = [command, options] { return run(*command, *options); };
   });

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "cli/bench.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 
 namespace ballast::cli {
@@ -64,9 +65,9 @@ std::string shell_quoted(const std::string& text) {
 }
 
 void add_completion(CLI::App& app, Action& chosen) {
-  CLI::App* command = app.add_subcommand(
-      "completion", "Print a script by which your shell completes what you type behind ballast");
-  command->footer(kExamples);
+  CLI::App* command = add_command(
+      app, "completion",
+      "Print a script by which your shell completes what you type behind ballast", kExamples);
   const auto shell = std::make_shared<std::string>();
   command->add_option("SHELL", *shell, "the shell that is to read it")
       ->check(CLI::IsMember({"bash", "zsh", "fish"}))

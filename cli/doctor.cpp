@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ballast/system/progress.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/machine.h"
 
@@ -117,11 +118,11 @@ void print_table(const json& machine) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Action& chosen) {
-  CLI::App* command = app.add_subcommand(
-      "doctor", "Show what hardware and libraries are found, what is missing and how to get it");
-  command->footer(kExamples);
+  CLI::App* command = add_command(
+      app, "doctor",
+      "Show what hardware and libraries are found, what is missing and how to get it", kExamples);
   const auto as_json = std::make_shared<bool>(false);
-  command->add_flag("--json", *as_json, "Print one JSON object and nothing else");
+  add_json_flag(*command, *as_json);
   command->callback([as_json, &chosen] {
     chosen = [as_json] {
       const json machine = examine_machine();

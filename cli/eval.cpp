@@ -19,7 +19,7 @@
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "ballast/system/stop_signal.h"
-#include "cli/at_least.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/complaint.h"
 #include "cli/eval_data.h"
@@ -322,29 +322,21 @@ int run(const Options& options) {
 
 void add_eval(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("eval", "Measure a model's loss and perplexity on text or tokens");
-  command->footer(kExamples);
+  CLI::App* command = add_command(
+      app, "eval", "Measure a model's loss and perplexity on text or tokens", kExamples);
   add_model_options(*command, options->model);
   CLI::Option* data =
-      command
-          ->add_option("--data", options->data,
-                       "text files, folders, - (stdin), prepared data or token files; default: the "
-                       "run's validation data")
-          ->type_name("PATH");
+      add_path(*command, "--data", options->data, "PATH",
+               "text files, folders, - (stdin), prepared data or token files; default: the "
+               "run's validation data");
   command->add_option("--split", options->split, "which split of prepared data [valid]")
       ->check(CLI::IsMember({"train", "valid", "test"}));
-  CLI::Option* stride =
-      command
-          ->add_option(
-              "--stride", options->stride,
-              "new tokens a window predicts; smaller: more context, slower; default: the context")
-          ->check(at_least(1));
-  command
-      ->add_option("--batch", options->batch,
-                   "windows at a time, on each worker (or model); default: as the run was "
-                   "validated, those of a micro-step up to 8,192 tokens")
-      ->check(at_least(1));
+  CLI::Option* stride = add_number(
+      *command, "--stride", options->stride,
+      "new tokens a window predicts; smaller: more context, slower; default: the context");
+  add_number(*command, "--batch", options->batch,
+             "windows at a time, on each worker (or model); default: as the run was "
+             "validated, those of a micro-step up to 8,192 tokens");
   command
       ->add_option("--routing", options->routing,
                    "how tokens of a BASE model find their experts, see below; balanced sees the "
@@ -355,11 +347,9 @@ void add_eval(CLI::App& app, Action& chosen) {
                         "also what each expert got: load, domains, most frequent tokens and "
                         "those before them");
   CLI::Option* out =
-      command
-          ->add_option("--out", options->out,
-                       "also write the file that a run has as validation.json, for reports; of a "
-                       "BASE model with all ways of routing, unless --routing names one")
-          ->type_name("FILE");
+      add_path(*command, "--out", options->out, "FILE",
+               "also write the file that a run has as validation.json, for reports; of a "
+               "BASE model with all ways of routing, unless --routing names one");
   CLI::Option* audit =
       command
           ->add_flag("--audit", options->audit,
@@ -376,7 +366,7 @@ void add_eval(CLI::App& app, Action& chosen) {
         ->type_name("FILE ...")
         ->excludes(data, stride, experts, out, audit);
   }
-  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  add_json_flag(*command, options->json);
   add_worker_options(*command, options->workers);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

@@ -14,6 +14,7 @@
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "cli/at_least.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/complaint.h"
 #include "cli/experiment_children.h"
@@ -225,27 +226,21 @@ int run(const Options& options) {
 }
 
 void add_numbers(CLI::App& command, ExperimentRequest& request) {
-  const auto add = [&](const char* name, int64_t& value, const char* help) {
-    command.add_option(name, value, help)
-        ->check(at_least(1))
-        ->capture_default_str()
-        ->type_name("N");
-  };
-  add("--workers", request.workers, "workers that train each system, on this machine");
-  add("--seeds", request.seeds, "seeds of the three best systems; the others have one");
-  add("--at-once", request.at_once, "runs that train side by side, after each was measured alone");
-  command
-      .add_option("--rates", request.rates,
-                  "learning rates each sweep starts with, odd; 1: no sweep; default: 3, with "
-                  "--optimizer.learning_rate 1, else that is the middle one")
-      ->check(at_least(1))
-      ->type_name("N");
-  command
-      .add_option("--sublayers", request.sublayers,
-                  "of all BASE layers of a system together; default: 3, of placement 6, with a "
-                  "config file its own")
-      ->check(at_least(1))
-      ->type_name("N");
+  add_number(command, "--workers", request.workers,
+             "workers that train each system, on this machine")
+      ->capture_default_str();
+  add_number(command, "--seeds", request.seeds,
+             "seeds of the three best systems; the others have one")
+      ->capture_default_str();
+  add_number(command, "--at-once", request.at_once,
+             "runs that train side by side, after each was measured alone")
+      ->capture_default_str();
+  add_number(command, "--rates", request.rates,
+             "learning rates each sweep starts with, odd; 1: no sweep; default: 3, with "
+             "--optimizer.learning_rate 1, else that is the middle one");
+  add_number(command, "--sublayers", request.sublayers,
+             "of all BASE layers of a system together; default: 3, of placement 6, with a "
+             "config file its own");
   command
       .add_option(
           "--max-epochs", request.max_epochs,
@@ -261,8 +256,7 @@ void add_experiment(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
   ExperimentRequest& request = options->request;
   CLI::App* command =
-      app.add_subcommand("experiment", "Compare systems as the paper does, at equal time");
-  command->footer(kExamples);
+      add_command(app, "experiment", "Compare systems as the paper does, at equal time", kExamples);
   command
       ->add_option("NAME", request.name,
                    "dense, sparse, expert-size, placement, routing, overview, frames or all")
@@ -276,13 +270,10 @@ void add_experiment(CLI::App& app, Action& chosen) {
   command->add_option("--data", request.data, "short for --data.train")
       ->type_name("PATH[:WEIGHT]")
       ->delimiter(',');
-  command
-      ->add_option("--out", request.out,
-                   "the experiment's folder; default: experiments/NAME-BUDGET; of several budgets "
-                   "DIR/BUDGET")
-      ->type_name("DIR");
-  command->add_option("--experts", request.experts, "numbers of experts, a panel for each")
-      ->check(at_least(2))
+  add_path(*command, "--out", request.out, "DIR",
+           "the experiment's folder; default: experiments/NAME-BUDGET; of several budgets "
+           "DIR/BUDGET");
+  add_number(*command, "--experts", request.experts, "numbers of experts, a panel for each", 2)
       ->type_name("E,...")
       ->delimiter(',');
   command->add_option("--systems", request.systems, "only these, by id (--dry-run lists them)")
@@ -290,7 +281,7 @@ void add_experiment(CLI::App& app, Action& chosen) {
       ->delimiter(',');
   add_numbers(*command, request);
   command->add_flag("--dry-run", options->dry_run, "print what would be trained, and stop");
-  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  add_json_flag(*command, options->json);
   add_config_options(*command, request.config, "TOML file with knobs of the shared model");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

@@ -15,6 +15,7 @@
 #include "ballast/system/file.h"
 #include "ballast/system/progress.h"
 #include "ballast/system/version.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
 
@@ -124,13 +125,13 @@ int run(const Options& options) {
 
 void add_export(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "export", "Write a model's weights alone, as safetensors, or for transformers");
-  command->footer(kExamples);
+  CLI::App* command =
+      add_command(app, "export",
+                  "Write a model's weights alone, as safetensors, or for transformers", kExamples);
   command
       ->add_option("MODEL", options->model, "run directory, checkpoint, or model that was imported")
       ->required();
-  command->add_option("--out", options->out, "folder to write to")->required()->type_name("DIR");
+  add_path(*command, "--out", options->out, "DIR", "folder to write to")->required();
   command
       ->add_option("--format", options->format,
                    "ballast: weights under our names, for our commands; hf: a folder that "
@@ -142,7 +143,7 @@ void add_export(CLI::App& app, Action& chosen) {
       ->capture_default_str();
   add_average_option(*command, options->average);
   command->add_flag("--overwrite", options->overwrite, "replace an export that is there");
-  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  add_json_flag(*command, options->json);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -18,6 +18,7 @@
 #include "ballast/system/stop_signal.h"
 #include "ballast/system/utf8.h"
 #include "cli/at_least.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "cli/workers.h"
@@ -162,29 +163,24 @@ int run(const Options& options) {
 void add_generate(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
   inference::GenerationOptions& g = options->generation;
-  CLI::App* command = app.add_subcommand("generate", "Let a model write");
-  command->footer(kExamples);
+  CLI::App* command = add_command(app, "generate", "Let a model write", kExamples);
   add_model_options(*command, options->model);
   command
       ->add_option("--prompt", options->prompts,
                    "what to continue; may be given several times; default: a new document")
       ->type_name("TEXT")
       ->allow_extra_args(false);
-  command->add_option("--prompts", options->prompt_file, "a file with one prompt a line")
-      ->type_name("FILE");
-  command->add_option("--samples", options->samples, "continuations of each prompt")
-      ->check(at_least(1))
+  add_path(*command, "--prompts", options->prompt_file, "FILE", "a file with one prompt a line");
+  add_number(*command, "--samples", options->samples, "continuations of each prompt")
       ->capture_default_str();
-  command->add_option("--max-tokens", g.max_tokens, "longest continuation")
-      ->check(at_least(0))
+  add_number(*command, "--max-tokens", g.max_tokens, "longest continuation", 0)
       ->capture_default_str();
   command
       ->add_option("--temperature", g.sampling.temperature,
                    "0: always the likeliest token; 1: as the model says")
       ->check(from_to(0, 1e6))
       ->capture_default_str();
-  command->add_option("--top-k", g.sampling.top_k, "choose among the k likeliest; 0: all")
-      ->check(at_least(0))
+  add_number(*command, "--top-k", g.sampling.top_k, "choose among the k likeliest; 0: all", 0)
       ->capture_default_str();
   command
       ->add_option("--top-p", g.sampling.top_p,
@@ -198,7 +194,7 @@ void add_generate(CLI::App& app, Action& chosen) {
                    "prices of training; default: the run's experts.test_routing")
       ->check(CLI::IsMember({"greedy", "priced"}));
   command->add_flag("--endless", options->endless, "write on after the end of a document");
-  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  add_json_flag(*command, options->json);
   add_worker_options(*command, options->workers);
   command->callback([options, &chosen] {
     options->generation.stop_at_end_of_text = !options->endless;

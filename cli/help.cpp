@@ -9,6 +9,7 @@
 
 #include "ballast/config/nearest.h"
 #include "ballast/system/error.h"
+#include "cli/command.h"
 
 namespace ballast::cli {
 namespace {
@@ -51,8 +52,8 @@ int print_help(CLI::App& root, Action& chosen, const std::vector<std::string>& w
 
 void add_help(CLI::App& app, Action& chosen) {
   const auto words = std::make_shared<std::vector<std::string>>();
-  CLI::App* command = app.add_subcommand(kName, "Show all that a command can do, with examples");
-  command->footer(kExamples);
+  CLI::App* command =
+      add_command(app, kName, "Show all that a command can do, with examples", kExamples);
   command->add_option("COMMAND", *words, "the command; without one, all are listed")->type_name("");
   command->callback([&app, words, &chosen] {
     chosen = [&app, words, &chosen] { return print_help(app, chosen, *words); };

@@ -18,7 +18,7 @@
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "ballast/tokens/token_source.h"
-#include "cli/at_least.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 
 namespace ballast::cli {
@@ -126,18 +126,16 @@ int run(const Options& options) {
 
 void add_import(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("import", "Take over a model from a Hugging Face folder");
-  command->footer(kExamples);
+  CLI::App* command =
+      add_command(app, "import", "Take over a model from a Hugging Face folder", kExamples);
   command->add_option("FOLDER", options->folder, "the model, as transformers saves one")
       ->required();
-  command->add_option("--out", options->out, "folder to write to")->required()->type_name("DIR");
-  command
-      ->add_option("--context", options->context,
-                   "tokens the model is to have room for, where its positions are not learned; "
-                   "default: as many as it says")
-      ->check(at_least(1));
+  add_path(*command, "--out", options->out, "DIR", "folder to write to")->required();
+  add_number(*command, "--context", options->context,
+             "tokens the model is to have room for, where its positions are not learned; "
+             "default: as many as it says");
   command->add_flag("--overwrite", options->overwrite, "replace a model that is there");
-  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  add_json_flag(*command, options->json);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -6,6 +6,7 @@
 
 #include "ballast/system/file.h"
 #include "cli/bench.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/man_page.h"
@@ -38,9 +39,8 @@ int write_pages(const CLI::App& app, const std::string& out) {
 }  // namespace
 
 void add_man(CLI::App& app, Action& chosen) {
-  CLI::App* command =
-      app.add_subcommand("man", "Write manual pages, one for each command, or print the first");
-  command->footer(kExamples);
+  CLI::App* command = add_command(
+      app, "man", "Write manual pages, one for each command, or print the first", kExamples);
   const auto out = std::make_shared<std::string>();
   command->add_option("--out", *out, "the folder that gets ballast.1, ballast-train.1 and so on")
       ->type_name("FOLDER");

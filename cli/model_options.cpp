@@ -4,7 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "ballast/system/error.h"
-#include "cli/at_least.h"
+#include "cli/command.h"
 #include "cli/place_options.h"
 
 namespace ballast::cli {
@@ -19,17 +19,14 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->required();
   add_device_option(command, options.device);
   add_choice(command, "--precision", options.precision, "auto: fp32 on cpu, bf16 on cuda");
-  command
-      .add_option("--tokenizer", options.tokenizer, "use this tokenizer instead of the run's own")
-      ->type_name("PATH");
+  add_path(command, "--tokenizer", options.tokenizer, "PATH",
+           "use this tokenizer instead of the run's own");
   add_average_option(command, options.average);
-  command
-      .add_option("--model-parallel", options.model_parallel,
-                  "workers that hold one model together: its heads, feed-forwards and vocabulary "
-                  "are divided among them")
-      ->check(at_least(1))
+  add_number(command, "--model-parallel", options.model_parallel,
+             "workers that hold one model together: its heads, feed-forwards and vocabulary "
+             "are divided among them",
+             1, "M")
       ->capture_default_str()
-      ->type_name("M")
       ->group("Workers");
 }
 

@@ -16,7 +16,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
-#include "cli/at_least.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/knob_options.h"
 #include "cli/sized_config.h"
@@ -310,16 +310,12 @@ int run(const Options& options) {
 void add_params(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("params", "How large a model is: parameters, operations, memory");
-  command->footer(kFooter);
+      add_command(app, "params", "How large a model is: parameters, operations, memory", kFooter);
   add_config_options(*command, options->config,
                      "TOML file with any of the knobs below, or a folder of such files");
-  command
-      ->add_option("--workers", options->workers,
-                   "workers its experts are divided among [training.model_parallel]")
-      ->check(at_least(1))
-      ->type_name("N");
-  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  add_number(*command, "--workers", options->workers,
+             "workers its experts are divided among [training.model_parallel]");
+  add_json_flag(*command, options->json);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

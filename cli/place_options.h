@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ballast/config/choices.h"
-#include "cli/at_least.h"
+#include "cli/command.h"
 
 namespace ballast::cli {
 
@@ -32,10 +32,7 @@ inline void add_device_option(CLI::App& command, config::DeviceChoice& device,
 // --threads, of the CPU; 0: all cores.
 template <class Number>
 void add_threads_option(CLI::App& command, Number& threads) {
-  command.add_option("--threads", threads, "CPU threads; 0: all cores")
-      ->check(at_least(0))
-      ->capture_default_str()
-      ->type_name("N");
+  add_number(command, "--threads", threads, "CPU threads; 0: all cores", 0)->capture_default_str();
 }
 
 }  // namespace ballast::cli

@@ -22,6 +22,7 @@
 #include "ballast/system/progress.h"
 #include "ballast/training/compute_rate.h"
 #include "cli/at_least.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/sized_config.h"
 
@@ -288,14 +289,12 @@ int run(const Options& options) {
 
 void add_plan(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "plan", "What a model would take of a cluster: memory, step time, tokens a second");
-  command->footer(kFooter);
+  CLI::App* command = add_command(
+      app, "plan", "What a model would take of a cluster: memory, step time, tokens a second",
+      kFooter);
   add_config_options(*command, options->config, "TOML file with any of the knobs below");
-  command
-      ->add_option("--workers", options->workers, "workers that train it [training.model_parallel]")
-      ->check(at_least(1))
-      ->type_name("N");
+  add_number(*command, "--workers", options->workers,
+             "workers that train it [training.model_parallel]");
   command
       ->add_option(
           "--device", options->device,
@@ -314,11 +313,8 @@ void add_plan(CLI::App& app, Action& chosen) {
   rate("--bandwidth", options->bandwidth, "bytes a second that its memory reaches [the device's]");
   rate("--machine-bandwidth", options->machine_bandwidth,
        "bytes a second into and out of a machine [the network's]");
-  command
-      ->add_option("--workers-per-machine", options->workers_per_machine,
-                   "workers that share that [the network's]")
-      ->check(at_least(1))
-      ->type_name("N");
+  add_number(*command, "--workers-per-machine", options->workers_per_machine,
+             "workers that share that [the network's]");
   command
       ->add_option("--assignment", options->assignment,
                    "seconds of the balanced assignment of a BASE layer and micro-step [measured]")
@@ -326,7 +322,7 @@ void add_plan(CLI::App& app, Action& chosen) {
       ->type_name("SECONDS");
   command->add_flag("--overlap", options->overlap,
                     "sums of gradients go on under the last backward pass [counted in full]");
-  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  add_json_flag(*command, options->json);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

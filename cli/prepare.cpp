@@ -13,8 +13,10 @@
 #include <string>
 
 #include "ballast/system/error.h"
+#include "ballast/system/number_from.h"
 #include "ballast/system/progress.h"
 #include "ballast/system/stop_signal.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/output_options.h"
 #include "cli/prepare_report.h"
@@ -100,10 +102,8 @@ std::optional<double> unit_named(const std::string& name) {
 // 1000000, 1_000_000, 1e6, 1M, 1.5GB, 64KiB.
 std::optional<uint64_t> parse_count(std::string text) {
   std::erase(text, '_');
+  if (const auto whole = number_from<uint64_t>(text)) return whole;
   const char* const last = text.data() + text.size();
-  uint64_t whole = 0;
-  const auto digits = std::from_chars(text.data(), last, whole);
-  if (digits.ec == std::errc() && digits.ptr == last) return whole;
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), last, number);
   if (error != std::errc()) return std::nullopt;
@@ -203,7 +203,7 @@ void add_options(CLI::App& command, Options& o) {
       .add_option("--verify", o.verify,
                   "make nothing: read all of the data set in this folder and check it")
       ->type_name("FOLDER");
-  command.add_flag("--json", o.json, "print one JSON object, and nothing else, on stdout");
+  add_json_flag(command, o.json);
 }
 
 // Options that the others make meaningless are mistakes.
@@ -283,10 +283,9 @@ void make(const Options& options) {
 
 void add_prepare(CLI::App& app, Action& chosen) {
   CLI::App* command =
-      app.add_subcommand("prepare", "Turn text into token files to train and evaluate on");
+      add_command(app, "prepare", "Turn text into token files to train and evaluate on", kFooter);
   const auto options = std::make_shared<Options>();
   add_options(*command, *options);
-  command->footer(kFooter);
   command->callback([command, options, &chosen] {
     chosen = [command, options] {
       if (command->count("--verify") > 0) {

@@ -13,6 +13,7 @@
 
 #include "ballast/studio/pages/results.h"
 #include "ballast/studio/pages/verdict.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/report_page.h"
 
@@ -129,14 +130,13 @@ int report(const Options& options) {
 void add_report(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("report", "Show runs and experiments as a page with figures");
+      add_command(app, "report", "Show runs and experiments as a page with figures", kFooter);
   command->add_option("RUN_OR_EXPERIMENT", options->paths, "folders of runs and experiments")
       ->required();
   command->add_option("--out", options->out,
                       "folder to write to, new or with an older report; default: report in the run "
                       "or experiment, or here if there are several");
   command->add_flag("--json", options->json, "print what was written, and the main numbers");
-  command->footer(kFooter);
   command->callback([options, &chosen] { chosen = [options] { return report(*options); }; });
 }
 

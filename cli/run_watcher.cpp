@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -27,6 +26,7 @@
 #include "ballast/system/argument_pointers.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
+#include "ballast/system/number_from.h"
 #include "cli/command_words.h"
 
 namespace ballast::cli {
@@ -51,16 +51,10 @@ uint16_t free_port(uint16_t wanted) {
   return is_free ? ntohs(address.sin_port) : 0;
 }
 
-// Without what tells a worker of mpirun or srun that it is one.
-std::vector<std::string> own_environment() {
-  std::vector<std::string> variables;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string_view text = *variable;
-    const bool of_workers =
-        text.starts_with("OMPI_") || text.starts_with("PMI") || text.starts_with("SLURM_STEP");
-    if (!of_workers) variables.emplace_back(text);
-  }
-  return variables;
+// What tells a worker of mpirun or srun that it is one.
+bool is_of_workers(std::string_view variable) {
+  return variable.starts_with("OMPI_") || variable.starts_with("PMI") ||
+         variable.starts_with("SLURM_STEP");
 }
 
 // Behind the training, and the first that the system ends when memory is short. At the very lowest
@@ -73,7 +67,7 @@ void step_behind() {
 
 // -1: it could not be started, and errno tells why.
 pid_t start(std::vector<std::string> command, int complaints) {
-  std::vector<std::string> variables = own_environment();
+  std::vector<std::string> variables = environment_without(is_of_workers);
   const std::vector<char*> words = argument_pointers(command),
                            environment = argument_pointers(variables);
   const pid_t parent = ::getpid(), child = ::fork();
@@ -112,10 +106,8 @@ void add_watch_option(CLI::App& command, WatchOption& option) {
       ->each([&option](const std::string& value) {
         option.wanted = true;
         if (value == "true") return;  // nothing was said
-        const auto [end, error] =
-            std::from_chars(value.data(), value.data() + value.size(), option.port);
-        if (error != std::errc() || end != value.data() + value.size() || option.port == 0)
-          fail("--watch={}: a port is a number from 1 to 65535", value);
+        option.port = number_from<uint16_t>(value).value_or(0);
+        if (option.port == 0) fail("--watch={}: a port is a number from 1 to 65535", value);
       });
 }
 

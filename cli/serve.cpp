@@ -21,7 +21,7 @@
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
 #include "ballast/system/stop_signal.h"
-#include "cli/at_least.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "cli/place_options.h"
@@ -134,8 +134,7 @@ int run(const Options& options) {
 void add_serve(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("serve", "Look into models, watch runs, and let programs ask");
-  command->footer(kExamples);
+      add_command(app, "serve", "Look into models, watch runs, and let programs ask", kExamples);
   command->add_option("RUN", options->runs, "run directories, checkpoints, or exported models")
       ->required();
   command->add_option("--port", options->port, "where to listen; 0: any port that is free")
@@ -153,10 +152,8 @@ void add_serve(CLI::App& app, Action& chosen) {
   command->add_flag("--watch", options->watch,
                     "for runs that are about to train: they need not be there yet, models are "
                     "loaded only when they are asked for, and others go first (docs/live.md)");
-  command->add_option("--rows", options->rows, "texts of a model that are written side by side")
-      ->check(at_least(1))
-      ->capture_default_str()
-      ->type_name("N");
+  add_number(*command, "--rows", options->rows, "texts of a model that are written side by side")
+      ->capture_default_str();
   command
       ->add_option("--routing", options->routing,
                    "how tokens of a BASE model find their experts: the best by score, or less the "
@@ -164,10 +161,8 @@ void add_serve(CLI::App& app, Action& chosen) {
       ->check(CLI::IsMember({"greedy", "priced"}));
   add_device_option(*command, options->model.device);
   add_choice(*command, "--precision", options->model.precision, "auto: fp32 on cpu, bf16 on cuda");
-  command
-      ->add_option("--tokenizer", options->model.tokenizer,
-                   "use this tokenizer instead of the runs' own")
-      ->type_name("PATH");
+  add_path(*command, "--tokenizer", options->model.tokenizer, "PATH",
+           "use this tokenizer instead of the runs' own");
   add_average_option(*command, options->model.average);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

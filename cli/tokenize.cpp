@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,9 +12,11 @@
 #include "ballast/loading/loaded_model.h"
 #include "ballast/system/error.h"
 #include "ballast/system/input_stream.h"
+#include "ballast/system/number_from.h"
 #include "ballast/system/utf8.h"
 #include "ballast/tokenizer/token_text.h"
 #include "ballast/tokenizer/tokenizer.h"
+#include "cli/command.h"
 #include "cli/commands.h"
 
 namespace ballast::cli {
@@ -65,12 +66,9 @@ std::vector<TokenId> parse_ids(std::string_view text) {
     text.remove_prefix(std::min(text.find_first_not_of(kBetween), text.size()));
     if (text.empty()) return ids;
     const std::string_view word = text.substr(0, text.find_first_of(kBetween));
-    TokenId id = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-    if (error != std::errc() || end != word.data() + word.size()) {
-      fail("--ids: \"{}\" is no token id; give numbers with commas or spaces between", word);
-    }
-    ids.push_back(id);
+    const auto id = number_from<TokenId>(word);
+    if (!id) fail("--ids: \"{}\" is no token id; give numbers with commas or spaces between", word);
+    ids.push_back(*id);
     text.remove_prefix(word.size());
   }
 }
@@ -140,20 +138,16 @@ int run(const Options& options) {
 
 void add_tokenize(CLI::App& app, Action& chosen) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("tokenize", "Show the token ids and pieces of a text, or the text of ids");
-  command->footer(kExamples);
+  CLI::App* command = add_command(
+      app, "tokenize", "Show the token ids and pieces of a text, or the text of ids", kExamples);
   auto* text = command->add_option("TEXT", options->text, "the text itself")->expected(0, 1);
-  command
-      ->add_option("--tokenizer", options->tokenizer,
-                   "a run, an export, a prepared data set, a folder of Hugging Face's, a "
-                   "tokenizer.json, or `bytes`")
-      ->required()
-      ->type_name("PATH");
-  auto* file =
-      command->add_option("--file", options->file, "the text is in this file (-: standard input)")
-          ->type_name("FILE")
-          ->excludes(text);
+  add_path(*command, "--tokenizer", options->tokenizer, "PATH",
+           "a run, an export, a prepared data set, a folder of Hugging Face's, a "
+           "tokenizer.json, or `bytes`")
+      ->required();
+  auto* file = add_path(*command, "--file", options->file, "FILE",
+                        "the text is in this file (-: standard input)")
+                   ->excludes(text);
   auto* count = command->add_flag("--count", options->count, "print how many tokens, nothing else");
   auto* special = command->add_flag(
       "--special", options->special,
@@ -166,7 +160,7 @@ void add_tokenize(CLI::App& app, Action& chosen) {
       ->excludes(file)
       ->excludes(count)
       ->excludes(special);
-  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  add_json_flag(*command, options->json);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

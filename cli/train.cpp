@@ -22,6 +22,7 @@
 #include "ballast/system/log.h"
 #include "ballast/system/progress.h"
 #include "cli/at_least.h"
+#include "cli/command.h"
 #include "cli/command_words.h"
 #include "cli/commands.h"
 #include "cli/expert_table.h"
@@ -270,11 +271,9 @@ int run(const Options& options) {
 
 void add_train(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("train", "Train a language model");
-  command->footer(kExamples);
+  CLI::App* command = add_command(app, "train", "Train a language model", kExamples);
   add_config_options(*command, options->config, "TOML file with any of the knobs below");
-  command->add_option("--run", options->run, "run directory; default: a new one under runs/")
-      ->type_name("DIR");
+  add_path(*command, "--run", options->run, "DIR", "run directory; default: a new one under runs/");
   command->add_option("--data", options->data, "short for --data.train")
       ->type_name("PATH[:WEIGHT]")
       ->delimiter(',');
@@ -312,15 +311,12 @@ void add_train(CLI::App& app, Action& chosen) {
   command->add_flag(
       "--report", options->report,
       "at the end, also when stopped before, write a page with figures, as `ballast report` does");
-  command
-      ->add_option("--profile", options->profile,
-                   "write a trace of N steps, after three others, to profile.json in the run "
-                   "directory, for ui.perfetto.dev or chrome://tracing (docs/profiling.md)")
-      ->type_name("N")
-      ->check(at_least(1));
+  add_number(*command, "--profile", options->profile,
+             "write a trace of N steps, after three others, to profile.json in the run "
+             "directory, for ui.perfetto.dev or chrome://tracing (docs/profiling.md)");
   command->add_flag("--print-config", options->print_config,
                     "print the resolved configuration as TOML and stop");
-  command->add_flag("--json", options->json, "print the result as one JSON object on stdout");
+  add_json_flag(*command, options->json);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

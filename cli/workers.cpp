@@ -15,6 +15,7 @@
 #include "ballast/config/config.h"
 #include "ballast/system/error.h"
 #include "cli/at_least.h"
+#include "cli/command.h"
 #include "cli/command_words.h"
 #include "cli/complaint.h"
 #include "cli/output_options.h"
@@ -93,11 +94,9 @@ Words worker_command(Words words, const Words& arguments) {
 void add_worker_options(CLI::App& command, WorkerOptions& options) {
   const std::string group = "Workers";
   CLI::Option* workers =
-      command
-          .add_option("--workers", options.workers,
-                      "start this many workers, by mpirun, on this machine or on those of --hosts; "
-                      "without it there are as many as mpirun or srun started")
-          ->check(at_least(1))
+      add_number(command, "--workers", options.workers,
+                 "start this many workers, by mpirun, on this machine or on those of --hosts; "
+                 "without it there are as many as mpirun or srun started")
           ->check(from_to(1, kMostWorkers))
           ->type_name("N")
           ->group(group);
@@ -110,11 +109,10 @@ void add_worker_options(CLI::App& command, WorkerOptions& options) {
       ->needs(workers)
       ->type_name("NAME,...")
       ->group(group);
-  command
-      .add_option("--max-restarts", options.max_restarts,
-                  "with --workers: how often to go on from the newest checkpoint after a worker "
-                  "has died or did not answer [0]")
-      ->check(at_least(0))
+  add_number(command, "--max-restarts", options.max_restarts,
+             "with --workers: how often to go on from the newest checkpoint after a worker "
+             "has died or did not answer [0]",
+             0)
       ->needs(workers)
       ->type_name("K")
       ->group(group);

@@ -17,7 +17,7 @@ class AuctionSolver : public AssignmentSolver {
  public:
   static constexpr int kMostRounds = 100;
 
-  explicit AuctionSolver(size_t threads) : AssignmentSolver(threads) {}
+  using AssignmentSolver::AssignmentSolver;
 
   int rounds() const { return rounds_; }  // of the last call
 

@@ -3,16 +3,15 @@
 
 #include <algorithm>
 
-#include "ballast/assignment/auction_cuda.h"
 #include "ballast/assignment/auction_state_cuda.cuh"
 #include "ballast/assignment/block_sum_cuda.cuh"
+#include "ballast/assignment/heuristics_cuda.h"
 #include "ballast/assignment/launch_check.h"
 
 namespace ballast::assignment {
 namespace {
 
-constexpr int kThreads = 1024;
-constexpr int kWarps = kThreads / 32;
+constexpr int kThreads = 1024, kWarps = kThreads / 32;
 constexpr int kBins = 2048;
 constexpr int kTile = 32;
 

@@ -31,7 +31,8 @@ inline int64_t keep_several(const int32_t* expert, int32_t found, int64_t kept, 
 }
 
 int64_t scan_plain(const CandidateScan& scan, const float* scores, int64_t stride, int64_t rows,
-                   ScannedRow* scanned, int32_t* expert, int32_t* deficit) {
+                   const ScanOutput& to) {
+  const auto [scanned, expert, deficit] = to;
   int64_t kept = 0;
   for (int64_t r = 0; r < rows; ++r) {
     const float* row = scores + r * stride;
@@ -102,8 +103,8 @@ BALLAST_AVX2 inline int32_t take_avx2(__m256i value, __m256i below, __m256i best
 }
 
 BALLAST_AVX2 int64_t scan_avx2(const CandidateScan& scan, const float* scores, int64_t stride,
-                               int64_t rows, ScannedRow* scanned, int32_t* expert,
-                               int32_t* deficit) {
+                               int64_t rows, const ScanOutput& to) {
+  const auto [scanned, expert, deficit] = to;
   const int64_t whole = scan.experts / 8 * 8;
   std::array<int32_t, kScanBlock> bests;
   for (int64_t r = 0; r < rows; ++r) bests[r] = best_avx2(scan, scores + r * stride);
@@ -159,8 +160,8 @@ BALLAST_AVX512 inline int32_t take_avx512(__m512i value, __m512i least, __m512i 
 }
 
 BALLAST_AVX512 int64_t scan_avx512(const CandidateScan& scan, const float* scores, int64_t stride,
-                                   int64_t rows, ScannedRow* scanned, int32_t* expert,
-                                   int32_t* deficit) {
+                                   int64_t rows, const ScanOutput& to) {
+  const auto [scanned, expert, deficit] = to;
   const int64_t whole = scan.experts / 16 * 16;
   std::array<int32_t, kScanBlock> bests;
   for (int64_t r = 0; r < rows; ++r) {

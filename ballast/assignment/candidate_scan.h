@@ -24,11 +24,16 @@ struct ScannedRow {
 // Rows are scanned in blocks of up to this many, so that one row's waiting is another's work.
 constexpr int64_t kScanBlock = 16;
 
-// Scans `rows` rows that lie `stride` apart. The candidates of rows that have more than one are
-// written one after the other, ascending within a row, with how far each is below the row's best
-// profit; returns their number. Both outputs have room for rows * E + 16 entries.
+// What a scan writes: each row, and the candidates of rows that have more than one, one after the
+// other, ascending within a row, with how far each is below the row's best profit.
+struct ScanOutput {
+  ScannedRow* rows;
+  int32_t *expert, *deficit;  // each has room for rows * E + 16 entries
+};
+
+// Scans `rows` rows that lie `stride` apart; returns how many candidates it wrote.
 using ScanRows = int64_t (*)(const CandidateScan& scan, const float* scores, int64_t stride,
-                             int64_t rows, ScannedRow* scanned, int32_t* expert, int32_t* deficit);
+                             int64_t rows, const ScanOutput& to);
 
 // The instruction sets this processor has, fastest first: "avx512", "avx2", "plain". All give the
 // same results.

@@ -121,7 +121,7 @@ int32_t CoreExtractor::scan_wide(const float* row, const std::vector<Units>& pri
 int32_t CoreExtractor::scan(const float* row, const std::vector<Units>& prices, Units reach) {
   if (wide_) return scan_wide(row, prices, reach);
   ScannedRow scanned;
-  scan_rows_(narrow_scan(reach), row, 0, 1, &scanned, expert_.data(), deficit_.data());
+  scan_rows_(narrow_scan(reach), row, 0, 1, {&scanned, expert_.data(), deficit_.data()});
   int32_t kept = 0;
   for (int32_t i = 0; i < scanned.found; ++i) {
     if (problem_->bounds->upper[expert_[i]] == 0) continue;
@@ -277,10 +277,10 @@ void CoreExtractor::harvest(const CandidateScan& scan, const RowSample& rows, in
       into.expert.resize(room);
       into.deficit.resize(room);
     }
-    into.pairs +=
-        scan_rows_(scan, problem_->row(first * rows.stride), problem_->row_stride * rows.stride,
-                   std::min(kScanBlock, end - first), &into.rows[first - begin],
-                   &into.expert[into.pairs], &into.deficit[into.pairs]);
+    into.pairs += scan_rows_(
+        scan, problem_->row(first * rows.stride), problem_->row_stride * rows.stride,
+        std::min(kScanBlock, end - first),
+        {&into.rows[first - begin], &into.expert[into.pairs], &into.deficit[into.pairs]});
   }
 }
 

@@ -14,8 +14,7 @@ namespace ballast::assignment {
 
 // Every stride-th row of a problem, `count` of them.
 struct RowSample {
-  int64_t count = 0;
-  int64_t stride = 1;
+  int64_t count = 0, stride = 1;
 };
 
 // Reads rows as integers and finds what is open in them at given prices.

@@ -11,12 +11,8 @@ namespace ballast::assignment {
 struct CudaProblems {
   const void* scores = nullptr;  // [problems, T, E] with the strides below, in elements
   ScoreType type = ScoreType::kFloat32;
-  int32_t problems = 0;
-  int32_t tokens = 0;
-  int32_t experts = 0;
-  int64_t problem_stride = 0;
-  int64_t token_stride = 0;
-  int64_t expert_stride = 1;
+  int32_t problems = 0, tokens = 0, experts = 0;
+  int64_t problem_stride = 0, token_stride = 0, expert_stride = 1;
   const int32_t* lower = nullptr;        // [E] bounds of all problems; both null: equal loads
   const int32_t* upper = nullptr;        // [E]
   const uint8_t* counted = nullptr;      // [problems, T], or null: all. 0: padding

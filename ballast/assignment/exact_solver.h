@@ -17,7 +17,7 @@ namespace ballast::assignment {
 // explains.
 class ExactSolver : public AssignmentSolver {
  public:
-  explicit ExactSolver(size_t threads = 1) : AssignmentSolver(threads) {}
+  using AssignmentSolver::AssignmentSolver;
 
   const ExactWork& work() const { return work_; }  // of the last call
 

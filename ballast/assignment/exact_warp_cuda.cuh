@@ -62,17 +62,22 @@ __device__ inline T lanes_sum(T value, int lanes) {
   return value;
 }
 
+// What this lane takes over from the warps of the block, each of which has one value: that of the
+// warp with the lane's number, or `none` where there is no such warp. `scratch` holds 32 values.
+template <typename T>
+__device__ inline T value_of_warp(T own, T none, T* scratch) {
+  const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  if (lane == 0) scratch[threadIdx.x / 32] = own;
+  __syncthreads();
+  const T value = lane < warps ? scratch[lane] : none;
+  __syncthreads();
+  return value;
+}
+
 // Sum over the block in a fixed order; `scratch` holds 32 values. All threads call it and get it.
 template <typename T>
 __device__ inline T block_sum(T value, T* scratch) {
-  value = lanes_sum(value, 32);
-  const int warps = blockDim.x / 32;
-  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
-  __syncthreads();
-  T all = static_cast<int>(threadIdx.x % 32) < warps ? scratch[threadIdx.x % 32] : T(0);
-  all = lanes_sum(all, 32);
-  __syncthreads();
-  return all;
+  return lanes_sum(value_of_warp(lanes_sum(value, 32), T(0), scratch), 32);
 }
 
 // Three sums at once; `scratch` holds 96 values.
@@ -96,13 +101,7 @@ __device__ inline void block_sums(float& x, float& y, float& z, float* scratch) 
 template <typename T>
 __device__ inline T block_max(T value, T* scratch) {
   value = lanes_max(value, 32);
-  const int warps = blockDim.x / 32;
-  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
-  __syncthreads();
-  T all = scratch[static_cast<int>(threadIdx.x % 32) < warps ? threadIdx.x % 32 : 0];
-  all = lanes_max(all, 32);
-  __syncthreads();
-  return all;
+  return lanes_max(value_of_warp(value, value, scratch), 32);
 }
 
 // Sum over the threads before this one; `total` gets the sum over all. `scratch` holds 32 values.

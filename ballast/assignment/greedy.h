@@ -9,7 +9,7 @@ namespace ballast::assignment {
 // usually not valid; prices are 0.
 class GreedySolver : public AssignmentSolver {
  public:
-  explicit GreedySolver(size_t threads) : AssignmentSolver(threads) {}
+  using AssignmentSolver::AssignmentSolver;
 
  private:
   void choose(const ActiveProblem& problem, std::span<const double> start_prices,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/assignment/assignment_output_cuda.h"
-#include "ballast/assignment/greedy_cuda.h"
+#include "ballast/assignment/heuristics_cuda.h"
 #include "ballast/assignment/launch_check.h"
 #include "ballast/assignment/score_reader_cuda.cuh"
 

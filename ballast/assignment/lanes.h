@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "ballast/system/vector_clones.h"
+
 namespace ballast::assignment {
 
 // Sixteen floats that are worked on together, as two vectors of eight: GCC takes comparisons of
@@ -16,8 +18,6 @@ using HalfLanes = float __attribute__((vector_size(kLanes / 2 * sizeof(float))))
 struct Floats {
   HalfLanes low = {}, high = {};
 };
-
-#define BALLAST_INLINE inline __attribute__((always_inline))
 
 BALLAST_INLINE Floats operator+(Floats a, Floats b) { return {a.low + b.low, a.high + b.high}; }
 BALLAST_INLINE Floats operator-(Floats a, Floats b) { return {a.low - b.low, a.high - b.high}; }

@@ -61,8 +61,8 @@ void CoreExtractor::price_crowded(const RowSample& rows, std::span<const int32_t
   for (int64_t first = 0; first < rows.count; first += kScanBlock) {
     const int64_t count = std::min(kScanBlock, rows.count - first);
     scan_rows_(narrow_scan(0), problem_->row(first * rows.stride),
-               problem_->row_stride * rows.stride, count, scanned.data(), ties_.data(),
-               ties_.data() + ties_.size() / 2);
+               problem_->row_stride * rows.stride, count,
+               {scanned.data(), ties_.data(), ties_.data() + ties_.size() / 2});
     for (int64_t i = 0; i < count; ++i) {
       const int32_t best = scanned[i].first;
       const float* row = problem_->row((first + i) * rows.stride);

@@ -15,7 +15,7 @@ class SinkhornSolver : public AssignmentSolver {
  public:
   static constexpr int kPasses = 32;
 
-  explicit SinkhornSolver(size_t threads) : AssignmentSolver(threads) {}
+  using AssignmentSolver::AssignmentSolver;
 
  private:
   void choose(const ActiveProblem& problem, std::span<const double> start_prices,

@@ -28,6 +28,7 @@ struct Assignment {
 // allocates nothing. The result depends on the arguments alone. One thread at a time.
 class AssignmentSolver {
  public:
+  explicit AssignmentSolver(size_t threads = 1) : threads_(threads) {}
   virtual ~AssignmentSolver() = default;
 
   // `start_prices`: [E], for example those of the last batch, or empty. They may make the exact
@@ -37,8 +38,6 @@ class AssignmentSolver {
              Assignment& result);
 
  protected:
-  explicit AssignmentSolver(size_t threads) : threads_(threads) {}
-
   // Chooses an expert for each row, and prices.
   virtual void choose(const ActiveProblem& problem, std::span<const double> start_prices,
                       Choice& choice) = 0;

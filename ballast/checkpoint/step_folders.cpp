@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
+#include "ballast/system/number_from.h"
 
 namespace ballast::checkpoint {
 namespace {
@@ -27,11 +27,8 @@ bool remove_folder(const fs::path& folder) {
 
 std::optional<uint64_t> step_of_name(std::string_view name) {
   if (!name.starts_with(kPrefix)) return {};
-  const std::string_view digits = name.substr(kPrefix.size());
-  uint64_t step = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  if (error != std::errc() || end != digits.data() + digits.size()) return {};
-  return step_folder_name(step) == name ? std::optional(step) : std::nullopt;
+  const auto step = number_from<uint64_t>(name.substr(kPrefix.size()));
+  return step && step_folder_name(*step) == name ? step : std::nullopt;
 }
 
 std::string step_folder_name(uint64_t step) { return fmt::format("{}{:08}", kPrefix, step); }

@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <set>
 #include <string_view>
 
 #include "ballast/system/error.h"
+#include "ballast/system/number_from.h"
 
 namespace ballast::comm {
 namespace {
@@ -29,9 +29,8 @@ Host parse(const std::string& text) {
   if (host.name.empty() || !plain || host.name.starts_with('-'))
     fail("--hosts: \"{}\" is no name of a machine", host.name);
   if (colon == std::string::npos) return host;
-  const char *begin = text.c_str() + colon + 1, *end = text.c_str() + text.size();
-  const auto [stop, error] = std::from_chars(begin, end, host.workers);
-  if (error != std::errc() || stop != end || host.workers < 1)
+  host.workers = number_from<int>(std::string_view(text).substr(colon + 1)).value_or(0);
+  if (host.workers < 1)
     fail("--hosts: \"{}\" should be a name, or a name, a colon and how many workers", text);
   return host;
 }

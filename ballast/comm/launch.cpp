@@ -262,15 +262,10 @@ std::string preloaded_by_all() {
 // mpirun would listen on all networks: a library of ours lets it listen on this machine alone,
 // unless other machines are to reach it.
 std::vector<std::string> environment_of_mpirun(Reach reach) {
-  std::vector<std::string> variables;
-  if (reach == Reach::kNetwork) {
-    for (char** variable = environ; *variable != nullptr; ++variable)
-      variables.emplace_back(*variable);
-    return variables;
-  }
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    if (!std::string_view(*variable).starts_with(kPreload)) variables.emplace_back(*variable);
-  }
+  const bool is_local = reach != Reach::kNetwork;
+  std::vector<std::string> variables = environment_without(
+      [&](std::string_view variable) { return is_local && variable.starts_with(kPreload); });
+  if (!is_local) return variables;
   const fs::path own = mpi_plugin_path().replace_filename("libballast_loopback.so");
   const bool usable = fs::exists(own) && own.native().find_first_of(" :") == std::string::npos;
   variables.push_back(fmt::format("{}:{}", preloaded_by_all(), usable ? own.string() : ""));

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -13,16 +12,12 @@
 #include <string_view>
 #include <system_error>
 
+#include "ballast/system/number_from.h"
+
 namespace ballast::comm {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::optional<int> number_in(std::string_view digits) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(digits.begin(), digits.end(), number);
-  return error == std::errc() && end == digits.end() ? std::optional(number) : std::nullopt;
-}
 
 std::string read_all(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -37,7 +32,7 @@ std::vector<Process> all_processes() {
   std::error_code error;
   for (fs::directory_iterator entry("/proc", error), end; entry != end; entry.increment(error)) {
     if (error) break;
-    const auto id = number_in(entry->path().filename().native());
+    const auto id = number_from<int>(entry->path().filename().native());
     if (const auto found = id ? process(*id) : std::nullopt) all.push_back(*found);
   }
   return all;
@@ -53,7 +48,8 @@ std::optional<Process> process(pid_t id) {
   Process found{id, 0, text[close + 2], text.substr(open + 1, close - open - 1)};
   const size_t parent = close + 4;
   found.parent =
-      number_in(std::string_view(text).substr(parent, text.find(' ', parent) - parent)).value_or(0);
+      number_from<int>(std::string_view(text).substr(parent, text.find(' ', parent) - parent))
+          .value_or(0);
   return found;
 }
 
@@ -99,7 +95,7 @@ std::optional<int> worker_number(pid_t id) {
   for (const std::string_view name : {"OMPI_COMM_WORLD_RANK=", "PMI_RANK=", "SLURM_PROCID="}) {
     for (size_t at = 0; at < variables.size(); at = variables.find('\0', at) + 1) {
       const std::string_view variable(variables.c_str() + at);
-      if (variable.starts_with(name)) return number_in(variable.substr(name.size()));
+      if (variable.starts_with(name)) return number_from<int>(variable.substr(name.size()));
     }
   }
   return std::nullopt;

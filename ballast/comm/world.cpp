@@ -2,7 +2,6 @@
 #include "ballast/comm/world.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <string_view>
@@ -11,17 +10,14 @@
 #include "ballast/comm/notebook.h"
 #include "ballast/comm/single.h"
 #include "ballast/system/error.h"
+#include "ballast/system/number_from.h"
 
 namespace ballast::comm {
 namespace {
 
 int number_in_environment(const char* name) {
   const char* text = std::getenv(name);
-  if (text == nullptr) return 0;
-  const std::string_view digits(text);
-  int number = 0;
-  const auto [end, error] = std::from_chars(digits.begin(), digits.end(), number);
-  return error == std::errc() && end == digits.end() ? std::max(number, 0) : 0;
+  return text == nullptr ? 0 : std::max(number_from<int>(text).value_or(0), 0);
 }
 
 std::unique_ptr<World> open_mpi_world(const WorldOptions& options, int started) {

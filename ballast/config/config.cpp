@@ -12,6 +12,7 @@
 #include "ballast/config/nearest.h"
 #include "ballast/config/plain_number.h"
 #include "ballast/system/error.h"
+#include "ballast/system/number_from.h"
 #include "ballast/system/utf8.h"
 
 namespace ballast::config {
@@ -19,13 +20,12 @@ namespace {
 
 template <typename T>
 T parse_number(const Knob& knob, const std::string& text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) {
+  const std::optional<T> value = number_from<T>(text);
+  if (!value) {
     fail("{}: want {}, got \"{}\"", knob.name(),
          std::is_integral_v<T> ? "a whole number" : "a number", text);
   }
-  return value;
+  return *value;
 }
 
 // Whole numbers may be written 1_000 or 1e6 on the command line.

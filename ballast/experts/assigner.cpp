@@ -13,26 +13,12 @@
 #include <tuple>
 #include <utility>
 
+#include "ballast/kernels/optional_tensor.h"
 #include "ballast/system/error.h"
 
 namespace ballast::experts {
-namespace {
 
-using assignment::AssignmentStatus;
-using at::Tensor;
-using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
-using OptionalTensor = std::optional<Tensor>;
-
-// Shapes as people read them.
-std::string shape_of(const Tensor& tensor) {
-  std::string text = "[";
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    text += (d > 0 ? ", " : "") + std::to_string(tensor.size(d));
-  }
-  return text + "]";
-}
-
-assignment::ScoreType score_type_of(const Tensor& scores) {
+assignment::ScoreType score_type_of(const at::Tensor& scores) {
   switch (scores.scalar_type()) {
     case at::kFloat:
       return assignment::ScoreType::kFloat32;
@@ -44,6 +30,22 @@ assignment::ScoreType score_type_of(const Tensor& scores) {
       fail("scores of type {}: want float32, bfloat16 or float16",
            c10::toString(scores.scalar_type()));
   }
+}
+
+namespace {
+
+using assignment::AssignmentStatus;
+using at::Tensor;
+using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+using kernels::OptionalTensor;
+
+// Shapes as people read them.
+std::string shape_of(const Tensor& tensor) {
+  std::string text = "[";
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    text += (d > 0 ? ", " : "") + std::to_string(tensor.size(d));
+  }
+  return text + "]";
 }
 
 // `tensor` as contiguous [problems, size] on the scores' device, from [size] or [problems, size].
@@ -108,10 +110,6 @@ void copy_row(const std::vector<T>& values, const Tensor& rows, int64_t row) {
 
 std::string problem_name(int64_t problem, int64_t problems) {
   return problems > 1 ? fmt::format("problem {}: ", problem) : "";
-}
-
-OptionalTensor optional(const Tensor& tensor) {
-  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
 }
 
 // Whether bounds say no more than none would.
@@ -275,11 +273,11 @@ TensorAssignment Assigner::assign_on_cuda(const Tensor& scores, const AssignInpu
     lower_ = on_device(options_.bounds.lower, scores);
     upper_ = on_device(options_.bounds.upper, scores);
   }
-  return named(assign.call(scores, optional(inputs.counted), optional(inputs.start_prices),
-                           bounded ? optional(lower_) : std::nullopt,
-                           bounded ? optional(upper_) : std::nullopt, workspace_, solver,
-                           static_cast<int64_t>(options_.non_finite), options_.gap,
-                           options_.max_work));
+  return named(assign.call(
+      scores, kernels::if_defined(inputs.counted), kernels::if_defined(inputs.start_prices),
+      bounded ? kernels::if_defined(lower_) : std::nullopt,
+      bounded ? kernels::if_defined(upper_) : std::nullopt, workspace_, solver,
+      static_cast<int64_t>(options_.non_finite), options_.gap, options_.max_work));
 }
 
 std::vector<AssignmentStatus> read_status(const TensorAssignment& result) {

@@ -71,6 +71,9 @@ class Assigner {
   at::Tensor workspace_, lower_, upper_;  // on the GPU
 };
 
+// UserError: neither float32, bfloat16 nor float16.
+assignment::ScoreType score_type_of(const at::Tensor& scores);
+
 // The status block of each problem, as host memory; waits for the device.
 std::vector<assignment::AssignmentStatus> read_status(const TensorAssignment& result);
 

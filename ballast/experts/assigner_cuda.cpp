@@ -7,29 +7,21 @@
 #include <torch/library.h>
 
 #include <limits>
-#include <optional>
 #include <tuple>
 
-#include "ballast/assignment/auction_cuda.h"
 #include "ballast/assignment/exact_cuda.h"
-#include "ballast/assignment/greedy_cuda.h"
+#include "ballast/assignment/heuristics_cuda.h"
 #include "ballast/assignment/launch_check.h"
 #include "ballast/assignment/solver.h"
+#include "ballast/experts/assigner.h"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 namespace {
 
 using at::Tensor;
 using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
-using OptionalTensor = std::optional<Tensor>;
-
-assignment::ScoreType score_type_of(const Tensor& scores) {
-  if (scores.scalar_type() == at::kBFloat16) return assignment::ScoreType::kBFloat16;
-  if (scores.scalar_type() == at::kHalf) return assignment::ScoreType::kFloat16;
-  TORCH_CHECK(scores.scalar_type() == at::kFloat,
-              "assign: want float32, bfloat16 or float16 scores, got ", scores.scalar_type());
-  return assignment::ScoreType::kFloat32;
-}
+using kernels::OptionalTensor;
 
 assignment::CudaProblems problems_of(const Tensor& scores) {
   TORCH_CHECK(scores.dim() == 3, "assign: want scores [P, T, E], got ", scores.sizes());

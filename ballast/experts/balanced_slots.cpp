@@ -6,11 +6,11 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-#include <optional>
 #include <tuple>
 #include <vector>
 
 #include "ballast/kernels/find_op.h"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 
@@ -23,7 +23,7 @@ TORCH_LIBRARY_FRAGMENT(ballast, library) {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
+using kernels::OptionalTensor;
 
 // The slots of one group: where each round's tokens begin in each expert's block, less the first
 // place that they have.
@@ -51,7 +51,7 @@ void find_on_cpu(const Tensor& expert, const Tensor& place, const Tensor& loads,
   const int64_t experts = loads.size(2), block = row_of_slot.size(0) / (groups * experts);
   const auto* const chosen = expert.const_data_ptr<int32_t>();
   const auto* const places = place.const_data_ptr<int32_t>();
-  const auto* const rows = row_of_position ? row_of_position->const_data_ptr<int64_t>() : nullptr;
+  const auto* const rows = kernels::data_or_null<int64_t>(row_of_position);
   auto* const slots = slot_of_row.mutable_data_ptr<int64_t>();
   auto* const row_at = row_of_slot.mutable_data_ptr<int64_t>();
   auto* const experts_of_rows = expert_of_row.mutable_data_ptr<int64_t>();
@@ -105,8 +105,8 @@ BalancedSlots balanced_slots(const AssignedRounds& rounds, const Tensor& row_of_
                             const Tensor&, const Tensor&, const Tensor&)>(
           "ballast::balanced_slots");
   op.call(expert.contiguous(), place.contiguous(), loads.contiguous(),
-          row_of_position.defined() ? OptionalTensor(row_of_position.contiguous()) : std::nullopt,
-          result.slot_of_row, result.row_of_slot, result.expert_of_row);
+          kernels::contiguous_if_defined(row_of_position), result.slot_of_row, result.row_of_slot,
+          result.expert_of_row);
   return result;
 }
 

@@ -5,12 +5,13 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
 
-#include <optional>
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 namespace {
 
 using at::Tensor;
+using kernels::OptionalTensor;
 
 constexpr int kLanes = 32, kThreads = 256;
 
@@ -84,21 +85,20 @@ __global__ void __launch_bounds__(kThreads) find_kernel(Rounds in, Slots out) {
 }
 
 void find_on_gpu(const Tensor& expert, const Tensor& place, const Tensor& loads,
-                 const std::optional<Tensor>& row_of_position, const Tensor& slot_of_row,
+                 const OptionalTensor& row_of_position, const Tensor& slot_of_row,
                  const Tensor& row_of_slot, const Tensor& expert_of_row) {
   const c10::cuda::CUDAGuard guard(expert.device());
   const int64_t groups = expert.size(1), tokens = expert.size(2), experts = loads.size(2);
   if (row_of_slot.size(0) == 0) return;
-  const Rounds in{
-      .expert = expert.const_data_ptr<int32_t>(),
-      .place = place.const_data_ptr<int32_t>(),
-      .loads = loads.const_data_ptr<int32_t>(),
-      .row_of_position = row_of_position ? row_of_position->const_data_ptr<int64_t>() : nullptr,
-      .rounds = static_cast<int>(expert.size(0)),
-      .groups = static_cast<int>(groups),
-      .experts = static_cast<int>(experts),
-      .tokens = tokens,
-      .block = row_of_slot.size(0) / (groups * experts)};
+  const Rounds in{.expert = expert.const_data_ptr<int32_t>(),
+                  .place = place.const_data_ptr<int32_t>(),
+                  .loads = loads.const_data_ptr<int32_t>(),
+                  .row_of_position = kernels::data_or_null<int64_t>(row_of_position),
+                  .rounds = static_cast<int>(expert.size(0)),
+                  .groups = static_cast<int>(groups),
+                  .experts = static_cast<int>(experts),
+                  .tokens = tokens,
+                  .block = row_of_slot.size(0) / (groups * experts)};
   const auto shared = static_cast<size_t>(expert.size(0) * experts) * sizeof(int);
   TORCH_CHECK(shared <= 48 * 1024 && groups < 65536, "balanced_slots: too many experts (", experts,
               ") or groups (", groups, ") for a GPU");

@@ -64,28 +64,21 @@ Tensor stacked(const std::vector<TensorAssignment>& rounds, Tensor TensorAssignm
 
 }  // namespace
 
-BaseRouter::BaseRouter(const config::Config& config, int64_t layer,
-                       parameters::ParameterTable& table, comm::Communicator& workers)
-    : layer_(layer),
-      places_{config.experts.count, workers.size()},
-      of_token_(config.experts.experts_of_token()),
-      gates_at_experts_(config.experts.gates_at_experts()),
-      frame_(
-          config, fmt::format("layer.{}.router_norm", layer),
-          {.name = fmt::format("layer.{}.expert_embeddings", layer),
-           .shape = {config.experts.count, config.model.width},
-           .initialization = parameters::Initialization::orthogonal(config.experts.embedding_gain),
-           .owner = parameters::Owner::kRouter,
-           .rate = config.experts.router_rate},
-          table),
-      workers_(workers),
-      assigner_(options_of(config.experts, assignment::NonFinite::kLowest,
-                           config.experts.assignment_gap)),
-      assigner_of_others_(options_of(config.experts, assignment::NonFinite::kForbid,
-                                     config.experts.assignment_gap)),
-      evaluating_(options_of(config.experts, assignment::NonFinite::kLowest, 0)),
-      evaluating_others_(options_of(config.experts, assignment::NonFinite::kForbid, 0)),
-      prices_(std::make_unique<PriceAverage>(config.experts.count)) {}
+BaseRouter::BaseRouter(const RouterPlace& place)
+    : layer_(place.layer),
+      places_{place.config.experts.count, place.workers.size()},
+      of_token_(place.config.experts.experts_of_token()),
+      gates_at_experts_(place.config.experts.gates_at_experts()),
+      frame_(place, "router_norm", "expert_embeddings",
+             parameters::Initialization::orthogonal(place.config.experts.embedding_gain)),
+      workers_(place.workers),
+      assigner_(options_of(place.config.experts, assignment::NonFinite::kLowest,
+                           place.config.experts.assignment_gap)),
+      assigner_of_others_(options_of(place.config.experts, assignment::NonFinite::kForbid,
+                                     place.config.experts.assignment_gap)),
+      evaluating_(options_of(place.config.experts, assignment::NonFinite::kLowest, 0)),
+      evaluating_others_(options_of(place.config.experts, assignment::NonFinite::kForbid, 0)),
+      prices_(std::make_unique<PriceAverage>(place.config.experts.count)) {}
 
 kernels::Parameter BaseRouter::own_embeddings() const {
   const auto own = [&](const Tensor& all) {
@@ -97,12 +90,12 @@ kernels::Parameter BaseRouter::own_embeddings() const {
 Tensor BaseRouter::at_experts(const RoutedRows& routed, const ExpertStack& experts,
                               const Routing& routing) const {
   if (gates_at_experts_) return experts.gated(routed, own_embeddings(), routing.gradients);
-  return experts.forward(routed, routing.gradients);
+  return Router::at_experts(routed, experts, routing);
 }
 
 Tensor BaseRouter::at_tokens(const Tensor& tokens, const Tensor& back,
                              const Dispatch& dispatch) const {
-  return gates_at_experts_ ? back : mix_at_tokens(tokens, back, dispatch);
+  return gates_at_experts_ ? back : Router::at_tokens(tokens, back, dispatch);
 }
 
 Tensor BaseRouter::affinities(const Tensor& tokens) const {

@@ -11,7 +11,6 @@
 #include "ballast/experts/assigner.h"
 #include "ballast/experts/router.h"
 #include "ballast/experts/router_frame.h"
-#include "ballast/parameters/parameter_table.h"
 
 namespace ballast::experts {
 
@@ -24,10 +23,8 @@ namespace ballast::experts {
 // experts' outputs are mixed there.
 class BaseRouter : public Router {
  public:
-  // Declares layer.LAYER.expert_embeddings, and layer.LAYER.router_norm.* where features are
-  // normed. REQUIRES: the workers divide the experts, and outlive this.
-  BaseRouter(const config::Config& config, int64_t layer, parameters::ParameterTable& table,
-             comm::Communicator& workers);
+  // Declares expert_embeddings, and router_norm.* where features are normed.
+  explicit BaseRouter(const RouterPlace& place);
 
   at::Tensor affinities(const at::Tensor& tokens) const override;
   Dispatch route(const at::Tensor& affinities, const TokenOrder& order,

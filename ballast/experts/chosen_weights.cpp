@@ -4,8 +4,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include <optional>
-
 #include "ballast/kernels/find_op.h"
 #include "ballast/kernels/optional_tensor.h"
 
@@ -23,9 +21,9 @@ TORCH_LIBRARY_FRAGMENT(ballast, library) {
 namespace {
 
 using at::Tensor;
+using kernels::OptionalTensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
-using OptionalTensor = std::optional<Tensor>;
 
 struct ChosenWeightsFunction : torch::autograd::Function<ChosenWeightsFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& affinities, const Tensor& expert,

@@ -7,13 +7,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <utility>
+
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 namespace {
 
 using at::Tensor;
+using kernels::OptionalTensor;
 
 struct Sizes {
   int64_t experts, of_token;
@@ -107,9 +109,9 @@ Tensor chosen_weights_cpu(const Tensor& affinities, const Tensor& expert, bool s
 
 Tensor chosen_weights_backward_cpu(const Tensor& dweights, const Tensor& affinities,
                                    const Tensor& expert, const Tensor& weights, bool sigmoid,
-                                   bool among_all, const std::optional<Tensor>& balance) {
+                                   bool among_all, const OptionalTensor& balance) {
   const Tensor daffinities = at::empty_like(affinities);
-  const auto* const of_groups = balance ? balance->const_data_ptr<double>() : nullptr;
+  const auto* const of_groups = kernels::data_or_null<double>(balance);
   const int64_t tokens = balance ? affinities.size(0) / balance->size(0) : 0;  // of a group
   AT_DISPATCH_FLOATING_TYPES(affinities.scalar_type(), "chosen_weights_backward", [&] {
     const Sizes sizes{affinities.size(1), expert.size(1), sigmoid, among_all};

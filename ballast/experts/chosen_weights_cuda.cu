@@ -9,14 +9,15 @@
 #include <torch/library.h>
 
 #include <cstdint>
-#include <optional>
 
 #include "ballast/experts/expert_lanes_cuda.cuh"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 namespace {
 
 using at::Tensor;
+using kernels::OptionalTensor;
 
 // A warp has one token at a time; its lanes share the experts.
 constexpr int kWarps = 8;
@@ -152,7 +153,7 @@ Tensor chosen_weights_cuda(const Tensor& affinities, const Tensor& expert, bool 
 
 Tensor chosen_weights_backward_cuda(const Tensor& dweights, const Tensor& affinities,
                                     const Tensor& expert, const Tensor& weights, bool sigmoid,
-                                    bool among_all, const std::optional<Tensor>& balance) {
+                                    bool among_all, const OptionalTensor& balance) {
   const c10::cuda::CUDAGuard guard(affinities.device());
   const Tensor daffinities = at::empty_like(affinities);
   const Sizes sizes = sizes_of(affinities, expert, sigmoid, among_all);

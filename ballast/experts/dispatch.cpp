@@ -208,9 +208,4 @@ Dispatch dispatch_unlimited(comm::Communicator& workers, int64_t experts, const 
   return dispatch_by_counts(workers, experts, expert, label);
 }
 
-Tensor mix_at_tokens(const Tensor& tokens, const Tensor& back, const Dispatch& dispatch) {
-  const RowExchange& way = dispatch.way;
-  return mix_rows(tokens, back, way.slot_of_row, way.row_of_slot, dispatch.weights);
-}
-
 }  // namespace ballast::experts

@@ -83,9 +83,4 @@ Dispatch dispatch_uncounted(int64_t experts, const at::Tensor& expert);
 Dispatch dispatch_unlimited(comm::Communicator& workers, int64_t experts, const at::Tensor& expert,
                             at::ScalarType type, comm::Label label);
 
-// Where the tokens are: h + sum over its experts of weight (y - h), of tokens h [T, D] and what
-// from_experts brought back. REQUIRES: slot_of_row is [T, K], weights are there.
-at::Tensor mix_at_tokens(const at::Tensor& tokens, const at::Tensor& back,
-                         const Dispatch& dispatch);
-
 }  // namespace ballast::experts

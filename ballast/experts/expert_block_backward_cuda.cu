@@ -6,18 +6,20 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
 
-#include <optional>
 #include <vector>
 
 #include "ballast/experts/expert_block_passes.h"
 #include "ballast/experts/expert_slots_cuda.cuh"
+#include "ballast/kernels/optional_tensor.h"
+#include "ballast/kernels/row_norm_cuda.cuh"
 
 namespace ballast::experts {
 namespace {
 
 using at::BFloat16;
 using at::Tensor;
-using MaybeList = c10::List<std::optional<Tensor>>;
+using kernels::OptionalTensor;
+using MaybeList = c10::List<OptionalTensor>;
 
 // A block has some slots of one expert, and each thread eight columns of all of them: rows' own
 // sums are taken over the block, the columns' in registers, and those of all blocks added up after.
@@ -41,11 +43,13 @@ struct NormBackward {
 // The numbers of a slot that all its columns share.
 struct SlotNumbers {
   int64_t row;
-  float mean, inverse, gate, dscore;
+  kernels::RowStats<float> stats;
+  float gate, dscore;
 };
 
 __device__ SlotNumbers numbers_of(const Slots& slots, const NormBackward& in, int64_t slot) {
-  return {slots.row(slot), in.mean[slot], in.inverse[slot],
+  return {slots.row(slot),
+          {in.mean[slot], in.inverse[slot]},
           in.gates == nullptr ? 1.0f : in.gates[slot],
           in.gates == nullptr ? 0.0f : in.dscores[slot]};
 }
@@ -83,9 +87,10 @@ struct OfSlot {
     above = kAtRows ? load(in.dy + at_row) : load(in.dchange + at_slot);
     if (!kAtRows) change = load(in.change + at_slot);
   }
-  __device__ __forceinline__ float centred(const SlotNumbers& of_slot, int l) const {
+  __device__ __forceinline__ kernels::NormedColumn<float> column(const SlotNumbers& of_slot,
+                                                                 const Unit& weight, int l) const {
     const float value = kAtRows ? number(x, l) : number(x, l) + number(change, l);
-    return (value - of_slot.mean) * of_slot.inverse;
+    return {number(d, l), number(d, l) * number(weight, l), of_slot.stats.centred(value)};
   }
 };
 
@@ -105,10 +110,10 @@ __device__ __forceinline__ Unit finish(const OfSlot<kAtRows>& units, const SlotN
                                        const OfExpert& of_expert, const float* along,
                                        const Later& later,
                                        float (&sums)[OfSlot<kAtRows>::kSums][kSize]) {
-  Unit result;
+  float result[kSize];
 #pragma unroll
   for (int l = 0; l < kSize; ++l) {
-    const float dnormed = number(units.d, l), centred = units.centred(of_slot, l);
+    const kernels::NormedColumn<float> column = units.column(of_slot, of_expert.weight, l);
     const float above = number(units.above, l);
     float dmade = above, passed = above;
     if (kAtRows) {
@@ -117,13 +122,11 @@ __device__ __forceinline__ Unit finish(const OfSlot<kAtRows>& units, const SlotN
       passed += of_slot.dscore * number(of_expert.embedding, l);
       sums[OfSlot<kAtRows>::kSums - 1][l] += of_slot.dscore * number(units.x, l);
     }
-    result.values[l] = passed + of_slot.inverse * (dnormed * number(of_expert.weight, l) -
-                                                   along[0] - centred * along[1]);
-    sums[0][l] += dnormed * centred;
-    sums[1][l] += dnormed;
+    result[l] = passed + column.gradient(of_slot.stats, along);
+    column.add_columns(sums[0][l], sums[1][l]);
     sums[2][l] += dmade;
   }
-  return result;
+  return rounded(result);
 }
 
 template <int kSums>
@@ -153,7 +156,7 @@ __global__ void __launch_bounds__(kMostThreads)
   const float share = 1.0f / static_cast<float>(width);
   if (thread < kSlotsOfPart)
     numbers[thread] =
-        thread < count ? numbers_of(slots, in, first + thread) : SlotNumbers{-1, 0, 0, 0, 0};
+        thread < count ? numbers_of(slots, in, first + thread) : SlotNumbers{.row = -1};
   OfExpert of_expert;
   if (inside) of_expert.weight = load(in.weight.of(expert) + column);
   if (kAtRows && inside && in.gates != nullptr)
@@ -172,11 +175,8 @@ __global__ void __launch_bounds__(kMostThreads)
 #pragma unroll
     for (int r = 0; r < kSlotsAtOnce; ++r) {
 #pragma unroll
-      for (int l = 0; l < kSize; ++l) {
-        const float scaled = number(units[r].d, l) * number(of_expert.weight, l);
-        along[kRowSums * r] += scaled;
-        along[kRowSums * r + 1] += scaled * units[r].centred(numbers[begin + r], l);
-      }
+      for (int l = 0; l < kSize; ++l)
+        units[r].column(numbers[begin + r], of_expert.weight, l).add_along(along + kRowSums * r);
     }
     sum_over_block(along, kept[begin / kSlotsAtOnce % 2]);
 #pragma unroll
@@ -233,12 +233,12 @@ using In = NormBackwardInputs;
 
 template <typename Scalar>
 const Scalar* pointer(const MaybeList& inputs, In::Input which) {
-  const std::optional<Tensor> input = inputs[which];
-  return input ? input->const_data_ptr<Scalar>() : nullptr;
+  const OptionalTensor input = inputs[which];
+  return kernels::data_or_null<Scalar>(input);
 }
 
 NormBackward inputs_of(const Tensor& dnormed, const MaybeList& inputs) {
-  const std::optional<Tensor> weight = inputs[In::kWeight], embeddings = inputs[In::kEmbeddings];
+  const OptionalTensor weight = inputs[In::kWeight], embeddings = inputs[In::kEmbeddings];
   return {.dnormed = dnormed.const_data_ptr<BFloat16>(),
           .x = pointer<BFloat16>(inputs, In::kX),
           .change = pointer<BFloat16>(inputs, In::kChange),
@@ -256,7 +256,7 @@ NormBackward inputs_of(const Tensor& dnormed, const MaybeList& inputs) {
 SumStacks stacks_of(const MaybeList& wanted) {
   SumStacks sums = {};
   for (int q = 0; q < kMostSums; ++q) {
-    const std::optional<Tensor> stack = wanted[q];
+    const OptionalTensor stack = wanted[q];
     if (!stack) continue;
     sums.first[q] = stack->data_ptr<BFloat16>();
     sums.stride[q] = stack->stride(0);
@@ -266,8 +266,8 @@ SumStacks stacks_of(const MaybeList& wanted) {
 
 Tensor norm_backward(const Tensor& dnormed, const MaybeList& inputs, const MaybeList& wanted) {
   const c10::cuda::CUDAGuard guard(dnormed.device());
-  const Tensor x = std::optional<Tensor>(inputs[In::kX]).value(),
-               weight = std::optional<Tensor>(inputs[In::kWeight]).value();
+  const Tensor x = OptionalTensor(inputs[In::kX]).value(),
+               weight = OptionalTensor(inputs[In::kWeight]).value();
   const int64_t width = x.size(1), experts = weight.size(0);
   const Slots slots = slots_of(inputs[In::kRowOfSlot], inputs[In::kEnds], x.size(0), experts);
   const NormBackward in = inputs_of(dnormed, inputs);

@@ -3,16 +3,17 @@
 
 #include <torch/library.h>
 
-#include <optional>
 #include <tuple>
 
 #include "ballast/kernels/find_op.h"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 
 using at::Tensor;
-using Maybe = std::optional<Tensor>;
-using MaybeList = c10::List<Maybe>;
+using kernels::if_defined;
+using kernels::OptionalTensor;
+using MaybeList = c10::List<OptionalTensor>;
 
 // `inputs`: in the order of NormBackwardInputs; sums: in that of ColumnSums.
 TORCH_LIBRARY_FRAGMENT(ballast, library) {
@@ -37,11 +38,9 @@ TORCH_LIBRARY_FRAGMENT(ballast, library) {
 
 namespace {
 
-Maybe maybe(const Tensor& x) { return x.defined() ? Maybe(x) : std::nullopt; }
-
 MaybeList listed(std::initializer_list<Tensor> tensors) {
   MaybeList list;
-  for (const Tensor& tensor : tensors) list.push_back(maybe(tensor));
+  for (const Tensor& tensor : tensors) list.push_back(if_defined(tensor));
   return list;
 }
 
@@ -53,7 +52,7 @@ Tensor norm_backward(const NormOfSlots& norm, std::initializer_list<Tensor> othe
           "ballast::expert_norm_backward");
   const auto& [dnormed, x, order, mean, inverse, weight] = norm;
   MaybeList inputs = listed({x, order.row_of_slot, order.ends, mean, inverse, weight});
-  for (const Tensor& other : others) inputs.push_back(maybe(other));
+  for (const Tensor& other : others) inputs.push_back(if_defined(other));
   return op.call(dnormed, inputs,
                  listed({sums.norm, sums.norm_bias, sums.down_bias, sums.embeddings}));
 }
@@ -63,33 +62,34 @@ Tensor norm_backward(const NormOfSlots& norm, std::initializer_list<Tensor> othe
 NormedSlots normalize_slots(const Tensor& x, const SlotOrder& order, const ChangeSoFar& so_far,
                             const Tensor& weight, const Tensor& bias) {
   static const auto op = kernels::find_op<std::tuple<Tensor, Tensor, Tensor>(
-      const Tensor&, const Maybe&, const Maybe&, const Maybe&, const Maybe&, const Tensor&,
-      const Tensor&)>("ballast::expert_normalize");
+      const Tensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
+      const OptionalTensor&, const Tensor&, const Tensor&)>("ballast::expert_normalize");
   const auto [normed, mean, inverse] =
-      op.call(x, maybe(order.row_of_slot), maybe(order.ends), maybe(so_far.before),
-              maybe(so_far.change), weight, bias);
+      op.call(x, if_defined(order.row_of_slot), if_defined(order.ends), if_defined(so_far.before),
+              if_defined(so_far.change), weight, bias);
   return {normed, mean, inverse};
 }
 
 GatedSlots gate_slots(const Tensor& x, const SlotOrder& order, const ChangeSoFar& so_far,
                       const Tensor& embeddings) {
   static const auto op = kernels::find_op<std::tuple<Tensor, Tensor>(
-      const Tensor&, const Maybe&, const Maybe&, const Maybe&, const Tensor&, const Maybe&,
-      const Maybe&)>("ballast::expert_gate");
+      const Tensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
+      const Tensor&, const OptionalTensor&, const OptionalTensor&)>("ballast::expert_gate");
   const auto [y, gates] =
-      op.call(x, maybe(order.row_of_slot), maybe(order.ends), maybe(so_far.before), so_far.change,
-              maybe(so_far.bias), maybe(embeddings));
+      op.call(x, if_defined(order.row_of_slot), if_defined(order.ends), if_defined(so_far.before),
+              so_far.change, if_defined(so_far.bias), if_defined(embeddings));
   return {y, embeddings.defined() ? gates : Tensor()};
 }
 
 GateGradient gate_slots_backward(const Tensor& dy, const SlotOrder& order,
                                  const ChangeSoFar& so_far, const Tensor& gates) {
   static const auto op = kernels::find_op<std::tuple<Tensor, Tensor>(
-      const Tensor&, const Maybe&, const Maybe&, const Maybe&, const Tensor&, const Maybe&,
-      const Maybe&)>("ballast::expert_gate_backward");
+      const Tensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
+      const Tensor&, const OptionalTensor&, const OptionalTensor&)>(
+      "ballast::expert_gate_backward");
   const auto [dchange, dscores] =
-      op.call(dy, maybe(order.row_of_slot), maybe(order.ends), maybe(so_far.before), so_far.change,
-              maybe(so_far.bias), maybe(gates));
+      op.call(dy, if_defined(order.row_of_slot), if_defined(order.ends), if_defined(so_far.before),
+              so_far.change, if_defined(so_far.bias), if_defined(gates));
   return {dchange, gates.defined() ? dscores : Tensor()};
 }
 
@@ -126,9 +126,9 @@ void add_bias_relu(const Tensor& y, const Tensor& ends, const Tensor& bias) {
 void take_back_relu_by_expert(const Tensor& dactive, const Tensor& active, const Tensor& ends,
                               const Tensor& sum) {
   static const auto op =
-      kernels::find_op<void(const Tensor&, const Tensor&, const Tensor&, const Maybe&)>(
+      kernels::find_op<void(const Tensor&, const Tensor&, const Tensor&, const OptionalTensor&)>(
           "ballast::expert_take_back_relu_");
-  op.call(dactive, active, ends, maybe(sum));
+  op.call(dactive, active, ends, if_defined(sum));
 }
 
 void add_to_experts(const Tensor& sum, const Tensor& terms, const Tensor& ends) {

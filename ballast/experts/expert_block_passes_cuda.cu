@@ -11,13 +11,15 @@
 
 #include "ballast/experts/expert_slots_cuda.cuh"
 #include "ballast/kernels/layer_norm_paths.h"
+#include "ballast/kernels/optional_tensor.h"
+#include "ballast/kernels/row_norm_cuda.cuh"
 
 namespace ballast::experts {
 namespace {
 
 using at::BFloat16;
 using at::Tensor;
-using Maybe = std::optional<Tensor>;
+using kernels::OptionalTensor;
 
 // One warp has one slot, whose row stays in registers: kPacks units in each lane.
 template <int kPacks, typename Visit>
@@ -41,67 +43,53 @@ struct Changes {
   const BFloat16* before;
   BFloat16* change;
 };
-Changes changes_of(const Maybe& before, const Maybe& change) {
-  return {before ? before->const_data_ptr<BFloat16>() : nullptr,
-          change ? change->data_ptr<BFloat16>() : nullptr};
+Changes changes_of(const OptionalTensor& before, const OptionalTensor& change) {
+  return {kernels::data_or_null<BFloat16>(before), change ? change->data_ptr<BFloat16>() : nullptr};
 }
 
-struct Normed {
-  BFloat16* normed;
-  float *mean, *inverse;
+// Slots of experts; their norm is that of x + change, which is not rounded. Where there is a change
+// before, the two become one, which is.
+struct SlotsPass {
+  using Scalar = BFloat16;
+  struct Row {
+    int64_t slot = 0, row = 0;
+    bool is_filled = false;
+  };
+  struct Held {
+    static constexpr int kSize = experts::kSize;
+    Unit x = {}, change = {};
+    __device__ float number(int l) const {
+      return experts::number(x, l) + experts::number(change, l);
+    }
+  };
+  static constexpr bool takes_mean = true;
+
+  Slots slots;
+  int64_t width;
+  const BFloat16* x;
+  Changes so_far;
+  Stack weights, biases;
+  float epsilon;
+
+  __device__ Row row(int64_t slot) const {
+    const int64_t row = slots.row(slot);
+    return {slot, row, row >= 0};
+  }
+  __device__ Held load(const Row& row, int i) const {
+    const int64_t at = row.slot * width + i;
+    const Unit change = so_far.change ? experts::load(so_far.change + at) : Unit{},
+               before = so_far.before ? experts::load(so_far.before + at) : Unit{};
+    return {experts::load(x + row.row * width + i),
+            so_far.before ? kernels::sum_of<BFloat16>(change, before) : change};
+  }
+  __device__ void settle(const Row& row, int i, int filled, const Held& held) const {
+    if (so_far.before && i < filled) store(so_far.change + row.slot * width + i, held.change);
+  }
+  __device__ kernels::NormVectors<BFloat16> vectors(const Row& row) const {
+    const int expert = slots.expert(row.slot);
+    return {weights.of(expert), biases.of(expert)};
+  }
 };
-
-template <int kPacks>
-__global__ void normalize_kernel(Slots slots, const BFloat16* x, Changes so_far, Stack weight,
-                                 Stack bias, int64_t width, Normed to) {
-  const int64_t slot = kernels::row_of_warp();
-  if (slot >= slots.count) return;
-  const int64_t row = slots.row(slot);
-  to.normed += slot * width;
-  if (row < 0) {
-    for_each_unit<kPacks>(width, [&](int, int64_t i) { store(to.normed + i, Unit{}); });
-    if (threadIdx.x == 0) to.mean[slot] = to.inverse[slot] = 0;
-    return;
-  }
-  float values[kPacks][kSize] = {};
-  for_each_unit<kPacks>(width, [&](int p, int64_t i) {
-    const Unit of_x = load(x + row * width + i);
-    for (int l = 0; l < kSize; ++l) values[p][l] = number(of_x, l);
-  });
-  if (so_far.change != nullptr) {
-    for_each_unit<kPacks>(width, [&](int p, int64_t i) {
-      Unit change = load(so_far.change + slot * width + i);
-      if (so_far.before != nullptr) {
-        const Unit before = load(so_far.before + slot * width + i);
-        for (int l = 0; l < kSize; ++l) change.values[l] = number(change, l) + number(before, l);
-        store(so_far.change + slot * width + i, change);
-      }
-      for (int l = 0; l < kSize; ++l) values[p][l] += number(change, l);
-    });
-  }
-  float sum = 0, squares = 0;
-  for_each_unit<kPacks>(width, [&](int p, int64_t) {
-    for (int l = 0; l < kSize; ++l) sum += values[p][l];
-  });
-  const float mean = kernels::sum_over_warp(sum) / width;
-  for_each_unit<kPacks>(width, [&](int p, int64_t) {
-    for (int l = 0; l < kSize; ++l) squares += (values[p][l] - mean) * (values[p][l] - mean);
-  });
-  const float inverse = rsqrtf(kernels::sum_over_warp(squares) / width +
-                               static_cast<float>(kernels::NormForm().epsilon));
-  const int expert = slots.expert(slot);
-  for_each_unit<kPacks>(width, [&](int p, int64_t i) {
-    const Unit w = load(weight.of(expert) + i), b = load(bias.of(expert) + i);
-    Unit result;
-    for (int l = 0; l < kSize; ++l)
-      result.values[l] = (values[p][l] - mean) * inverse * number(w, l) + number(b, l);
-    store(to.normed + i, result);
-  });
-  if (threadIdx.x == 0) {
-    to.mean[slot] = mean;
-    to.inverse[slot] = inverse;
-  }
-}
 
 // before + change (+ bias) of a slot, unrounded.
 template <int kPacks>
@@ -153,9 +141,9 @@ __global__ void gate_kernel(Slots slots, const BFloat16* x, Changes so_far, Stac
     if (threadIdx.x == 0) gates[slot] = gate;
   }
   for_each_unit<kPacks>(width, [&](int p, int64_t i) {
-    Unit result;
-    for (int l = 0; l < kSize; ++l) result.values[l] = number(of_x[p], l) + gate * changes[p][l];
-    store(y + row * width + i, result);
+    float result[kSize];
+    for (int l = 0; l < kSize; ++l) result[l] = number(of_x[p], l) + gate * changes[p][l];
+    store(y + row * width + i, rounded(result));
   });
 }
 
@@ -184,53 +172,59 @@ __global__ void gate_backward_kernel(Slots slots, const BFloat16* dy, Changes so
   const float gate = gates[slot];
   float along = 0;
   for_each_unit<kPacks>(width, [&](int p, int64_t i) {
-    Unit result;
+    float result[kSize];
     for (int l = 0; l < kSize; ++l) {
       along += number(of_dy[p], l) * changes[p][l];
-      result.values[l] = gate * number(of_dy[p], l);
+      result[l] = gate * number(of_dy[p], l);
     }
-    store(dchange + i, result);
+    store(dchange + i, rounded(result));
   });
   along = kernels::sum_over_warp(along);
   if (threadIdx.x == 0) dscores[slot] = gate * (1 - gate) * along;
 }
 
-std::tuple<Tensor, Tensor, Tensor> normalize(const Tensor& x, const Maybe& row_of_slot,
-                                             const Maybe& ends, const Maybe& before,
-                                             const Maybe& change, const Tensor& weight,
+std::tuple<Tensor, Tensor, Tensor> normalize(const Tensor& x, const OptionalTensor& row_of_slot,
+                                             const OptionalTensor& ends,
+                                             const OptionalTensor& before,
+                                             const OptionalTensor& change, const Tensor& weight,
                                              const Tensor& bias) {
   const c10::cuda::CUDAGuard guard(x.device());
   const Slots slots = slots_of(row_of_slot, ends, x.size(0), weight.size(0));
   const auto floats = x.options().dtype(at::kFloat);
   Tensor normed = at::empty({slots.count, x.size(1)}, x.options()),
          mean = at::empty({slots.count}, floats), inverse = at::empty({slots.count}, floats);
-  with_packs(x.size(1), [&](auto packs) {
-    normalize_kernel<packs()>
-        <<<kernels::blocks_for(slots.count), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
-            slots, x.const_data_ptr<BFloat16>(), changes_of(before, change), raw(weight), raw(bias),
-            x.size(1),
-            Normed{normed.data_ptr<BFloat16>(), mean.data_ptr<float>(), inverse.data_ptr<float>()});
-  });
+  const kernels::Division division = kernels::division_of(x.size(1), sizeof(BFloat16));
+  const SlotsPass pass{.slots = slots,
+                       .width = x.size(1),
+                       .x = x.const_data_ptr<BFloat16>(),
+                       .so_far = changes_of(before, change),
+                       .weights = raw(weight),
+                       .biases = raw(bias),
+                       .epsilon = static_cast<float>(kernels::NormForm().epsilon)};
+  kernels::norm_rows(
+      {slots.count, static_cast<int>(x.size(1)), division.warps}, division.packs, pass,
+      {normed.data_ptr<BFloat16>(), mean.data_ptr<float>(), inverse.data_ptr<float>()},
+      at::cuda::getCurrentCUDAStream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {normed, mean, inverse};
 }
 
 // How many experts the stacks of vectors that are there have; where none is, nobody asks.
-int64_t experts_of(const Maybe& embeddings, const Maybe& bias) {
+int64_t experts_of(const OptionalTensor& embeddings, const OptionalTensor& bias) {
   return embeddings ? embeddings->size(0) : bias ? bias->size(0) : 1;
 }
 
-std::tuple<Tensor, Tensor> gate(const Tensor& x, const Maybe& row_of_slot, const Maybe& ends,
-                                const Maybe& before, const Tensor& change, const Maybe& bias,
-                                const Maybe& embeddings) {
+std::tuple<Tensor, Tensor> gate(const Tensor& x, const OptionalTensor& row_of_slot,
+                                const OptionalTensor& ends, const OptionalTensor& before,
+                                const Tensor& change, const OptionalTensor& bias,
+                                const OptionalTensor& embeddings) {
   const c10::cuda::CUDAGuard guard(x.device());
-  const int64_t count = change.size(0);
   const Slots slots = slots_of(row_of_slot, ends, x.size(0), experts_of(embeddings, bias));
   Tensor y = at::empty_like(x),
-         gates = at::empty({embeddings ? count : 0}, x.options().dtype(at::kFloat));
+         gates = at::empty({embeddings ? slots.count : 0}, x.options().dtype(at::kFloat));
   with_packs(x.size(1), [&](auto packs) {
     gate_kernel<packs()>
-        <<<kernels::blocks_for(count), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
+        <<<kernels::blocks_for(slots.count), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
             slots, x.const_data_ptr<BFloat16>(), changes_of(before, change), raw(embeddings),
             raw(bias), x.size(1), y.data_ptr<BFloat16>(),
             embeddings ? gates.data_ptr<float>() : nullptr);
@@ -239,21 +233,20 @@ std::tuple<Tensor, Tensor> gate(const Tensor& x, const Maybe& row_of_slot, const
   return {y, gates};
 }
 
-std::tuple<Tensor, Tensor> gate_backward(const Tensor& dy, const Maybe& row_of_slot,
-                                         const Maybe& ends, const Maybe& before,
-                                         const Tensor& change, const Maybe& bias,
-                                         const Maybe& gates) {
+std::tuple<Tensor, Tensor> gate_backward(const Tensor& dy, const OptionalTensor& row_of_slot,
+                                         const OptionalTensor& ends, const OptionalTensor& before,
+                                         const Tensor& change, const OptionalTensor& bias,
+                                         const OptionalTensor& gates) {
   const c10::cuda::CUDAGuard guard(dy.device());
-  const int64_t count = change.size(0);
   Tensor dchange = at::empty_like(change),
-         dscores = at::empty({gates ? count : 0}, dy.options().dtype(at::kFloat));
+         dscores = at::empty({gates ? change.size(0) : 0}, dy.options().dtype(at::kFloat));
   with_packs(dy.size(1), [&](auto packs) {
     gate_backward_kernel<packs()>
-        <<<kernels::blocks_for(count), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
+        <<<kernels::blocks_for(change.size(0)), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
             slots_of(row_of_slot, ends, dy.size(0), experts_of(std::nullopt, bias)),
             dy.const_data_ptr<BFloat16>(), changes_of(before, change), raw(bias),
-            gates ? gates->const_data_ptr<float>() : nullptr, dy.size(1),
-            dchange.data_ptr<BFloat16>(), dscores.data_ptr<float>());
+            kernels::data_or_null<float>(gates), dy.size(1), dchange.data_ptr<BFloat16>(),
+            dscores.data_ptr<float>());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {dchange, dscores};

@@ -7,15 +7,16 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "ballast/experts/expert_slots_cuda.cuh"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 namespace {
 
 using at::BFloat16;
 using at::Tensor;
+using kernels::OptionalTensor;
 
 struct Ends {
   static constexpr int kMost = 512;
@@ -40,12 +41,12 @@ __global__ void bias_relu_kernel(Slots slots, BFloat16* y, Stack bias, int64_t w
   y += slot * width;
   for (int64_t i = threadIdx.x * kSize; i < width; i += kStep) {
     const Unit values = load(y + i), b = load(bias.of(expert) + i);
-    Unit result;
+    float result[kSize];
     for (int l = 0; l < kSize; ++l) {
       const float sum = number(values, l) + number(b, l);
-      result.values[l] = sum < 0 ? 0.0f : sum;  // what is no number stays so
+      result[l] = sum < 0 ? 0.0f : sum;  // what is no number stays so
     }
-    store(y + i, result);
+    store(y + i, rounded(result));
   }
 }
 
@@ -56,9 +57,7 @@ __global__ void add_kernel(Slots slots, BFloat16* sum, int64_t stride, const BFl
   const int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kSize;
   if (i >= size) return;
   const Unit a = load(sum + expert * stride + i), b = load(terms + expert * size + i);
-  Unit result;
-  for (int l = 0; l < kSize; ++l) result.values[l] = number(a, l) + number(b, l);
-  store(sum + expert * stride + i, result);
+  store(sum + expert * stride + i, kernels::sum_of<BFloat16>(a, b));
 }
 
 // Columns are summed over chunks of rows, of whatever expert, so that all blocks have the same
@@ -167,7 +166,7 @@ void bias_relu(const Tensor& y, const Tensor& ends, const Tensor& bias) {
 }
 
 void take_back_relu(const Tensor& dactive, const Tensor& active, const Tensor& ends,
-                    const std::optional<Tensor>& sum) {
+                    const OptionalTensor& sum) {
   const c10::cuda::CUDAGuard guard(dactive.device());
   const Slots slots = slots_of({}, ends, dactive.size(0), ends.size(0));
   const int64_t width = dactive.size(1);

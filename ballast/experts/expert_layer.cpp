@@ -73,7 +73,7 @@ ExpertLayer::ExpertLayer(const config::Config& config, int64_t place,
                          parameters::Initialization::one(), table)),
       norm_bias_(declare_norm(norms() && form_.takes_mean(), name_ + ".norm.bias",
                               config.model.width, parameters::Initialization::zero(), table)),
-      router_(make_router(config, place, table, workers)),
+      router_(make_router({config, place, table, workers})),
       experts_(shape_of(config, workers), name_, table) {
   if (config_.shared > 0) shared_.emplace(shape_of_shared(config), name_, table);
 }

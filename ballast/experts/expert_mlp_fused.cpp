@@ -7,6 +7,7 @@
 #include "ballast/experts/expert_block_passes.h"
 #include "ballast/experts/expert_mlp_paths.h"
 #include "ballast/kernels/gemm.h"
+#include "ballast/kernels/row_access.h"
 
 namespace ballast::experts {
 namespace {
@@ -16,11 +17,11 @@ using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
 bool in_whole_units(const Tensor& stack) {
-  constexpr int64_t kUnit = 16;
+  const auto is_whole = [&](int64_t numbers) {
+    return numbers * stack.element_size() % kernels::kAccessBytes == 0;
+  };
   return stack.defined() && stack.scalar_type() == at::kBFloat16 &&
-         reinterpret_cast<uintptr_t>(stack.const_data_ptr()) % kUnit == 0 &&
-         stack.stride(0) * stack.element_size() % kUnit == 0 &&
-         stack.size(-1) * stack.element_size() % kUnit == 0;
+         kernels::is_on_boundary(stack) && is_whole(stack.stride(0)) && is_whole(stack.size(-1));
 }
 
 Tensor to_whole_units(const Tensor& x) {

@@ -5,30 +5,14 @@
 #include <cmath>
 #include <vector>
 
+#include "ballast/experts/lane_sum.h"
 #include "ballast/kernels/layer_norm.h"
 #include "ballast/system/vector_clones.h"
-
-#define BALLAST_INLINE inline __attribute__((always_inline))
 
 namespace ballast::experts {
 namespace {
 
 constexpr int64_t kRowsPerBlock = 64;
-
-// The sum of term(i), in sixteen partial sums: the same order of additions on every processor.
-template <typename Scalar, typename Term>
-BALLAST_INLINE Scalar lane_sum(int64_t n, const Term& term) {
-  constexpr int64_t kLanes = 16;
-  Scalar lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t j = 0; j < kLanes; ++j) lanes[j] += term(i + j);
-  }
-  for (; i < n; ++i) lanes[0] += term(i);
-  Scalar sum = 0;
-  for (const Scalar lane : lanes) sum += lane;
-  return sum;
-}
 
 template <typename Scalar>
 BALLAST_INLINE void add(Scalar* __restrict sum, const Scalar* __restrict terms, int64_t n) {

@@ -3,28 +3,26 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
-
-#include "ballast/kernels/row_packs_cuda.cuh"
+#include "ballast/kernels/held_rows_cuda.cuh"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 
 // What the kernels of expert_block_passes.h see of their tensors.
 
-constexpr int kSize = 8;  // numbers in 16 bytes
+constexpr int kSize = kernels::kSizeOf<at::BFloat16>;
 constexpr int kStep = kernels::kLanes * kSize;
-using Unit = kernels::Pack<at::BFloat16, kSize>;
+using Unit = kernels::Words;  // kSize numbers
+using kernels::load;
+using kernels::store;
 
 inline const dim3 kBlock(kernels::kLanes, kernels::kWarpsPerBlock);
 
-__device__ inline Unit load(const at::BFloat16* from) {
-  return *reinterpret_cast<const Unit*>(from);
-}
-__device__ inline void store(at::BFloat16* to, const Unit& unit) {
-  *reinterpret_cast<Unit*>(to) = unit;
-}
 __device__ inline float number(const Unit& unit, int i) {
-  return static_cast<float>(unit.values[i]);
+  return kernels::number<at::BFloat16>(unit, i);
+}
+__device__ inline Unit rounded(const float (&numbers)[kSize]) {
+  return kernels::rounded<at::BFloat16>(numbers);
 }
 
 // A stack of experts' vectors.
@@ -36,7 +34,7 @@ struct Stack {
 inline Stack raw(const at::Tensor& stack) {
   return {stack.const_data_ptr<at::BFloat16>(), stack.stride(0)};
 }
-inline Stack raw(const std::optional<at::Tensor>& stack) { return stack ? raw(*stack) : Stack{}; }
+inline Stack raw(const kernels::OptionalTensor& stack) { return stack ? raw(*stack) : Stack{}; }
 
 // The slots of all experts, sorted by expert.
 struct Slots {
@@ -68,11 +66,11 @@ struct Slots {
     return first;
   }
 };
-inline Slots slots_of(const std::optional<at::Tensor>& row_of_slot,
-                      const std::optional<at::Tensor>& ends, int64_t rows, int64_t experts) {
+inline Slots slots_of(const kernels::OptionalTensor& row_of_slot,
+                      const kernels::OptionalTensor& ends, int64_t rows, int64_t experts) {
   const int64_t count = row_of_slot ? row_of_slot->size(0) : rows;
-  return {.row_of_slot = row_of_slot ? row_of_slot->const_data_ptr<int64_t>() : nullptr,
-          .ends = ends ? ends->const_data_ptr<int32_t>() : nullptr,
+  return {.row_of_slot = kernels::data_or_null<int64_t>(row_of_slot),
+          .ends = kernels::data_or_null<int32_t>(ends),
           .count = count,
           .of_expert = count / experts,
           .experts = static_cast<int>(experts)};

@@ -5,10 +5,9 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-#include <optional>
-
 #include "ballast/experts/gate_parts.h"
 #include "ballast/kernels/find_op.h"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 
@@ -24,7 +23,7 @@ TORCH_LIBRARY_FRAGMENT(ballast, library) {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
+using kernels::OptionalTensor;
 
 }  // namespace
 
@@ -46,8 +45,7 @@ GateChoices gate_choices(const Tensor& logits, const Tensor& lengths, int64_t gr
   static const auto op =
       kernels::find_op<void(const Tensor&, const OptionalTensor&, const Tensor&, const Tensor&)>(
           "ballast::gate_choices");
-  op.call(logits.detach().contiguous(),
-          lengths.defined() ? OptionalTensor(lengths.contiguous()) : std::nullopt, result.expert,
+  op.call(logits.detach().contiguous(), kernels::contiguous_if_defined(lengths), result.expert,
           result.probability_sums);
   return result;
 }

@@ -6,16 +6,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <vector>
 
 #include "ballast/experts/best_expert.h"
 #include "ballast/experts/gate_parts.h"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 namespace {
 
 using at::Tensor;
+using kernels::OptionalTensor;
 
 template <typename Scalar>
 void choose(const Scalar* logits, const Scalar* lengths, int64_t experts, int64_t of_token,
@@ -44,7 +45,7 @@ void add_probabilities(const Scalar* logits, int64_t experts, std::vector<Scalar
     sums[e] += static_cast<double>(probabilities[static_cast<size_t>(e)] / sum);
 }
 
-void choose_on_cpu(const Tensor& logits, const std::optional<Tensor>& lengths, const Tensor& expert,
+void choose_on_cpu(const Tensor& logits, const OptionalTensor& lengths, const Tensor& expert,
                    const Tensor& probability_sums) {
   const int64_t experts = logits.size(1), of_token = expert.size(1);
   const int64_t groups = probability_sums.size(0), parts = probability_sums.size(1);
@@ -53,7 +54,7 @@ void choose_on_cpu(const Tensor& logits, const std::optional<Tensor>& lengths, c
   auto* const sums = probability_sums.mutable_data_ptr<double>();
   AT_DISPATCH_FLOATING_TYPES(logits.scalar_type(), "gate_choices", [&] {
     const auto* const rows = logits.const_data_ptr<scalar_t>();
-    const auto* const length = lengths ? lengths->const_data_ptr<scalar_t>() : nullptr;
+    const auto* const length = kernels::data_or_null<scalar_t>(lengths);
     at::parallel_for(0, groups * parts, 1, [&](int64_t part, int64_t end) {
       std::vector<scalar_t> probabilities(static_cast<size_t>(experts));
       for (; part < end; ++part) {

@@ -8,15 +8,16 @@
 
 #include <algorithm>
 #include <climits>
-#include <optional>
 
 #include "ballast/experts/expert_lanes_cuda.cuh"
 #include "ballast/experts/gate_parts.h"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 namespace {
 
 using at::Tensor;
+using kernels::OptionalTensor;
 
 constexpr int kMostWarps = 8, kThreads = 256;
 constexpr size_t kSharedBytes = 48 * 1024;
@@ -89,7 +90,7 @@ __global__ void choose_kernel(Gate<Scalar> gate, int64_t* expert, double* probab
   }
 }
 
-void choose_on_gpu(const Tensor& logits, const std::optional<Tensor>& lengths, const Tensor& expert,
+void choose_on_gpu(const Tensor& logits, const OptionalTensor& lengths, const Tensor& expert,
                    const Tensor& probability_sums) {
   const c10::cuda::CUDAGuard guard(logits.device());
   const int64_t groups = probability_sums.size(0), parts = probability_sums.size(1),
@@ -105,7 +106,7 @@ void choose_on_gpu(const Tensor& logits, const std::optional<Tensor>& lengths, c
   const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(groups));
   AT_DISPATCH_FLOATING_TYPES(logits.scalar_type(), "gate_choices", [&] {
     const Gate<scalar_t> gate{.logits = logits.const_data_ptr<scalar_t>(),
-                              .lengths = lengths ? lengths->const_data_ptr<scalar_t>() : nullptr,
+                              .lengths = kernels::data_or_null<scalar_t>(lengths),
                               .tokens = logits.size(0) / groups,
                               .experts = static_cast<int>(experts),
                               .of_token = static_cast<int>(expert.size(1))};

@@ -35,20 +35,13 @@ int64_t capacity_of(double factor, int64_t tokens, int64_t experts) {
 
 }  // namespace
 
-GateRouter::GateRouter(const config::Config& config, int64_t layer,
-                       parameters::ParameterTable& table, comm::Communicator& workers)
-    : layer_(layer),
-      config_(config.experts),
-      places_{config.experts.count, workers.size()},
-      workers_(workers),
-      frame_(
-          config, fmt::format("layer.{}.gate.norm", layer),
-          {.name = fmt::format("layer.{}.gate.weight", layer),
-           .shape = {config.experts.count, config.model.width},
-           .initialization = parameters::Initialization::normal(gate_deviation(config.model.width)),
-           .owner = parameters::Owner::kRouter,
-           .rate = config.experts.router_rate},
-          table) {}
+GateRouter::GateRouter(const RouterPlace& place)
+    : layer_(place.layer),
+      config_(place.config.experts),
+      places_{place.config.experts.count, place.workers.size()},
+      workers_(place.workers),
+      frame_(place, "gate.norm", "gate.weight",
+             parameters::Initialization::normal(gate_deviation(place.config.model.width))) {}
 
 Dispatch GateRouter::route(const Tensor& logits, const TokenOrder& /*order*/,
                            const Routing& routing) {
@@ -155,16 +148,6 @@ Dispatch GateRouter::dispatch_groups(const Tensor& expert, const TrainingRoute& 
 Dispatch GateRouter::unlimited(const Tensor& expert) const {
   return dispatch_unlimited(workers_, places_.experts, expert.t(),
                             frame_.embeddings().value.scalar_type(), label("expert counts"));
-}
-
-Tensor GateRouter::at_experts(const RoutedRows& routed, const ExpertStack& experts,
-                              const Routing& routing) const {
-  return experts.forward(routed, routing.gradients);
-}
-
-Tensor GateRouter::at_tokens(const Tensor& tokens, const Tensor& back,
-                             const Dispatch& dispatch) const {
-  return mix_at_tokens(tokens, back, dispatch);
 }
 
 }  // namespace ballast::experts

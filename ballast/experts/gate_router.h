@@ -7,7 +7,6 @@
 #include "ballast/config/config.h"
 #include "ballast/experts/router.h"
 #include "ballast/experts/router_frame.h"
-#include "ballast/parameters/parameter_table.h"
 
 namespace ballast::experts {
 
@@ -24,20 +23,14 @@ namespace ballast::experts {
 // averaged over the groups and micro-steps of a step. Its gradient is added on the way back.
 class GateRouter : public Router {
  public:
-  // Declares layer.LAYER.gate.weight, gate.norm.* where features are normed. REQUIRES: the workers
-  // divide the experts, and outlive this.
-  GateRouter(const config::Config& config, int64_t layer, parameters::ParameterTable& table,
-             comm::Communicator& workers);
+  // Declares gate.weight, and gate.norm.* where features are normed.
+  explicit GateRouter(const RouterPlace& place);
 
   at::Tensor affinities(const at::Tensor& tokens) const override {
     return frame_.affinities(tokens);
   }
   Dispatch route(const at::Tensor& logits, const TokenOrder& order,
                  const Routing& routing) override;
-  at::Tensor at_experts(const RoutedRows& routed, const ExpertStack& experts,
-                        const Routing& routing) const override;
-  at::Tensor at_tokens(const at::Tensor& tokens, const at::Tensor& back,
-                       const Dispatch& dispatch) const override;
 
  private:
   // Experts are [T, K] int64, best first.

@@ -5,8 +5,20 @@
 
 #include "ballast/experts/base_router.h"
 #include "ballast/experts/gate_router.h"
+#include "ballast/experts/spread_rows.h"
 
 namespace ballast::experts {
+
+at::Tensor Router::at_experts(const RoutedRows& routed, const ExpertStack& experts,
+                              const Routing& routing) const {
+  return experts.forward(routed, routing.gradients);
+}
+
+at::Tensor Router::at_tokens(const at::Tensor& tokens, const at::Tensor& back,
+                             const Dispatch& dispatch) const {
+  const RowExchange& way = dispatch.way;
+  return mix_rows(tokens, back, way.slot_of_row, way.row_of_slot, dispatch.weights);
+}
 
 const at::Tensor& Router::sums(at::Device device, int64_t prices) {
   if (!stats_.sums.defined()) {
@@ -15,12 +27,9 @@ const at::Tensor& Router::sums(at::Device device, int64_t prices) {
   return stats_.sums;
 }
 
-std::unique_ptr<Router> make_router(const config::Config& config, int64_t place,
-                                    parameters::ParameterTable& table,
-                                    comm::Communicator& workers) {
-  if (config.experts.traits().balanced)
-    return std::make_unique<BaseRouter>(config, place, table, workers);
-  return std::make_unique<GateRouter>(config, place, table, workers);
+std::unique_ptr<Router> make_router(const RouterPlace& place) {
+  if (place.config.experts.traits().balanced) return std::make_unique<BaseRouter>(place);
+  return std::make_unique<GateRouter>(place);
 }
 
 }  // namespace ballast::experts

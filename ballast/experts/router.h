@@ -16,6 +16,14 @@
 
 namespace ballast::experts {
 
+// The layer that a router is made for. REQUIRES: the workers divide the experts, and outlive it.
+struct RouterPlace {
+  const config::Config& config;
+  int64_t layer;  // its parameters are called layer.LAYER.*
+  parameters::ParameterTable& table;
+  comm::Communicator& workers;
+};
+
 // Decides for one layer which experts each token goes to, and how much of their outputs it takes.
 class Router {
  public:
@@ -30,10 +38,11 @@ class Router {
                          const Routing& routing) = 0;
   // Where the experts are: what they make of these rows, for from_experts.
   virtual at::Tensor at_experts(const RoutedRows& routed, const ExpertStack& experts,
-                                const Routing& routing) const = 0;
-  // Where the tokens are: tokens [T, D] and what from_experts brought back -> [T, D].
+                                const Routing& routing) const;
+  // Where the tokens are: h + sum over its experts of weight (y - h), of tokens h [T, D] and what
+  // from_experts brought back. REQUIRES: the dispatch has weights, and slot_of_row [T, K].
   virtual at::Tensor at_tokens(const at::Tensor& tokens, const at::Tensor& back,
-                               const Dispatch& dispatch) const = 0;
+                               const Dispatch& dispatch) const;
 
   // What was observed in training since the last call, by this worker; nothing waits for a GPU.
   step::DeviceTimer& timer() { return stats_.assigning; }  // of affinities and route, in training
@@ -53,9 +62,7 @@ class Router {
   RoutingStats stats_;
 };
 
-// The router that config.experts.router names, of the layer at `place`. It declares its parameters,
-// layer.PLACE.*. REQUIRES: the workers divide the experts, and outlive it.
-std::unique_ptr<Router> make_router(const config::Config& config, int64_t place,
-                                    parameters::ParameterTable& table, comm::Communicator& workers);
+// The router that config.experts.router names. It declares its parameters.
+std::unique_ptr<Router> make_router(const RouterPlace& place);
 
 }  // namespace ballast::experts

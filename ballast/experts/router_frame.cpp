@@ -4,8 +4,10 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <fmt/format.h>
 
 #include <utility>
+#include <vector>
 
 #include "ballast/experts/decoder_parts.h"
 #include "ballast/experts/gate_logits.h"
@@ -23,32 +25,33 @@ bool norms_itself(const config::ExpertsConfig& experts) {
          (experts.norm == config::ExpertNorm::kOwn || experts.look_ahead);
 }
 
-const kernels::Parameter& declare_norm(const config::Config& config, const std::string& name,
-                                       parameters::Initialization initialization,
-                                       parameters::ParameterTable& table) {
-  return table.declare({.name = name,
-                        .shape = {config.model.width},
-                        .initialization = initialization,
-                        .owner = parameters::Owner::kRouter,
-                        .rate = config.experts.router_rate});
+const kernels::Parameter& declare(const RouterPlace& place, const std::string& name,
+                                  std::vector<int64_t> shape,
+                                  parameters::Initialization initialization) {
+  return place.table.declare({.name = fmt::format("layer.{}.{}", place.layer, name),
+                              .shape = std::move(shape),
+                              .initialization = initialization,
+                              .owner = parameters::Owner::kRouter,
+                              .rate = place.config.experts.router_rate});
 }
 
 }  // namespace
 
-RouterFrame::RouterFrame(const config::Config& config, const std::string& norm,
-                         parameters::SegmentSpec embeddings, parameters::ParameterTable& table)
-    : divides_(config.experts.scores == config::Scores::kCosine),
-      gate_{config.experts.gate, config.experts.renormalise},
-      form_(norm_form_of(config.model)),
-      norms_(norms_itself(config.experts)),
-      norm_(norms_
-                ? declare_norm(config, norm + ".weight", parameters::Initialization::one(), table)
-                : kernels::no_parameter()),
-      norm_bias_(
-          norms_ && form_.takes_mean()
-              ? declare_norm(config, norm + ".bias", parameters::Initialization::zero(), table)
-              : kernels::no_parameter()),
-      embeddings_(table.declare(std::move(embeddings))) {}
+RouterFrame::RouterFrame(const RouterPlace& place, const std::string& norm,
+                         const std::string& embeddings, parameters::Initialization initialization)
+    : divides_(place.config.experts.scores == config::Scores::kCosine),
+      gate_{place.config.experts.gate, place.config.experts.renormalise},
+      form_(norm_form_of(place.config.model)),
+      norms_(norms_itself(place.config.experts)),
+      norm_(norms_ ? declare(place, norm + ".weight", {place.config.model.width},
+                             parameters::Initialization::one())
+                   : kernels::no_parameter()),
+      norm_bias_(norms_ && form_.takes_mean()
+                     ? declare(place, norm + ".bias", {place.config.model.width},
+                               parameters::Initialization::zero())
+                     : kernels::no_parameter()),
+      embeddings_(declare(place, embeddings, {place.config.experts.count, place.config.model.width},
+                          initialization)) {}
 
 Tensor RouterFrame::affinities(const Tensor& tokens) const {
   return gate_logits(norms_ ? kernels::layer_norm(tokens, norm_, norm_bias_, form_) : tokens,

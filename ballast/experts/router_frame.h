@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "ballast/config/config.h"
 #include "ballast/experts/chosen_weights.h"
+#include "ballast/experts/router.h"
 #include "ballast/kernels/layer_norm.h"
 #include "ballast/kernels/parameter.h"
 #include "ballast/parameters/parameter_table.h"
@@ -18,9 +18,10 @@ namespace ballast::experts {
 // is the decoder's norm, or nothing: it may be given tokens that the layer has normed.
 class RouterFrame {
  public:
-  // Declares NORM.weight and NORM.bias where features are normed, then the embeddings [E, D].
-  RouterFrame(const config::Config& config, const std::string& norm,
-              parameters::SegmentSpec embeddings, parameters::ParameterTable& table);
+  // Declares layer.LAYER.NORM.weight and .bias where features are normed, then the embeddings
+  // [E, D], layer.LAYER.EMBEDDINGS.
+  RouterFrame(const RouterPlace& place, const std::string& norm, const std::string& embeddings,
+              parameters::Initialization initialization);
 
   // tokens [T, D] -> [T, E] fp32, or fp64 for tokens in fp64: in half precision many would be
   // equal.

@@ -8,10 +8,10 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "ballast/experts/best_expert.h"
 #include "ballast/kernels/find_op.h"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 
@@ -24,17 +24,17 @@ TORCH_LIBRARY_FRAGMENT(ballast, library) {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
+using kernels::OptionalTensor;
 
 void score_on_cpu(const Tensor& affinities, const OptionalTensor& lengths,
                   const OptionalTensor& row_of_position, const Tensor& scores, const Tensor& best) {
   const int64_t experts = affinities.size(1);
-  const auto* const rows = row_of_position ? row_of_position->const_data_ptr<int64_t>() : nullptr;
+  const auto* const rows = kernels::data_or_null<int64_t>(row_of_position);
   auto* const to = scores.mutable_data_ptr<float>();
   auto* const best_of = best.mutable_data_ptr<int32_t>();
   AT_DISPATCH_FLOATING_TYPES(affinities.scalar_type(), "routing_scores", [&] {
     const auto* const from = affinities.const_data_ptr<scalar_t>();
-    const auto* const length = lengths ? lengths->const_data_ptr<scalar_t>() : nullptr;
+    const auto* const length = kernels::data_or_null<scalar_t>(lengths);
     const int64_t grain = std::max<int64_t>(1, 16384 / (experts + 1));
     at::parallel_for(0, affinities.size(0), grain, [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p) {
@@ -66,14 +66,11 @@ RoutingScores routing_scores(const Tensor& affinities, const Tensor& lengths,
   RoutingScores result{
       .scores = at::empty(affinities.sizes(), affinities.options().dtype(at::kFloat)),
       .best = at::empty({affinities.size(0)}, affinities.options().dtype(at::kInt))};
-  const auto optional = [](const Tensor& given) {
-    return given.defined() ? OptionalTensor(given.contiguous()) : std::nullopt;
-  };
   static const auto op =
       kernels::find_op<void(const Tensor&, const OptionalTensor&, const OptionalTensor&,
                             const Tensor&, const Tensor&)>("ballast::routing_scores");
-  op.call(affinities.detach().contiguous(), optional(lengths), optional(row_of_position),
-          result.scores, result.best);
+  op.call(affinities.detach().contiguous(), kernels::contiguous_if_defined(lengths),
+          kernels::contiguous_if_defined(row_of_position), result.scores, result.best);
   return result;
 }
 

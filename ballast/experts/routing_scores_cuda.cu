@@ -6,15 +6,15 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
 
-#include <optional>
-
 #include "ballast/experts/best_expert.h"
 #include "ballast/experts/expert_lanes_cuda.cuh"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 namespace {
 
 using at::Tensor;
+using kernels::OptionalTensor;
 
 constexpr int kWarps = 8;
 
@@ -45,17 +45,16 @@ __global__ void __launch_bounds__(kLanes* kWarps)
   if (lane == 0) best[position] = found.expert;
 }
 
-void score_on_gpu(const Tensor& affinities, const std::optional<Tensor>& lengths,
-                  const std::optional<Tensor>& row_of_position, const Tensor& scores,
-                  const Tensor& best) {
+void score_on_gpu(const Tensor& affinities, const OptionalTensor& lengths,
+                  const OptionalTensor& row_of_position, const Tensor& scores, const Tensor& best) {
   const c10::cuda::CUDAGuard guard(affinities.device());
   const int64_t tokens = affinities.size(0);
   if (tokens == 0) return;
   AT_DISPATCH_FLOATING_TYPES(affinities.scalar_type(), "routing_scores", [&] {
     const Affinities<scalar_t> in{
         .rows = affinities.const_data_ptr<scalar_t>(),
-        .lengths = lengths ? lengths->const_data_ptr<scalar_t>() : nullptr,
-        .row_of_position = row_of_position ? row_of_position->const_data_ptr<int64_t>() : nullptr,
+        .lengths = kernels::data_or_null<scalar_t>(lengths),
+        .row_of_position = kernels::data_or_null<int64_t>(row_of_position),
         .tokens = tokens,
         .experts = static_cast<int>(affinities.size(1))};
     score_kernel<scalar_t><<<static_cast<unsigned>((tokens + kWarps - 1) / kWarps), kLanes * kWarps,

@@ -6,9 +6,9 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "ballast/kernels/find_op.h"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 
@@ -24,7 +24,7 @@ TORCH_LIBRARY_FRAGMENT(ballast, library) {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
+using kernels::OptionalTensor;
 
 double sum_of_gates(const Tensor& weights) {
   double sum = 0;
@@ -94,8 +94,7 @@ void add_seen(const Tensor& sums, const SeenAssignment& seen) {
       kernels::find_op<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                             const OptionalTensor&)>("ballast::add_seen_assignment");
   op.call(sums, seen.weights.detach().contiguous(), seen.best.contiguous(),
-          seen.expert.contiguous(),
-          seen.prices.defined() ? OptionalTensor(seen.prices.contiguous()) : std::nullopt);
+          seen.expert.contiguous(), kernels::contiguous_if_defined(seen.prices));
 }
 
 void add_seen(const Tensor& sums, const SeenGates& seen) {

@@ -6,15 +6,15 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
 
-#include <optional>
-
 #include "ballast/experts/expert_lanes_cuda.cuh"
 #include "ballast/experts/routing_sum_order.h"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
 namespace {
 
 using at::Tensor;
+using kernels::OptionalTensor;
 
 // One block: so sums have an order, and nobody has to wait for others.
 constexpr int kThreads = 1024;
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 void add_assignment_on_gpu(const Tensor& sums, const Tensor& weights, const Tensor& best,
-                           const Tensor& expert, const std::optional<Tensor>& prices) {
+                           const Tensor& expert, const OptionalTensor& prices) {
   const c10::cuda::CUDAGuard guard(sums.device());
   const Prices given = prices ? Prices{prices->const_data_ptr<double>(), prices->size(0),
                                        static_cast<int>(prices->size(1))}

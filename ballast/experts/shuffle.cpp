@@ -6,9 +6,8 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
-#include <optional>
-
 #include "ballast/kernels/find_op.h"
+#include "ballast/kernels/optional_tensor.h"
 #include "ballast/kernels/parallel_ranges.h"
 #include "ballast/system/index_permutation.h"
 #include "ballast/system/random.h"
@@ -26,14 +25,10 @@ TORCH_LIBRARY_FRAGMENT(ballast, library) {
 namespace {
 
 using at::Tensor;
-
-void set_both(int64_t* both, int64_t size, int64_t at, int64_t value) {
-  both[at] = value;
-  both[size + value] = at;
-}
+using kernels::OptionalTensor;
 
 void draw_on_cpu(const Tensor& keys, int64_t rank, int64_t workers, const Tensor& sent,
-                 const std::optional<Tensor>& arrived) {
+                 const OptionalTensor& arrived) {
   const int64_t local = keys.size(0), size = sent.size(1);
   const ShuffleShape shape{local * workers, size / local, rank, workers};
   const ShuffleParts parts(shape);
@@ -88,11 +83,11 @@ Shuffle shuffle_of(const TrainingRoute& route, int64_t layer, const ShuffleShape
   const at::NoGradGuard no_grad;
   const Tensor keys = keys_of(route, layer, shape, input);
   const Tensor sent = at::empty({2, shape.local() * shape.tokens_of_group}, keys.options());
-  std::optional<Tensor> arrived;  // a single group's tokens come as they stand in it
+  OptionalTensor arrived;  // a single group's tokens come as they stand in it
   if (shape.workers > 1 && shape.local() > 1) arrived = at::empty_like(sent);
   static const auto op =
-      kernels::find_op<void(const Tensor&, int64_t, int64_t, const Tensor&,
-                            const std::optional<Tensor>&)>("ballast::draw_shuffle");
+      kernels::find_op<void(const Tensor&, int64_t, int64_t, const Tensor&, const OptionalTensor&)>(
+          "ballast::draw_shuffle");
   op.call(keys, shape.rank, shape.workers, sent, arrived);
   if (shape.workers == 1) return {.order = {sent.select(0, 0), sent.select(0, 1)}};
 

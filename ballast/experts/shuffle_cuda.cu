@@ -5,22 +5,17 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
 
-#include <optional>
-
 #include "ballast/experts/shuffle_parts.h"
+#include "ballast/kernels/optional_tensor.h"
 #include "ballast/system/index_permutation.h"
 
 namespace ballast::experts {
 namespace {
 
 using at::Tensor;
+using kernels::OptionalTensor;
 
 constexpr int kThreads = 128;
-
-__device__ void set_both(int64_t* both, int64_t size, int64_t at, int64_t value) {
-  both[at] = value;
-  both[size + value] = at;
-}
 
 // `width` threads have a part that is sent, and one that is received where `places` are wanted (not
 // null).
@@ -47,7 +42,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 void draw_on_gpu(const Tensor& keys, int64_t rank, int64_t workers, const Tensor& sent,
-                 const std::optional<Tensor>& arrived) {
+                 const OptionalTensor& arrived) {
   const c10::cuda::CUDAGuard guard(keys.device());
   const int64_t local = keys.size(0);
   const ShuffleShape shape{local * workers, sent.size(1) / local, rank, workers};

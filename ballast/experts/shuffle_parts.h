@@ -80,4 +80,10 @@ class ShuffleParts {
   int64_t size_, rest_;
 };
 
+// A permutation and its inverse, [2, size]: both get that `at` goes to `value`.
+constexpr void set_both(int64_t* both, int64_t size, int64_t at, int64_t value) {
+  both[at] = value;
+  both[size + value] = at;
+}
+
 }  // namespace ballast::experts

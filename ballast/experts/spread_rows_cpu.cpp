@@ -10,9 +10,8 @@
 #include <cstring>
 #include <tuple>
 
+#include "ballast/experts/lane_sum.h"
 #include "ballast/system/vector_clones.h"
-
-#define BALLAST_INLINE inline __attribute__((always_inline))
 
 namespace ballast::experts {
 namespace {
@@ -97,23 +96,13 @@ struct MixBack {
   Sum* dweights;  // [places]
 };
 
-// d . (y - h), in sixteen partial sums: the same order of additions on every processor.
+// d . (y - h)
 template <typename Scalar, typename Sum>
 BALLAST_INLINE Sum change_along(const Scalar* __restrict d, const Scalar* __restrict y,
                                 const Scalar* __restrict h, int64_t n) {
-  constexpr int64_t kLanes = 16;
-  Sum lanes[kLanes] = {};
-  const auto term = [&](int64_t i) {
+  return lane_sum<Sum>(n, [&](int64_t i) {
     return static_cast<Sum>(d[i]) * (static_cast<Sum>(y[i]) - static_cast<Sum>(h[i]));
-  };
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t j = 0; j < kLanes; ++j) lanes[j] += term(i + j);
-  }
-  for (; i < n; ++i) lanes[0] += term(i);
-  Sum sum = 0;
-  for (const Sum lane : lanes) sum += lane;
-  return sum;
+  });
 }
 
 template <typename Scalar>

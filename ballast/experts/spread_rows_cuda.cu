@@ -10,6 +10,7 @@
 
 #include <tuple>
 
+#include "ballast/kernels/row_access.h"
 #include "ballast/kernels/row_packs_cuda.cuh"
 
 namespace ballast::experts {
@@ -18,15 +19,6 @@ namespace {
 using at::Tensor;
 
 const dim3 kBlock(kernels::kLanes, kernels::kWarpsPerBlock);
-
-bool aligned(std::initializer_list<const Tensor*> tensors, int64_t bytes) {
-  for (const Tensor* t : tensors) {
-    if (reinterpret_cast<uintptr_t>(t->const_data_ptr()) % bytes != 0 ||
-        t->size(-1) * t->element_size() % bytes != 0)
-      return false;
-  }
-  return true;
-}
 
 template <typename Unit>
 __global__ void gather_rows_kernel(const Unit* x, const int64_t* source, Unit* y, int64_t rows,
@@ -53,18 +45,11 @@ Tensor gather_rows_cuda(const Tensor& x, const Tensor& source) {
             bytes / static_cast<int64_t>(sizeof(Unit)));
   };
   // Copies are the same for all types of numbers.
-  aligned({&x, &y}, 16)  ? launch(uint4{})
-  : aligned({&x, &y}, 2) ? launch(uint16_t{})
-                         : launch(uint8_t{});
+  kernels::have_whole_accesses({&x, &y})      ? launch(uint4{})
+  : kernels::have_whole_accesses({&x, &y}, 2) ? launch(uint16_t{})
+                                              : launch(uint8_t{});
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return y;
-}
-
-// Calls work with the number of elements in one access: 16 bytes where all rows allow it.
-template <typename Scalar, typename Work>
-void with_pack_size(bool wide, const Work& work) {
-  constexpr int kWide = 16 / sizeof(Scalar);
-  wide ? work(std::integral_constant<int, kWide>()) : work(std::integral_constant<int, 1>());
 }
 
 template <typename Scalar, int kSize>
@@ -93,7 +78,7 @@ Tensor sum_rows_cuda(const Tensor& x, const Tensor& rows) {
   Tensor y = at::empty({rows.size(0), x.size(1)}, x.options());
   if (y.numel() == 0) return y;
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "sum_rows", [&] {
-    with_pack_size<scalar_t>(aligned({&x, &y}, 16), [&](auto size) {
+    kernels::with_pack_size<scalar_t>(kernels::have_whole_accesses({&x, &y}), [&](auto size) {
       sum_rows_kernel<scalar_t, size()>
           <<<kernels::blocks_for(rows.size(0)), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
               x.const_data_ptr<scalar_t>(), rows.const_data_ptr<int64_t>(), y.data_ptr<scalar_t>(),
@@ -208,11 +193,12 @@ Tensor mix_rows_cuda(const Tensor& h, const Tensor& y, const Tensor& rows, const
   if (mixed.numel() == 0) return mixed;
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, h.scalar_type(), "mix_rows", [&] {
     const auto in = mix_of<scalar_t>(h, y, rows, weights);
-    with_pack_size<scalar_t>(aligned({&h, &y, &mixed}, 16), [&](auto size) {
-      mix_rows_kernel<scalar_t, size()>
-          <<<kernels::blocks_for(in.sources), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
-              in, mixed.data_ptr<scalar_t>());
-    });
+    kernels::with_pack_size<scalar_t>(
+        kernels::have_whole_accesses({&h, &y, &mixed}), [&](auto size) {
+          mix_rows_kernel<scalar_t, size()>
+              <<<kernels::blocks_for(in.sources), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
+                  in, mixed.data_ptr<scalar_t>());
+        });
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return mixed;
@@ -228,12 +214,14 @@ std::tuple<Tensor, Tensor, Tensor> mix_rows_backward_cuda(const Tensor& dmixed, 
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, h.scalar_type(), "mix_rows_backward", [&] {
     auto in = mix_of<scalar_t>(h, y, rows, weights);
     in.source_of_row = source.const_data_ptr<int64_t>();
-    with_pack_size<scalar_t>(aligned({&dmixed, &h, &y, &dh, &dy}, 16), [&](auto size) {
-      mix_rows_backward_kernel<scalar_t, size()><<<kernels::blocks_for(in.sources + in.rows),
-                                                   kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
-          in, dmixed.const_data_ptr<scalar_t>(), dh.data_ptr<scalar_t>(), dy.data_ptr<scalar_t>(),
-          dweights.data_ptr<kernels::RowSum<scalar_t>>());
-    });
+    kernels::with_pack_size<scalar_t>(
+        kernels::have_whole_accesses({&dmixed, &h, &y, &dh, &dy}), [&](auto size) {
+          mix_rows_backward_kernel<scalar_t, size()>
+              <<<kernels::blocks_for(in.sources + in.rows), kBlock, 0,
+                 at::cuda::getCurrentCUDAStream()>>>(
+                  in, dmixed.const_data_ptr<scalar_t>(), dh.data_ptr<scalar_t>(),
+                  dy.data_ptr<scalar_t>(), dweights.data_ptr<kernels::RowSum<scalar_t>>());
+        });
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {dh, dy, dweights};

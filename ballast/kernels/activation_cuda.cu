@@ -10,6 +10,7 @@
 #include "ballast/kernels/activation.h"
 #include "ballast/kernels/activation_paths.h"
 #include "ballast/kernels/held_rows_cuda.cuh"
+#include "ballast/kernels/row_access.h"
 
 namespace ballast::kernels {
 namespace {
@@ -143,10 +144,7 @@ void with_activation(int64_t activation, const Work& work) {
 
 // Whether rows of F columns are whole packs of 16 bytes.
 bool suits(const Tensor& x, int64_t columns) {
-  const auto type = x.scalar_type();
-  return (type == at::kBFloat16 || type == at::kFloat || type == at::kDouble) &&
-         columns * x.element_size() % 16 == 0 &&
-         reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+  return is_of_row_type(x) && columns * x.element_size() % kAccessBytes == 0 && is_on_boundary(x);
 }
 
 Packs packs_of(const Tensor& y) {

@@ -9,6 +9,8 @@
 
 #include "ballast/kernels/bias_sums_paths.h"
 #include "ballast/kernels/held_rows_cuda.cuh"
+#include "ballast/kernels/optional_tensor.h"
+#include "ballast/kernels/row_access.h"
 
 namespace ballast::kernels {
 namespace {
@@ -104,10 +106,10 @@ __global__ void __launch_bounds__(kThreads)
 // Rows that can be loaded 16 bytes at a time, one after another.
 bool has_whole_packs(const Tensor& x) {
   return x.is_cuda() && x.scalar_type() == at::kBFloat16 && x.is_contiguous() &&
-         x.size(-1) % kSize == 0 && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+         x.size(-1) % kSize == 0 && is_on_boundary(x);
 }
 
-bool suits(const Tensor& y, const std::optional<Tensor>& active, const std::optional<Tensor>& sum) {
+bool suits(const Tensor& y, const OptionalTensor& active, const OptionalTensor& sum) {
   constexpr int64_t kMostMatrices = 65535;  // of a grid
   if ((y.dim() != 2 && y.dim() != 3) || !has_whole_packs(y)) return false;
   if (y.dim() == 3 && y.size(0) > kMostMatrices) return false;
@@ -129,8 +131,8 @@ Chunks chunks_of(const Tensor& y, int64_t matrices) {
   return {rows, width, rows_of_chunk, (rows + rows_of_chunk - 1) / rows_of_chunk};
 }
 
-void mask_and_add_rows_cuda(const Tensor& y, const std::optional<Tensor>& active,
-                            const std::optional<Tensor>& sum) {
+void mask_and_add_rows_cuda(const Tensor& y, const OptionalTensor& active,
+                            const OptionalTensor& sum) {
   if (y.numel() == 0 || (!active && !sum)) return;
   if (!suits(y, active, sum)) return plain_mask_and_add_rows(y, active, sum);
   const c10::cuda::CUDAGuard guard(y.device());

@@ -3,13 +3,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::kernels {
 
 // Both passes of bias_sums.h by libtorch's operations, for any device and type: y is masked by
 // `active` if there is one, then its rows are added to `sum` if there is one.
-void plain_mask_and_add_rows(const at::Tensor& y, const std::optional<at::Tensor>& active,
-                             const std::optional<at::Tensor>& sum);
+void plain_mask_and_add_rows(const at::Tensor& y, const OptionalTensor& active,
+                             const OptionalTensor& sum);
 
 }  // namespace ballast::kernels

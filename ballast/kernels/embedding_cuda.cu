@@ -13,6 +13,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "ballast/kernels/row_access.h"
 #include "ballast/kernels/row_packs_cuda.cuh"
 
 namespace ballast::kernels {
@@ -177,16 +178,6 @@ __global__ void add_parts_kernel(Scalar* sum, SortedRows in, const RowSum<Scalar
   columns.add_to(sum + int64_t{index} * width + column);
 }
 
-// Calls work(number of columns a lane has): 16 bytes of them where all addresses suit that, or one.
-template <typename Scalar, typename Work>
-void with_pack_size(int64_t width, std::initializer_list<const Tensor*> tensors, const Work& work) {
-  constexpr int kSize = 16 / sizeof(Scalar);
-  bool suits = width % kSize == 0;
-  for (const Tensor* tensor : tensors)
-    suits = suits && reinterpret_cast<uintptr_t>(tensor->const_data_ptr()) % 16 == 0;
-  suits ? work(std::integral_constant<int, kSize>{}) : work(std::integral_constant<int, 1>{});
-}
-
 dim3 grid_of(int64_t warps, int64_t width, int columns_of_lane) {
   const int64_t tile = int64_t{kLanes} * columns_of_lane;
   return dim3(blocks_for(warps), static_cast<unsigned>((width + tile - 1) / tile));
@@ -209,7 +200,7 @@ Tensor embed_cuda(const Tensor& tokens, const Tensor& positions, const Tensor& w
   if (y.numel() == 0) return y;
   const Tensor from = tokens.contiguous(), at = positions.contiguous();
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, words.scalar_type(), "embed", [&] {
-    with_pack_size<scalar_t>(width, {&words, &places, &y}, [&](auto size) {
+    with_pack_size<scalar_t>(have_whole_accesses({&words, &places, &y}), [&](auto size) {
       embed_kernel<scalar_t, size()>
           <<<blocks_for(rows), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
               y.data_ptr<scalar_t>(), from.const_data_ptr<int64_t>(), at.const_data_ptr<int64_t>(),
@@ -224,7 +215,7 @@ Tensor embed_cuda(const Tensor& tokens, const Tensor& positions, const Tensor& w
 template <typename Scalar>
 void add_repeated(const Tensor& sum, const Tensor& indices, const Tensor& rows) {
   const int64_t count = indices.size(0), width = sum.size(1);
-  with_pack_size<Scalar>(width, {&sum, &rows}, [&](auto size) {
+  with_pack_size<Scalar>(have_whole_accesses({&sum, &rows}), [&](auto size) {
     add_repeated_kernel<Scalar, size()>
         <<<grid_of(count, width, size()), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
             sum.data_ptr<Scalar>(), indices.const_data_ptr<int64_t>(),
@@ -241,7 +232,7 @@ void add_runs(const Tensor& sum, const Tensor& indices, const Tensor& rows) {
   const int64_t width = sum.size(1), chunks = (in.count + kLanes - 1) / kLanes;
   const Tensor parts = at::empty({2 * chunks, width},
                                  sum.options().dtype(c10::CppTypeToScalarType<RowSum<Scalar>>()));
-  with_pack_size<Scalar>(width, {&sum, &rows, &parts}, [&](auto size) {
+  with_pack_size<Scalar>(have_whole_accesses({&sum, &rows, &parts}), [&](auto size) {
     const dim3 grid = grid_of(chunks, width, size());
     const auto stream = at::cuda::getCurrentCUDAStream();
     add_runs_kernel<Scalar, size()>

@@ -15,6 +15,7 @@
 #include "ballast/kernels/bias_sums.h"
 #include "ballast/kernels/find_op.h"
 #include "ballast/kernels/gemm_paths.h"
+#include "ballast/kernels/optional_tensor.h"
 #include "ballast/kernels/rows_alone.h"
 #include "ballast/kernels/rows_alone_paths.h"
 
@@ -32,18 +33,17 @@ bool multiply_fused(const at::Tensor& y, const FusedProduct& product) {
   if (at::GradMode::is_enabled() && (left.requires_grad() || right.requires_grad())) return false;
   static const auto op =
       find_op<bool(const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, int64_t,
-                   const std::optional<at::Tensor>&)>("ballast::multiply_fused");
+                   const OptionalTensor&)>("ballast::multiply_fused");
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   return op.call(y, left, right, static_cast<int64_t>(form), static_cast<int64_t>(end),
-                 bias.defined() ? std::optional(bias) : std::nullopt);
+                 if_defined(bias));
 }
 
 namespace {
 
 using NoScalars = c10::List<std::optional<at::Scalar>>;
-using LinearPointwise = at::Tensor(const at::Tensor&, const at::Tensor&,
-                                   const std::optional<at::Tensor>&, c10::string_view,
-                                   c10::List<std::optional<at::Scalar>>,
+using LinearPointwise = at::Tensor(const at::Tensor&, const at::Tensor&, const OptionalTensor&,
+                                   c10::string_view, c10::List<std::optional<at::Scalar>>,
                                    std::optional<c10::string_view>);
 
 // oneDNN's matrix product with a fused activation, where this libtorch has it.
@@ -85,7 +85,7 @@ at::Tensor multiply_transposed(const at::Tensor& x, const at::Tensor& weight,
   if (RowsAlone::hold_for(x)) return multiply_rows_alone(x, weight, bias, activation);
   const bool relu = activation == Activation::kRelu;
   if (suits_onednn(x)) {
-    const auto optional_bias = bias.defined() ? std::optional(bias) : std::nullopt;
+    const auto optional_bias = if_defined(bias);
     return onednn_linear()->call(x, weight, optional_bias, relu ? "relu" : "none", NoScalars(), "");
   }
   if (suits_fusion(x)) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "ballast/kernels/gemm_paths.h"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::kernels {
 namespace {
@@ -310,7 +311,7 @@ bool multiply(const Request& r) {
 }
 
 bool multiply_fused_cuda(const Tensor& y, const Tensor& left, const Tensor& right, int64_t form,
-                         int64_t end, const std::optional<Tensor>& bias) {
+                         int64_t end, const OptionalTensor& bias) {
   const Request r{y,
                   left,
                   right,

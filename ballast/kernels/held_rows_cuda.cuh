@@ -53,10 +53,20 @@ __device__ Words rounded(const RowSum<Scalar> (&numbers)[kSizeOf<Scalar>]) {
   return words;
 }
 
+template <typename Scalar>
+__device__ Words sum_of(const Words& a, const Words& b) {
+  RowSum<Scalar> sums[kSizeOf<Scalar>];
+#pragma unroll
+  for (int l = 0; l < kSizeOf<Scalar>; ++l) sums[l] = number<Scalar>(a, l) + number<Scalar>(b, l);
+  return rounded<Scalar>(sums);
+}
+
 // Numbers made of these words are made anew: kept from one loop for the next they take registers.
 __device__ inline void forget_numbers(Words& words) {
   for (uint32_t& word : words.values) asm volatile("" : "+r"(word));
 }
+
+constexpr int kThreadsOfRows = kLanes * kWarpsPerBlock;
 
 // Rows of a width, each of which `warps` warps of a block share: 1, 2, 4 or 8, as many as it needs.
 struct Rows {
@@ -64,6 +74,9 @@ struct Rows {
   int width, warps;
 
   __host__ __device__ int per_block() const { return kWarpsPerBlock / warps; }
+  unsigned blocks() const {  // that hold all rows at once
+    return static_cast<unsigned>((rows + per_block() - 1) / per_block());
+  }
   // Where a lane's pack number `pack` begins, for the size of a pack.
   __device__ int column(int pack, int size) const {
     const int lane = (threadIdx.y % warps + pack * warps) * kLanes + threadIdx.x;

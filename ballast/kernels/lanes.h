@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#define BALLAST_INLINE inline __attribute__((always_inline))
+#include "ballast/system/vector_clones.h"
 
 namespace ballast::kernels {
 

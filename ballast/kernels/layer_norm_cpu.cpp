@@ -5,6 +5,7 @@
 #include <torch/library.h>
 
 #include "ballast/kernels/layer_norm_paths.h"
+#include "ballast/kernels/optional_tensor.h"
 #include "ballast/kernels/rows_alone.h"
 #include "ballast/kernels/rows_alone_paths.h"
 #include "ballast/kernels/widened.h"
@@ -17,7 +18,7 @@ namespace {
 
 // RMSNorm in libtorch's operations; statistics of half precision are in fp32.
 std::tuple<Tensor, Tensor> rms_rows(const Tensor& x, const Tensor& weight,
-                                    const std::optional<Tensor>& bias, double epsilon) {
+                                    const OptionalTensor& bias, double epsilon) {
   const Tensor wide = widened(x);
   const Tensor inverse = wide.square().mean(-1, /*keepdim=*/true).add_(epsilon).rsqrt_();
   Tensor normed = (wide * inverse).mul_(widened(weight));
@@ -26,8 +27,8 @@ std::tuple<Tensor, Tensor> rms_rows(const Tensor& x, const Tensor& weight,
 }
 
 Tensor rms_rows_backward(const Tensor& dnormed, const Tensor& x, const Tensor& inverse,
-                         const Tensor& weight, const std::optional<Tensor>& weight_sum,
-                         const std::optional<Tensor>& bias_sum) {
+                         const Tensor& weight, const OptionalTensor& weight_sum,
+                         const OptionalTensor& bias_sum) {
   const Tensor d = widened(dnormed), unit = widened(x) * inverse;
   if (weight_sum) weight_sum->add_((d * unit).sum(0));
   if (bias_sum) bias_sum->add_(d.sum(0));
@@ -39,9 +40,9 @@ Tensor rms_rows_backward(const Tensor& dnormed, const Tensor& x, const Tensor& i
 }  // namespace
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> plain_norm_rows(const Tensor& x,
-                                                           const std::optional<Tensor>& change,
+                                                           const OptionalTensor& change,
                                                            const Tensor& weight,
-                                                           const std::optional<Tensor>& bias,
+                                                           const OptionalTensor& bias,
                                                            bool takes_mean, double epsilon) {
   if (RowsAlone::hold_for(x)) return norm_rows_alone(x, change, weight, bias, takes_mean, epsilon);
   const Tensor sum = change ? x + *change : Tensor();
@@ -55,11 +56,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> plain_norm_rows(const Tensor& x,
   return {sum, normed, mean, inverse_deviation};
 }
 
-Tensor plain_norm_rows_backward(const Tensor& dnormed, const std::optional<Tensor>& dsum,
+Tensor plain_norm_rows_backward(const Tensor& dnormed, const OptionalTensor& dsum,
                                 const Tensor& sum, const Tensor& mean,
                                 const Tensor& inverse_deviation, const Tensor& weight,
-                                const std::optional<Tensor>& weight_sum,
-                                const std::optional<Tensor>& bias_sum, bool takes_mean) {
+                                const OptionalTensor& weight_sum, const OptionalTensor& bias_sum,
+                                bool takes_mean) {
   if (!takes_mean) {
     const Tensor dx =
         rms_rows_backward(dnormed, sum, inverse_deviation, weight, weight_sum, bias_sum);

@@ -9,95 +9,50 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <type_traits>
 
-#include "ballast/kernels/held_rows_cuda.cuh"
 #include "ballast/kernels/layer_norm_paths.h"
 #include "ballast/kernels/optional_tensor.h"
+#include "ballast/kernels/row_access.h"
+#include "ballast/kernels/row_norm_cuda.cuh"
 
 namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
 
-constexpr int kThreads = kLanes * kWarpsPerBlock;
-constexpr int kMostPacks = 4;  // that a lane holds of a row: more would not fit into its registers
+// Rows one after another; their norm is that of what is stored: x, or x + change, rounded.
+template <typename T>
+struct DensePass {
+  using Scalar = T;
+  struct Row {
+    static constexpr bool is_filled = true;
+    int64_t begin = 0;
+  };
+  struct Held {
+    static constexpr int kSize = kSizeOf<Scalar>;
+    Words words = {}, change = {};
+    __device__ RowSum<Scalar> number(int l) const { return kernels::number<Scalar>(words, l); }
+  };
 
-template <typename Scalar>
-struct Forward {
-  const Scalar *x, *change;     // no change: null
-  const Scalar *weight, *bias;  // no bias: null
-  Scalar *sum, *normed;
-  RowSum<Scalar>*mean, *inverse;
+  int64_t width;
+  const Scalar *x, *change;  // no change: null
+  NormVectors<Scalar> of_all;
+  Scalar* sum;
   RowSum<Scalar> epsilon;
-  bool takes_mean;  // false: RMSNorm
+  bool takes_mean;
+
+  __device__ Row row(int64_t r) const { return {r * width}; }
+  __device__ Held load(const Row& row, int i) const {
+    return {kernels::load(x + row.begin + i),
+            change ? kernels::load(change + row.begin + i) : Words{}};
+  }
+  __device__ void settle(const Row& row, int i, int width, Held& held) const {
+    if (!change) return;
+    held.words = sum_of<Scalar>(held.words, held.change);
+    if (i < width) store(sum + row.begin + i, held.words);
+  }
+  __device__ NormVectors<Scalar> vectors(const Row&) const { return of_all; }
 };
-
-template <typename Scalar>
-__device__ Words sum_of(const Words& a, const Words& b) {
-  RowSum<Scalar> sums[kSizeOf<Scalar>];
-#pragma unroll
-  for (int l = 0; l < kSizeOf<Scalar>; ++l) sums[l] = number<Scalar>(a, l) + number<Scalar>(b, l);
-  return rounded<Scalar>(sums);
-}
-
-template <typename Scalar, int kPacks>
-__global__ void __launch_bounds__(kThreads) norm_rows_kernel(Rows rows, Forward<Scalar> at) {
-  using Sum = RowSum<Scalar>;
-  constexpr int kSize = kSizeOf<Scalar>;
-  const int64_t row = int64_t{blockIdx.x} * rows.per_block() + threadIdx.y / rows.warps;
-  const int64_t begin = row * rows.width;
-  // A row that is not there has no columns: its threads only take part in what all must.
-  const int width = row < rows.rows ? rows.width : 0;
-  Words x[kPacks], change[kPacks];
-#pragma unroll
-  for (int p = 0; p < kPacks; ++p) {
-    const int i = rows.column(p, kSize);
-    x[p] = i < width ? load(at.x + begin + i) : Words{};
-    change[p] = i < width && at.change ? load(at.change + begin + i) : Words{};
-  }
-  Sum total[1] = {0}, squares[1] = {0};
-#pragma unroll
-  for (int p = 0; p < kPacks; ++p) {
-    const int i = rows.column(p, kSize);
-    if (at.change) {
-      x[p] = sum_of<Scalar>(x[p], change[p]);  // the norm is that of what is stored
-      if (i < width) store(at.sum + begin + i, x[p]);
-    }
-#pragma unroll
-    for (int l = 0; l < kSize; ++l) total[0] += number<Scalar>(x[p], l);
-  }
-  if (at.takes_mean) sum_over_row(total, rows.warps);
-  const Sum mean = at.takes_mean ? total[0] / rows.width : Sum{0};
-#pragma unroll
-  for (int p = 0; p < kPacks; ++p) {
-    if (rows.column(p, kSize) >= width) continue;
-#pragma unroll
-    for (int l = 0; l < kSize; ++l) {
-      const Sum centred = number<Scalar>(x[p], l) - mean;
-      squares[0] += centred * centred;
-    }
-  }
-  sum_over_row(squares, rows.warps);
-  const Sum inverse = rsqrt(squares[0] / rows.width + at.epsilon);
-#pragma unroll
-  for (int p = 0; p < kPacks; ++p) {
-    const int i = rows.column(p, kSize);
-    if (i >= width) continue;
-    const Words weight = load(at.weight + i), bias = at.bias ? load(at.bias + i) : Words{};
-    Sum normed[kSize];
-#pragma unroll
-    for (int l = 0; l < kSize; ++l) {
-      const Sum centred = (number<Scalar>(x[p], l) - mean) * inverse;
-      normed[l] = centred * number<Scalar>(weight, l) + number<Scalar>(bias, l);
-    }
-    store(at.normed + begin + i, rounded<Scalar>(normed));
-  }
-  if (width > 0 && rows.column(0, kSize) == 0) {
-    at.mean[row] = mean;
-    at.inverse[row] = inverse;
-  }
-}
 
 template <typename Scalar>
 struct Backward {
@@ -115,7 +70,12 @@ struct Backward {
 template <typename Scalar, int kPacks>
 struct RowBack {
   Words dnormed[kPacks], dsum[kPacks], sum[kPacks];
-  RowSum<Scalar> mean, inverse;
+  RowStats<RowSum<Scalar>> stats;
+
+  __device__ NormedColumn<RowSum<Scalar>> column(int p, int l, const Words& weight) const {
+    const RowSum<Scalar> d = number<Scalar>(dnormed[p], l);
+    return {d, d * number<Scalar>(weight, l), stats.centred(number<Scalar>(sum[p], l))};
+  }
 };
 
 template <typename Scalar, int kPacks>
@@ -131,8 +91,8 @@ __device__ RowBack<Scalar, kPacks> load_row(const Rows& rows, const Backward<Sca
     result.sum[p] = i < width ? load(at.sum + begin + i) : Words{};
     result.dsum[p] = i < width && at.dsum ? load(at.dsum + begin + i) : Words{};
   }
-  result.mean = width > 0 && at.takes_mean ? at.mean[row] : RowSum<Scalar>{0};
-  result.inverse = width > 0 ? at.inverse[row] : RowSum<Scalar>{0};
+  result.stats.mean = width > 0 && at.takes_mean ? at.mean[row] : RowSum<Scalar>{0};
+  result.stats.inverse = width > 0 ? at.inverse[row] : RowSum<Scalar>{0};
   return result;
 }
 
@@ -147,7 +107,7 @@ __device__ void store_partials(const Rows& rows, const RowSum<Scalar>* mine, Row
   __syncthreads();
   const int warp_columns = kColumns * kLanes, columns = rows.warps * warp_columns;
   const RowSum<Scalar>* const flat = &parts[0][0][0];
-  for (int i = threadIdx.y * kLanes + threadIdx.x; i < columns; i += kThreads) {
+  for (int i = threadIdx.y * kLanes + threadIdx.x; i < columns; i += kThreadsOfRows) {
     RowSum<Scalar> sum = 0;
     for (int r = 0; r < rows.per_block(); ++r) sum += flat[r * columns + i];
     to[i] = sum;
@@ -165,7 +125,7 @@ constexpr int blocks_at_once(int packs) { return packs <= 2 ? 2 : 1; }
 
 // Blocks go over the rows in turns; each loads its next ones while it computes.
 template <typename Scalar, int kPacks>
-__global__ void __launch_bounds__(kThreads, blocks_at_once(kPacks))
+__global__ void __launch_bounds__(kThreadsOfRows, blocks_at_once(kPacks))
     norm_rows_backward_kernel(Rows rows, Backward<Scalar> at) {
   using Sum = RowSum<Scalar>;
   constexpr int kSize = kSizeOf<Scalar>;
@@ -186,13 +146,9 @@ __global__ void __launch_bounds__(kThreads, blocks_at_once(kPacks))
     for (int p = 0; p < kPacks; ++p) {
 #pragma unroll
       for (int l = 0; l < kSize; ++l) {
-        const Sum d = number<Scalar>(now.dnormed[p], l);
-        const Sum centred = (number<Scalar>(now.sum[p], l) - now.mean) * now.inverse;
-        const Sum scaled = d * number<Scalar>(weight[p], l);
-        along[0] += scaled;
-        along[1] += scaled * centred;
-        dweight[p * kSize + l] += d * centred;
-        dbias[p * kSize + l] += d;
+        const NormedColumn<Sum> column = now.column(p, l, weight[p]);
+        column.add_along(along);
+        column.add_columns(dweight[p * kSize + l], dbias[p * kSize + l]);
       }
     }
     sum_over_row(along, rows.warps);
@@ -206,12 +162,9 @@ __global__ void __launch_bounds__(kThreads, blocks_at_once(kPacks))
       forget_numbers(now.sum[p]);
       Sum dx[kSize];
 #pragma unroll
-      for (int l = 0; l < kSize; ++l) {
-        const Sum centred = (number<Scalar>(now.sum[p], l) - now.mean) * now.inverse;
-        const Sum scaled = number<Scalar>(now.dnormed[p], l) * number<Scalar>(weight[p], l);
+      for (int l = 0; l < kSize; ++l)
         dx[l] =
-            number<Scalar>(now.dsum[p], l) + now.inverse * (scaled - along[0] - centred * along[1]);
-      }
+            number<Scalar>(now.dsum[p], l) + now.column(p, l, weight[p]).gradient(now.stats, along);
       store(at.dx + row * rows.width + i, rounded<Scalar>(dx));
     }
     now = next;
@@ -249,35 +202,11 @@ __global__ void add_partials_kernel(Rows rows, int packs, int blocks,
   to[column] = static_cast<Scalar>(static_cast<Sum>(to[column]) + sum);
 }
 
-// How rows of `width` elements of `bytes` are divided; no warps: the kernels do not take them.
-struct Division {
-  int warps = 0, packs = 0;
-};
-Division division_of(int64_t width, int64_t bytes) {
-  if (width == 0 || width * bytes % 16 != 0) return {};
-  const int64_t packs = (width * bytes / 16 + kLanes - 1) / kLanes;  // of a lane, if alone
-  for (int warps = 1; warps <= kWarpsPerBlock; warps *= 2) {
-    const int64_t share = (packs + warps - 1) / warps;
-    if (share <= kMostPacks) return {warps, static_cast<int>(share)};
-  }
-  return {};
-}
-
 // Whether all are of x's type, whole and on 16-byte boundaries.
 bool fits(const Tensor& x, std::initializer_list<const Tensor*> tensors) {
   return std::ranges::all_of(tensors, [&](const Tensor* t) {
-    return t->scalar_type() == x.scalar_type() && t->is_contiguous() &&
-           reinterpret_cast<uintptr_t>(t->const_data_ptr()) % 16 == 0;
+    return t->scalar_type() == x.scalar_type() && t->is_contiguous() && is_on_boundary(*t);
   });
-}
-
-// Calls work with the number of packs a lane has, at compile time.
-template <typename Work>
-void with_packs(int packs, const Work& work) {
-  packs == 1   ? work(std::integral_constant<int, 1>())
-  : packs == 2 ? work(std::integral_constant<int, 2>())
-  : packs == 3 ? work(std::integral_constant<int, 3>())
-               : work(std::integral_constant<int, 4>());
 }
 
 Tensor empty_stats(const Tensor& x) {
@@ -285,57 +214,48 @@ Tensor empty_stats(const Tensor& x) {
                    x.options().dtype(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat));
 }
 
-bool known_type(const Tensor& x) {
-  return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kFloat ||
-         x.scalar_type() == at::kDouble;
-}
-
 std::tuple<Tensor, Tensor, Tensor, Tensor> norm_rows_cuda(const Tensor& given_x,
-                                                          const std::optional<Tensor>& given_change,
+                                                          const OptionalTensor& given_change,
                                                           const Tensor& weight,
-                                                          const std::optional<Tensor>& bias,
+                                                          const OptionalTensor& bias,
                                                           bool takes_mean, double epsilon) {
   const c10::cuda::CUDAGuard guard(given_x.device());
   const Tensor x = given_x.contiguous();
   const auto change = given_change ? std::optional(given_change->contiguous()) : std::nullopt;
   const Division division = division_of(x.size(1), x.element_size());
-  if (division.warps == 0 || !known_type(x) ||
+  if (division.warps == 0 || !is_of_row_type(x) ||
       !fits(x, {&x, change ? &*change : &x, &weight, bias ? &*bias : &weight}))
     return plain_norm_rows(x, change, weight, bias, takes_mean, epsilon);
   Tensor normed = at::empty_like(x), sum = change ? at::empty_like(x) : Tensor();
   Tensor mean = empty_stats(x), inverse = empty_stats(x);
   const Rows rows{x.size(0), static_cast<int>(x.size(1)), division.warps};
-  if (rows.rows == 0) return {sum, normed, mean, inverse};
-  const auto blocks = static_cast<unsigned>((rows.rows + rows.per_block() - 1) / rows.per_block());
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "norm_rows", [&] {
-    const Forward<scalar_t> at{x.const_data_ptr<scalar_t>(),
-                               data_or_null<scalar_t>(change),
-                               weight.const_data_ptr<scalar_t>(),
-                               data_or_null<scalar_t>(bias),
-                               change ? sum.data_ptr<scalar_t>() : nullptr,
-                               normed.data_ptr<scalar_t>(),
-                               mean.data_ptr<RowSum<scalar_t>>(),
-                               inverse.data_ptr<RowSum<scalar_t>>(),
-                               static_cast<RowSum<scalar_t>>(epsilon),
-                               takes_mean};
-    with_packs(division.packs, [&](auto packs) {
-      norm_rows_kernel<scalar_t, packs()>
-          <<<blocks, dim3(kLanes, kWarpsPerBlock), 0, at::cuda::getCurrentCUDAStream()>>>(rows, at);
-    });
+    using Sum = RowSum<scalar_t>;
+    const DensePass<scalar_t> pass{
+        .width = x.size(1),
+        .x = x.const_data_ptr<scalar_t>(),
+        .change = data_or_null<scalar_t>(change),
+        .of_all = {weight.const_data_ptr<scalar_t>(), data_or_null<scalar_t>(bias)},
+        .sum = change ? sum.data_ptr<scalar_t>() : nullptr,
+        .epsilon = static_cast<Sum>(epsilon),
+        .takes_mean = takes_mean};
+    norm_rows(rows, division.packs, pass,
+              {normed.data_ptr<scalar_t>(), mean.data_ptr<Sum>(), inverse.data_ptr<Sum>()},
+              at::cuda::getCurrentCUDAStream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {sum, normed, mean, inverse};
 }
 
-Tensor norm_rows_backward_cuda(const Tensor& given_dnormed, const std::optional<Tensor>& given_dsum,
+Tensor norm_rows_backward_cuda(const Tensor& given_dnormed, const OptionalTensor& given_dsum,
                                const Tensor& given_sum, const Tensor& mean, const Tensor& inverse,
-                               const Tensor& weight, const std::optional<Tensor>& weight_sum,
-                               const std::optional<Tensor>& bias_sum, bool takes_mean) {
+                               const Tensor& weight, const OptionalTensor& weight_sum,
+                               const OptionalTensor& bias_sum, bool takes_mean) {
   const c10::cuda::CUDAGuard guard(given_sum.device());
   const Tensor dnormed = given_dnormed.contiguous(), sum = given_sum.contiguous();
   const auto dsum = given_dsum ? std::optional(given_dsum->contiguous()) : std::nullopt;
   const Division division = division_of(sum.size(1), sum.element_size());
-  if (division.warps == 0 || !known_type(sum) ||
+  if (division.warps == 0 || !is_of_row_type(sum) ||
       !fits(sum, {&dnormed, dsum ? &*dsum : &sum, &sum, &weight, weight_sum ? &*weight_sum : &sum,
                   bias_sum ? &*bias_sum : &sum}))
     return plain_norm_rows_backward(dnormed, dsum, sum, mean, inverse, weight, weight_sum, bias_sum,
@@ -345,8 +265,7 @@ Tensor norm_rows_backward_cuda(const Tensor& given_dnormed, const std::optional<
   if (rows.rows == 0) return dx;
   const int at_once =
       at::cuda::getCurrentDeviceProperties()->multiProcessorCount * blocks_at_once(division.packs);
-  const auto blocks = static_cast<int>(
-      std::min<int64_t>((rows.rows + rows.per_block() - 1) / rows.per_block(), at_once));
+  const auto blocks = std::min(static_cast<int>(rows.blocks()), at_once);
   const int chunks = static_cast<int>(division.warps * division.packs * 16 / sum.element_size());
   const bool wanted = weight_sum || bias_sum;
   const Tensor partials =

@@ -3,10 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <tuple>
 
 #include "ballast/kernels/layer_norm.h"
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::kernels {
 
@@ -18,16 +18,15 @@ namespace ballast::kernels {
 // the mean it is RMSNorm, and the mean undefined or anything.
 // x [T, D] -> [T, D], [T, D], [T, 1], [T, 1]
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> plain_norm_rows(
-    const at::Tensor& x, const std::optional<at::Tensor>& change, const at::Tensor& weight,
-    const std::optional<at::Tensor>& bias, bool takes_mean, double epsilon);
+    const at::Tensor& x, const OptionalTensor& change, const at::Tensor& weight,
+    const OptionalTensor& bias, bool takes_mean, double epsilon);
 
 // dsum + the norm's gradient by its argument; adds those by weight and bias to the sums that are
 // wanted. `sum` is what was normed.  -> [T, D]
-at::Tensor plain_norm_rows_backward(const at::Tensor& dnormed,
-                                    const std::optional<at::Tensor>& dsum, const at::Tensor& sum,
-                                    const at::Tensor& mean, const at::Tensor& inverse_deviation,
-                                    const at::Tensor& weight,
-                                    const std::optional<at::Tensor>& weight_sum,
-                                    const std::optional<at::Tensor>& bias_sum, bool takes_mean);
+at::Tensor plain_norm_rows_backward(const at::Tensor& dnormed, const OptionalTensor& dsum,
+                                    const at::Tensor& sum, const at::Tensor& mean,
+                                    const at::Tensor& inverse_deviation, const at::Tensor& weight,
+                                    const OptionalTensor& weight_sum,
+                                    const OptionalTensor& bias_sum, bool takes_mean);
 
 }  // namespace ballast::kernels

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "ballast/kernels/lanes.h"
+#include "ballast/kernels/optional_tensor.h"
 #include "ballast/kernels/row_loops.h"
 #include "ballast/kernels/row_product.h"
 #include "ballast/kernels/rows_alone_paths.h"
@@ -61,9 +62,9 @@ Tensor multiply_rows_alone(const Tensor& given, const Tensor& weights, const Ten
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> norm_rows_alone(const Tensor& given,
-                                                           const std::optional<Tensor>& added,
+                                                           const OptionalTensor& added,
                                                            const Tensor& weight,
-                                                           const std::optional<Tensor>& bias,
+                                                           const OptionalTensor& bias,
                                                            bool takes_mean, double epsilon) {
   const Tensor x = given.contiguous(), change = added ? added->contiguous() : Tensor();
   const Tensor sum = added ? at::empty_like(x) : Tensor(), normed = at::empty_like(x);
@@ -78,7 +79,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> norm_rows_alone(const Tensor& given,
                                      .x = at_row(x, row),
                                      .change = at_row(change, row),
                                      .weight = weight.const_data_ptr<scalar_t>(),
-                                     .bias = bias ? bias->const_data_ptr<scalar_t>() : nullptr,
+                                     .bias = data_or_null<scalar_t>(bias),
                                      .takes_mean = takes_mean,
                                      .epsilon = epsilon,
                                      .sum = at_row(sum, row),

@@ -3,10 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <tuple>
 
 #include "ballast/kernels/activation.h"
+#include "ballast/kernels/optional_tensor.h"
 #include "ballast/kernels/turned_heads.h"
 
 namespace ballast::kernels {
@@ -20,8 +20,8 @@ at::Tensor multiply_rows_alone(const at::Tensor& x, const at::Tensor& weight,
 
 // As plain_norm_rows; nothing is kept for a way back.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> norm_rows_alone(
-    const at::Tensor& x, const std::optional<at::Tensor>& change, const at::Tensor& weight,
-    const std::optional<at::Tensor>& bias, bool takes_mean, double epsilon);
+    const at::Tensor& x, const OptionalTensor& change, const at::Tensor& weight,
+    const OptionalTensor& bias, bool takes_mean, double epsilon);
 
 at::Tensor activate_rows_alone(const at::Tensor& x, Activation activation);
 

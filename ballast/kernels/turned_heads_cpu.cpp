@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include "ballast/kernels/optional_tensor.h"
 #include "ballast/kernels/rows_alone.h"
 #include "ballast/kernels/rows_alone_paths.h"
 #include "ballast/kernels/turned_heads_paths.h"
@@ -34,10 +35,10 @@ Tensor weights_of_heads(const Tensor& query_norm, const Tensor& key_norm, int64_
 
 }  // namespace
 
-std::tuple<Tensor, Tensor> plain_turn_heads(const Tensor& qkv, const std::optional<Tensor>& cosines,
-                                            const std::optional<Tensor>& sines,
-                                            const std::optional<Tensor>& query_norm,
-                                            const std::optional<Tensor>& key_norm, int64_t queries,
+std::tuple<Tensor, Tensor> plain_turn_heads(const Tensor& qkv, const OptionalTensor& cosines,
+                                            const OptionalTensor& sines,
+                                            const OptionalTensor& query_norm,
+                                            const OptionalTensor& key_norm, int64_t queries,
                                             int64_t keys, double epsilon, bool with_values) {
   const int64_t width = qkv.size(1) / (queries + 2 * keys), met = queries + keys;
   if (RowsAlone::hold_for(qkv) && with_values) {
@@ -62,13 +63,10 @@ std::tuple<Tensor, Tensor> plain_turn_heads(const Tensor& qkv, const std::option
 }
 
 Tensor plain_turn_heads_back(const Tensor& dqueries, const Tensor& dkeys, const Tensor& dvalues,
-                             const Tensor& qkv, const std::optional<Tensor>& inverse,
-                             const std::optional<Tensor>& cosines,
-                             const std::optional<Tensor>& sines,
-                             const std::optional<Tensor>& query_norm,
-                             const std::optional<Tensor>& key_norm,
-                             const std::optional<Tensor>& query_sum,
-                             const std::optional<Tensor>& key_sum) {
+                             const Tensor& qkv, const OptionalTensor& inverse,
+                             const OptionalTensor& cosines, const OptionalTensor& sines,
+                             const OptionalTensor& query_norm, const OptionalTensor& key_norm,
+                             const OptionalTensor& query_sum, const OptionalTensor& key_sum) {
   const int64_t queries = dqueries.size(1), keys = dkeys.size(1), met = queries + keys;
   const int64_t width = dqueries.size(3), tokens = qkv.size(0);
   const auto rows = [&](const Tensor& d) {

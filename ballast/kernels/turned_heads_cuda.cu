@@ -13,6 +13,7 @@
 
 #include "ballast/kernels/held_rows_cuda.cuh"
 #include "ballast/kernels/optional_tensor.h"
+#include "ballast/kernels/row_access.h"
 #include "ballast/kernels/turned_heads_paths.h"
 #include "ballast/kernels/turned_pairs_cuda.cuh"
 
@@ -203,17 +204,9 @@ int group_of(int64_t width, int64_t bytes) {
   return group <= kLanes && (group & (group - 1)) == 0 ? static_cast<int>(group) : 0;
 }
 
-bool known_type(const Tensor& x) {
-  return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kFloat ||
-         x.scalar_type() == at::kDouble;
-}
-bool is_on_boundary(const Tensor& x) {
-  return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
-}
-
 // Nothing: the kernels do not take it.
 std::optional<Shape> shape_of(const Tensor& qkv, int64_t queries, int64_t keys, int64_t sequence,
-                              const std::optional<Tensor>& cosines) {
+                              const OptionalTensor& cosines) {
   const int64_t width = qkv.size(1) / (queries + 2 * keys);
   const int64_t group = group_of(width, qkv.element_size());
   if (group == 0 || qkv.size(0) * std::max(queries, keys) * group > INT32_MAX) return {};
@@ -230,27 +223,26 @@ unsigned blocks_for(const Shape& shape) {
   return (std::max(shape.count(kQueries), shape.count(kKeys)) + kThreads - 1) / kThreads;
 }
 
-bool tables_fit(const std::optional<Tensor>& cosines, const std::optional<Tensor>& sines) {
+bool tables_fit(const OptionalTensor& cosines, const OptionalTensor& sines) {
   return !cosines || (cosines->is_contiguous() && sines->is_contiguous() &&
                       is_on_boundary(*cosines) && is_on_boundary(*sines));
 }
 
-bool norms_fit(const Tensor& qkv, const std::optional<Tensor>& query_norm,
-               const std::optional<Tensor>& key_norm) {
+bool norms_fit(const Tensor& qkv, const OptionalTensor& query_norm,
+               const OptionalTensor& key_norm) {
   return !query_norm || (is_on_boundary(*query_norm) && is_on_boundary(*key_norm) &&
                          query_norm->scalar_type() == qkv.scalar_type());
 }
 
-std::tuple<Tensor, Tensor> turn_heads_cuda(const Tensor& given,
-                                           const std::optional<Tensor>& cosines,
-                                           const std::optional<Tensor>& sines,
-                                           const std::optional<Tensor>& query_norm,
-                                           const std::optional<Tensor>& key_norm, int64_t queries,
+std::tuple<Tensor, Tensor> turn_heads_cuda(const Tensor& given, const OptionalTensor& cosines,
+                                           const OptionalTensor& sines,
+                                           const OptionalTensor& query_norm,
+                                           const OptionalTensor& key_norm, int64_t queries,
                                            int64_t keys, double epsilon, bool with_values) {
   const c10::cuda::CUDAGuard guard(given.device());
   const Tensor qkv = given.contiguous();
   const std::optional<Shape> shape = shape_of(qkv, queries, keys, qkv.size(0), cosines);
-  if (!shape || !known_type(qkv) || !is_on_boundary(qkv) || !tables_fit(cosines, sines) ||
+  if (!shape || !is_of_row_type(qkv) || !is_on_boundary(qkv) || !tables_fit(cosines, sines) ||
       !norms_fit(qkv, query_norm, key_norm))
     return plain_turn_heads(qkv, cosines, sines, query_norm, key_norm, queries, keys, epsilon,
                             with_values);
@@ -286,18 +278,15 @@ bool has_whole_rows(const Tensor& d) {
 }
 
 Tensor turn_heads_back_cuda(const Tensor& dqueries, const Tensor& dkeys, const Tensor& dvalues,
-                            const Tensor& given, const std::optional<Tensor>& inverse,
-                            const std::optional<Tensor>& cosines,
-                            const std::optional<Tensor>& sines,
-                            const std::optional<Tensor>& query_norm,
-                            const std::optional<Tensor>& key_norm,
-                            const std::optional<Tensor>& query_sum,
-                            const std::optional<Tensor>& key_sum) {
+                            const Tensor& given, const OptionalTensor& inverse,
+                            const OptionalTensor& cosines, const OptionalTensor& sines,
+                            const OptionalTensor& query_norm, const OptionalTensor& key_norm,
+                            const OptionalTensor& query_sum, const OptionalTensor& key_sum) {
   const c10::cuda::CUDAGuard guard(given.device());
   const Tensor qkv = given.contiguous();
   const std::optional<Shape> shape =
       shape_of(qkv, dqueries.size(1), dkeys.size(1), dqueries.size(2), cosines);
-  if (!shape || !known_type(qkv) || !is_on_boundary(qkv) || !tables_fit(cosines, sines) ||
+  if (!shape || !is_of_row_type(qkv) || !is_on_boundary(qkv) || !tables_fit(cosines, sines) ||
       !norms_fit(qkv, query_norm, key_norm) || !has_whole_rows(dqueries) ||
       !has_whole_rows(dkeys) || !has_whole_rows(dvalues)) {
     return plain_turn_heads_back(dqueries, dkeys, dvalues, qkv, inverse, cosines, sines, query_norm,

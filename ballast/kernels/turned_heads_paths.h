@@ -3,8 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <tuple>
+
+#include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::kernels {
 
@@ -12,18 +13,17 @@ namespace ballast::kernels {
 // where a device has no kernel for a case. Norms are both there or both missing, and so are the
 // tables.
 std::tuple<at::Tensor, at::Tensor> plain_turn_heads(const at::Tensor& qkv,
-                                                    const std::optional<at::Tensor>& cosines,
-                                                    const std::optional<at::Tensor>& sines,
-                                                    const std::optional<at::Tensor>& query_norm,
-                                                    const std::optional<at::Tensor>& key_norm,
-                                                    int64_t queries, int64_t keys, double epsilon,
-                                                    bool with_values);
+                                                    const OptionalTensor& cosines,
+                                                    const OptionalTensor& sines,
+                                                    const OptionalTensor& query_norm,
+                                                    const OptionalTensor& key_norm, int64_t queries,
+                                                    int64_t keys, double epsilon, bool with_values);
 
-at::Tensor plain_turn_heads_back(
-    const at::Tensor& dqueries, const at::Tensor& dkeys, const at::Tensor& dvalues,
-    const at::Tensor& qkv, const std::optional<at::Tensor>& inverse,
-    const std::optional<at::Tensor>& cosines, const std::optional<at::Tensor>& sines,
-    const std::optional<at::Tensor>& query_norm, const std::optional<at::Tensor>& key_norm,
-    const std::optional<at::Tensor>& query_sum, const std::optional<at::Tensor>& key_sum);
+at::Tensor plain_turn_heads_back(const at::Tensor& dqueries, const at::Tensor& dkeys,
+                                 const at::Tensor& dvalues, const at::Tensor& qkv,
+                                 const OptionalTensor& inverse, const OptionalTensor& cosines,
+                                 const OptionalTensor& sines, const OptionalTensor& query_norm,
+                                 const OptionalTensor& key_norm, const OptionalTensor& query_sum,
+                                 const OptionalTensor& key_sum);
 
 }  // namespace ballast::kernels

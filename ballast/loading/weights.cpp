@@ -7,6 +7,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <iterator>
@@ -21,35 +22,24 @@ namespace {
 
 using checkpoint::Dtype;
 
+// What numbers are called in a file, and in memory.
+constexpr std::array<std::pair<Dtype, at::ScalarType>, 4> kTypes = {{{Dtype::kF32, at::kFloat},
+                                                                     {Dtype::kF64, at::kDouble},
+                                                                     {Dtype::kBF16, at::kBFloat16},
+                                                                     {Dtype::kF16, at::kHalf}}};
+
 Dtype dtype_of(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kFloat:
-      return Dtype::kF32;
-    case at::kDouble:
-      return Dtype::kF64;
-    case at::kBFloat16:
-      return Dtype::kBF16;
-    case at::kHalf:
-      return Dtype::kF16;
-    default:
-      throw std::logic_error("parameters are fp32, fp64, bf16 or fp16");
+  for (const auto& [dtype, scalar_type] : kTypes) {
+    if (scalar_type == tensor.scalar_type()) return dtype;
   }
+  throw std::logic_error("parameters are fp32, fp64, bf16 or fp16");
 }
 
-at::ScalarType scalar_type_of(Dtype dtype, const std::string& name) {
-  switch (dtype) {
-    case Dtype::kF32:
-      return at::kFloat;
-    case Dtype::kF64:
-      return at::kDouble;
-    case Dtype::kBF16:
-      return at::kBFloat16;
-    case Dtype::kF16:
-      return at::kHalf;
-    default:
-      fail("tensor {} has dtype {}; want F32, F64, BF16 or F16", name,
-           checkpoint::dtype_name(dtype));
+at::ScalarType scalar_type_of(Dtype wanted, const std::string& name) {
+  for (const auto& [dtype, scalar_type] : kTypes) {
+    if (dtype == wanted) return scalar_type;
   }
+  fail("tensor {} has dtype {}; want F32, F64, BF16 or F16", name, checkpoint::dtype_name(wanted));
 }
 
 // Says which experts of which layer a checkpoint lacks, rather than one of their many tensors.

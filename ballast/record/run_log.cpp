@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
@@ -11,6 +10,7 @@
 
 #include "ballast/system/json.h"
 #include "ballast/system/log.h"
+#include "ballast/system/number_from.h"
 
 namespace ballast::record {
 namespace {
@@ -29,12 +29,10 @@ std::optional<uint64_t> step_of(const json& record) {
 // The step of a heading line of samples.txt, or nothing for other lines.
 std::optional<uint64_t> heading_step(std::string_view line) {
   if (!line.starts_with(kHeadingStart) || !line.ends_with(kHeadingEnd)) return {};
+  if (line.size() < kHeadingStart.size() + kHeadingEnd.size()) return {};
   line.remove_prefix(kHeadingStart.size());
-  uint64_t step = 0;
-  const char* last = line.data() + line.size() - kHeadingEnd.size();
-  const auto [end, error] = std::from_chars(line.data(), last, step);
-  if (error != std::errc() || end != last) return {};
-  return step;
+  line.remove_suffix(kHeadingEnd.size());
+  return number_from<uint64_t>(line);
 }
 
 const fs::path& cut_metrics(const fs::path& path, uint64_t first_step) {

@@ -100,12 +100,12 @@ LayerUse read_layer(const json& record) {
   if (layer.name.empty()) layer.name = fmt::format("layer {}", layer.layer);
   layer.loads = numbers_in(record, "loads");
   layer.second_loads = numbers_in(record, "second_loads");
+  layer.first_direction_share = number_in(record, "first_direction_share");
   for (const json& row : list_in(record, "domain_loads")) {
     layer.domain_loads.emplace_back();
     for (const json& value : row)
       layer.domain_loads.back().push_back(value.is_number() ? value.get<double>() : 0);
   }
-  layer.first_direction_share = number_in(record, "first_direction_share");
   layer.domain_bits = number_in(record, "domain_bits");
   layer.token_bits = number_in(record, "token_bits");
   layer.previous_bits = number_in(record, "previous_bits");
@@ -117,14 +117,28 @@ LayerUse read_layer(const json& record) {
 }
 
 RoutingUse read_routing(const json& record) {
-  RoutingUse routing;
-  routing.routing = text_in(record, "routing");
-  routing.loss = number_in(record, "loss");
-  routing.perplexity = number_in(record, "perplexity");
-  routing.bits_per_byte = number_in(record, "bits_per_byte");
-  routing.domains = read_domains(list_in(record, "domains"));
+  RoutingUse routing{.routing = text_in(record, "routing"),
+                     .loss = number_in(record, "loss"),
+                     .perplexity = number_in(record, "perplexity"),
+                     .bits_per_byte = number_in(record, "bits_per_byte"),
+                     .domains = read_domains(list_in(record, "domains"))};
   for (const json& layer : list_in(record, "layers")) routing.layers.push_back(read_layer(layer));
   return routing;
+}
+
+// What two files call what they tell of a validation as a whole.
+struct ExtentKeys {
+  const char *tokens, *windows, *floor;
+};
+
+LastValidation read_extent(const json& record, const ExtentKeys& keys) {
+  return {.step = count_in(record, "step"),
+          .tokens = number_in(record, keys.tokens),
+          .windows = number_in(record, keys.windows),
+          .split_tokens = number_in(record, "split_tokens"),
+          .split_windows = number_in(record, "split_windows"),
+          .floor = number_in(record, keys.floor),
+          .whole_split = field_in(record, "whole_split") == true};
 }
 
 // Layers as metrics.jsonl tells them: a list for first experts, another for second ones.
@@ -194,14 +208,8 @@ LastValidation read_validation(const std::filesystem::path& path) {
   if (count_in(file, "version") > kVersion)
     fail("{} is of version {}, written by a later program; this one reads {}", path.string(),
          count_in(file, "version"), kVersion);
-  LastValidation record;
-  record.step = count_in(file, "step");
-  record.tokens = number_in(file, "tokens");
-  record.windows = number_in(file, "windows");
-  record.split_tokens = number_in(file, "split_tokens");
-  record.split_windows = number_in(file, "split_windows");
-  record.floor = number_in(file, "floor_per_token");
-  record.whole_split = field_in(file, "whole_split") == true;
+  LastValidation record =
+      read_extent(file, {.tokens = "tokens", .windows = "windows", .floor = "floor_per_token"});
   record.system = text_in(file, "system");
   for (const json& routing : list_in(file, "routings"))
     record.routings.push_back(read_routing(routing));
@@ -209,14 +217,8 @@ LastValidation read_validation(const std::filesystem::path& path) {
 }
 
 LastValidation validation_of_metrics(const json& record) {
-  LastValidation validation;
-  validation.step = count_in(record, "step");
-  validation.tokens = number_in(record, "valid_tokens");
-  validation.windows = number_in(record, "valid_windows");
-  validation.split_tokens = number_in(record, "split_tokens");
-  validation.split_windows = number_in(record, "split_windows");
-  validation.whole_split = field_in(record, "whole_split") == true;
-  validation.floor = number_in(record, "valid_floor");
+  LastValidation validation = read_extent(
+      record, {.tokens = "valid_tokens", .windows = "valid_windows", .floor = "valid_floor"});
   RoutingUse& main = validation.routings.emplace_back();
   main.loss = number_in(record, "valid_loss");
   main.domains = read_domains(list_in(record, "domains"));

@@ -9,19 +9,18 @@ namespace ballast::step {
 namespace {
 
 using at::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::tensor_list;
 
 // Where the residual stream goes from one part of a step into another.
 struct Boundary : torch::autograd::Function<Boundary> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, StepWatch* watch,
-                        StepPart part) {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x,
+                        StepWatch* watch, StepPart part) {
     context->saved_data["watch"] = reinterpret_cast<int64_t>(watch);
     context->saved_data["before"] = static_cast<int64_t>(watch->part());
     watch->switch_to(part);
     return x.view_as(x);
   }
-  static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
+                                               const torch::autograd::tensor_list& dy) {
     reinterpret_cast<StepWatch*>(context->saved_data["watch"].toInt())
         ->switch_to(static_cast<StepPart>(context->saved_data["before"].toInt()));
     return {dy[0], {}, {}};

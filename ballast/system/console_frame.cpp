@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "ballast/system/number_from.h"
+
 namespace ballast {
 namespace {
 
@@ -55,10 +57,10 @@ std::optional<Bar> bar_of(const std::vector<LinePart>& parts) {
   if (parts.size() < 2) return std::nullopt;
   Bar bar{parts[0].text};
   const std::string& share = parts[1].text;
-  if (double value = 0; !share.empty()) {
-    const auto [end, error] = std::from_chars(share.data(), share.data() + share.size(), value);
-    if (error != std::errc() || end != share.data() + share.size()) return std::nullopt;
-    bar.share = value;
+  if (!share.empty()) {
+    const auto value = number_from<double>(share);
+    if (!value) return std::nullopt;
+    bar.share = *value;
   }
   bar.parts.assign(parts.begin() + 2, parts.end());
   return bar;

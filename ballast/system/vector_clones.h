@@ -10,3 +10,6 @@
 #define BALLAST_VECTOR_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #endif
+
+// For what such a function calls: a call would leave the instructions it is compiled for.
+#define BALLAST_INLINE inline __attribute__((always_inline))

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "ballast/system/checksum.h"
 #include "ballast/system/error.h"
 #include "ballast/system/json.h"
+#include "ballast/system/number_from.h"
 #include "ballast/tokens/token_dataset.h"
 
 namespace ballast::tokens {
@@ -19,12 +19,11 @@ constexpr uint32_t kVersion = 1;
 constexpr std::string_view kChecksumKey = ",\n  \"checksum\": \"";
 
 uint64_t parse_hex(const std::string& text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (error != std::errc() || end != text.data() + text.size() || text.size() != 16) {
+  const auto value = number_from<uint64_t>(text, /*base=*/16);
+  if (!value || text.size() != 16) {
     throw std::invalid_argument("\"" + text + "\" is not a 16-digit hexadecimal number");
   }
-  return value;
+  return *value;
 }
 
 void check_file_name(const std::string& name) {

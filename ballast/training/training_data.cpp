@@ -4,11 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "ballast/loading/framing.h"
 #include "ballast/system/error.h"
 #include "ballast/system/log.h"
+#include "ballast/system/number_from.h"
 #include "ballast/tokens/prepare.h"
 #include "ballast/tokens/token_dataset.h"
 
@@ -26,11 +26,8 @@ struct NamedSource {
 NamedSource parse_source(const std::string& text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon + 1 == text.size()) return {text};
-  double weight = 0;
-  const char* last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data() + colon + 1, last, weight);
-  if (error != std::errc() || end != last) return {text};
-  return {text.substr(0, colon), weight};
+  const auto weight = number_from<double>(std::string_view(text).substr(colon + 1));
+  return weight ? NamedSource{text.substr(0, colon), *weight} : NamedSource{text};
 }
 
 fs::path resolve(const std::string& path, const config::DataConfig& config,

@@ -15,12 +15,12 @@
 #include "ballast/system/progress.h"
 #include "ballast/system/stop_signal.h"
 #include "cli/assignment_run.h"
-#include "cli/at_least.h"
 #include "cli/bench/assignment_cases.h"
 #include "cli/bench/benchmarks.h"
 #include "cli/bench/median.h"
 #include "cli/bench/options.h"
 #include "cli/bench/scipy_peer.h"
+#include "cli/command.h"
 #include "cli/place_options.h"
 
 namespace ballast::cli {
@@ -317,10 +317,8 @@ int run(const Options& options) {
 void add_bench_assignment(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("assignment", "Balanced assignment: every solver, kind and size");
-  command->footer(kFooter);
-  command->add_option("--scores", options->scores, "score files, as `assign` reads them")
-      ->type_name("FILE");
+      add_command(app, "assignment", "Balanced assignment: every solver, kind and size", kFooter);
+  add_path(*command, "--scores", options->scores, "FILE", "score files, as `assign` reads them");
   command
       ->add_option("--kinds", options->kinds,
                    "kinds of generated scores; default: all, or none with --scores")
@@ -331,19 +329,15 @@ void add_bench_assignment(CLI::App& app, Action& chosen) {
   command
       ->add_option("--solvers", options->solvers, "exact, auction, sinkhorn, greedy; default: all")
       ->type_name("NAME");
-  command->add_option("--problems", options->problems, "of a size, solved at a time")
-      ->check(at_least(1))
-      ->capture_default_str()
-      ->type_name("N");
+  add_number(*command, "--problems", options->problems, "of a size, solved at a time")
+      ->capture_default_str();
   add_gap_option(*command, options->gap);
   add_device_option(*command, options->bench.device, {"cpu", "cuda"});
   add_bench_options(*command, options->bench);
-  command->add_option("--seed", options->seed, "of the generated scores")
-      ->check(at_least(0))
-      ->capture_default_str()
-      ->type_name("S");
+  add_number(*command, "--seed", options->seed, "of the generated scores", 0, "S")
+      ->capture_default_str();
   command->add_flag("--cold", options->cold, "measure cold starts alone");
-  command->add_option("--python", options->python, "a Python with scipy")->type_name("PATH");
+  add_path(*command, "--python", options->python, "PATH", "a Python with scipy");
   command->add_flag("--no-scipy", options->no_scipy, "measure ours alone");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

@@ -20,6 +20,7 @@
 #include "cli/bench/median.h"
 #include "cli/bench/number_list.h"
 #include "cli/bench/options.h"
+#include "cli/command.h"
 #include "cli/place_options.h"
 
 namespace ballast::cli {
@@ -146,9 +147,8 @@ int run(const Options& options) {
 
 void add_bench_kernels(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("kernels", "Kernels bound by memory, beside libtorch's own operations");
-  command->footer(kFooter);
+  CLI::App* command = add_command(
+      app, "kernels", "Kernels bound by memory, beside libtorch's own operations", kFooter);
   command
       ->add_option("--size", options->size,
                    "tokens,width,vocabulary,experts; default: by device, as in training")

@@ -20,13 +20,13 @@
 #include "ballast/system/error.h"
 #include "ballast/system/file.h"
 #include "ballast/system/json.h"
-#include "cli/at_least.h"
 #include "cli/bench/benchmarks.h"
 #include "cli/bench/layer_contenders.h"
 #include "cli/bench/median.h"
 #include "cli/bench/number_list.h"
 #include "cli/bench/options.h"
 #include "cli/bench/twin_process.h"
+#include "cli/command.h"
 #include "cli/place_options.h"
 
 namespace ballast::cli {
@@ -330,19 +330,17 @@ int run(const Options& options) {
 
 void add_bench_layer(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("layer", "A layer of experts, beside a dense stack that computes as much");
-  command->footer(kFooter);
+  CLI::App* command = add_command(
+      app, "layer", "A layer of experts, beside a dense stack that computes as much", kFooter);
   command
       ->add_option("--size", options->sizes,
                    "tokens,width,experts,sublayers; default: three, of 1, 8 and 32 experts")
       ->type_name("T,D,E,N");
   add_device_option(*command, options->bench.device);
   add_bench_options(*command, options->bench);
-  command->add_option("--groups", options->groups, "routing groups; must divide the tokens")
-      ->check(at_least(1))
-      ->capture_default_str()
-      ->type_name("G");
+  add_number(*command, "--groups", options->groups, "routing groups; must divide the tokens", 1,
+             "G")
+      ->capture_default_str();
   command->add_option("--router", options->router, "how tokens find their experts")
       ->check(CLI::IsMember(config::router_names()))
       ->capture_default_str();
@@ -352,10 +350,8 @@ void add_bench_layer(CLI::App& app, Action& chosen) {
                    "paper's")
       ->capture_default_str()
       ->type_name("C");
-  command->add_option("--clusters", options->clusters, "of tokens; 0: they are alike")
-      ->check(at_least(0))
-      ->capture_default_str()
-      ->type_name("N");
+  add_number(*command, "--clusters", options->clusters, "of tokens; 0: they are alike", 0)
+      ->capture_default_str();
   add_twin_options(*command, options->twin);
   command->add_flag("--no-shuffle", options->no_shuffle, "tokens are assigned where they stand");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

@@ -9,6 +9,7 @@
 #include "ballast/system/console.h"
 #include "ballast/system/log.h"
 #include "ballast/system/parallel.h"
+#include "cli/command.h"
 #include "cli/place_options.h"
 
 namespace ballast::cli {
@@ -23,11 +24,9 @@ model::ComputePlace BenchOptions::choose_place() const {
 
 void add_bench_options(CLI::App& command, BenchOptions& options) {
   add_threads_option(command, options.threads);
-  command.add_option("--rounds,--repeats", options.rounds, "turns each takes; times are medians")
-      ->check(at_least(1))
-      ->capture_default_str()
-      ->type_name("N");
-  command.add_flag("--json", options.json, "print the result as one JSON object on stdout");
+  add_number(command, "--rounds,--repeats", options.rounds, "turns each takes; times are medians")
+      ->capture_default_str();
+  add_json_flag(command, options.json);
 }
 
 void print_row(const BenchOptions& options, const std::string& line) {

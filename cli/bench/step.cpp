@@ -14,7 +14,6 @@
 #include "ballast/studio/experiments/systems.h"
 #include "ballast/system/error.h"
 #include "ballast/system/progress.h"
-#include "cli/at_least.h"
 #include "cli/bench/benchmarks.h"
 #include "cli/bench/median.h"
 #include "cli/bench/number_list.h"
@@ -24,6 +23,7 @@
 #include "cli/bench/systems.h"
 #include "cli/bench/trainer.h"
 #include "cli/bench/twin_process.h"
+#include "cli/command.h"
 #include "cli/place_options.h"
 #include "cli/workers.h"
 
@@ -351,8 +351,7 @@ int run_or_launch(const Options& options) {
 void add_bench_step(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("step", "Training steps, beside the same model in PyTorch");
-  command->footer(kExamples);
+      add_command(app, "step", "Training steps, beside the same model in PyTorch", kExamples);
   command->add_option("--size", options->sizes, "vocabulary,width,layers,heads,context,batch")
       ->type_name("V,D,L,H,S,B")
       ->capture_default_str();
@@ -369,10 +368,7 @@ void add_bench_step(CLI::App& app, Action& chosen) {
       ->capture_default_str();
   add_device_option(*command, options->bench.device);
   add_bench_options(*command, options->bench);
-  command->add_option("--steps", options->steps, "steps a turn")
-      ->check(at_least(1))
-      ->capture_default_str()
-      ->type_name("N");
+  add_number(*command, "--steps", options->steps, "steps a turn")->capture_default_str();
   command
       ->add_option("--systems", options->systems,
                    "all, or names with commas between: dense, model_parallel, base, base_x2, "

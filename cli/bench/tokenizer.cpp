@@ -22,6 +22,7 @@
 #include "cli/bench/benchmarks.h"
 #include "cli/bench/median.h"
 #include "cli/bench/options.h"
+#include "cli/command.h"
 
 namespace ballast::cli {
 namespace {
@@ -189,9 +190,9 @@ int run(const Options& options) {
 }  // namespace
 
 void add_bench_tokenizer(CLI::App& app, Action& chosen) {
-  CLI::App* command = app.add_subcommand(
-      "tokenizer", "Measure (or just use) a tokenizer: encode, decode, train, print ids");
-  command->footer(kExamples);
+  CLI::App* command =
+      add_command(app, "tokenizer",
+                  "Measure (or just use) a tokenizer: encode, decode, train, print ids", kExamples);
   const auto options = std::make_shared<Options>();
   command->add_option("--text", options->text, "The text file, any bytes")->required();
   command

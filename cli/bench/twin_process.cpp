@@ -11,6 +11,7 @@
 #include "ballast/system/file.h"
 #include "ballast/system/json.h"
 #include "ballast/system/log.h"
+#include "cli/command.h"
 
 namespace ballast::cli {
 namespace {
@@ -39,7 +40,7 @@ std::string find_python(const TwinOptions& options, const fs::path& twin) {
 }  // namespace
 
 void add_twin_options(CLI::App& command, TwinOptions& options) {
-  command.add_option("--python", options.python, "a Python with torch")->type_name("PATH");
+  add_path(command, "--python", options.python, "PATH", "a Python with torch");
   command.add_option("--mode", options.named_mode, "how the twin runs")
       ->check(CLI::IsMember({"eager", "compile"}))
       ->default_str("eager")

@@ -50,8 +50,8 @@ Scanned scan_all(ScanRows scan_rows, const CandidateScan& scan, const std::vecto
   std::vector<ScannedRow> scanned(rows);
   std::vector<int32_t> expert(rows * scan.experts + 16);
   std::vector<int32_t> deficit(rows * scan.experts + 16);
-  const int64_t pairs = scan_rows(scan, scores.data(), scan.experts, rows, scanned.data(),
-                                  expert.data(), deficit.data());
+  const int64_t pairs = scan_rows(scan, scores.data(), scan.experts, rows,
+                                  {scanned.data(), expert.data(), deficit.data()});
   Scanned all;
   all.expert.assign(expert.begin(), expert.begin() + pairs);
   all.deficit.assign(deficit.begin(), deficit.begin() + pairs);

@@ -7,23 +7,15 @@
 
 #include <cmath>
 
-#include "ballast/kernels/cuda_plugin.h"
+#include "tests/kernels/twins.h"
 
 namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
+using test::Case;
+using test::dtype_name;
 using torch::autograd::backward;
-
-struct Case {
-  at::DeviceType device;
-  at::ScalarType dtype;
-  double tolerance;  // relative to the largest element
-};
-
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  return c10::toString(info.param.dtype);
-}
 
 struct Shape {
   int64_t rows, context, heads, head;
@@ -40,17 +32,8 @@ Tensor plain_attention(const Tensor& qkv, const Shape& s) {
   return mixed.transpose(1, 2).reshape({s.rows * s.context, s.width()});
 }
 
-class CausalAttention : public ::testing::TestWithParam<Case> {
+class CausalAttention : public test::Twins {
  protected:
-  void SetUp() override {
-    if (GetParam().device == at::kCUDA) {
-      ASSERT_TRUE(load_cuda_plugin().loaded);
-    }
-    at::manual_seed(1);
-  }
-  Tensor random(at::IntArrayRef shape) const {
-    return at::randn(shape, at::kFloat).to(at::Device(GetParam().device), GetParam().dtype);
-  }
   // A copy in double, on the device: the twin of a long context would take long on a CPU.
   static Tensor exact(const Tensor& x) { return x.detach().to(at::kDouble, false, true); }
 
@@ -164,7 +147,7 @@ TEST_P(CausalAttentionOfATraining, GivesTheSameBitsInDeterministicRuns) {
 INSTANTIATE_TEST_SUITE_P(Cpu, CausalAttention,
                          ::testing::Values(Case{at::kCPU, at::kDouble, 1e-12},
                                            Case{at::kCPU, at::kFloat, 1e-5}),
-                         case_name);
+                         dtype_name);
 // In 16 bits the weights of values, their gradients and the results are each rounded: by up to 2^-9
 // for bf16 and 2^-12 for fp16, three or four of them in a row, and sums over the context of such.
 INSTANTIATE_TEST_SUITE_P(Cuda, CausalAttention,
@@ -172,9 +155,9 @@ INSTANTIATE_TEST_SUITE_P(Cuda, CausalAttention,
                                            Case{at::kCUDA, at::kFloat, 1e-5},
                                            Case{at::kCUDA, at::kHalf, 2.5e-3},
                                            Case{at::kCUDA, at::kBFloat16, 2e-2}),
-                         case_name);
+                         dtype_name);
 INSTANTIATE_TEST_SUITE_P(Cuda, CausalAttentionOfATraining,
-                         ::testing::Values(Case{at::kCUDA, at::kBFloat16, 2e-2}), case_name);
+                         ::testing::Values(Case{at::kCUDA, at::kBFloat16, 2e-2}), dtype_name);
 
 }  // namespace
 }  // namespace ballast::kernels

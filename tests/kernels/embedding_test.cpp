@@ -7,32 +7,18 @@
 #include <cmath>
 #include <string>
 
-#include "ballast/kernels/cuda_plugin.h"
+#include "tests/kernels/twins.h"
 
 namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
 
-struct Case {
-  at::DeviceType device;
-  at::ScalarType dtype;
-};
+using test::Case;
+using test::dtype_name;
 
-class Embedding : public ::testing::TestWithParam<Case> {
+class Embedding : public test::Twins {
  protected:
-  void SetUp() override {
-    if (GetParam().device == at::kCUDA) {
-      ASSERT_TRUE(load_cuda_plugin().loaded);
-    }
-    at::manual_seed(1);
-  }
-  at::TensorOptions longs() const { return at::device(GetParam().device).dtype(at::kLong); }
-  Tensor random(at::IntArrayRef shape) const {
-    return at::randn(shape, at::device(GetParam().device)).to(GetParam().dtype);
-  }
-  static Tensor exact(const Tensor& x) { return x.cpu().to(at::kDouble, false, true); }
-
   // Adds rows to a sum that is not zero, and compares with the same in double.
   void expect_sums(const Tensor& indices, int64_t count, int64_t num_sums, int64_t width) const {
     const Tensor sum = random({num_sums, width}), rows = random({count, width});
@@ -112,10 +98,6 @@ TEST_P(Embedding, SumsOfATrainingStep) {
   tokens.masked_fill_(at::rand({16384}, tokens.device()).lt(0.05), 262);
   expect_sums(tokens, 16384, 50304, 1024);
   expect_sums(at::arange(1024, longs()), 16384, 1024, 1024);
-}
-
-std::string dtype_name(const ::testing::TestParamInfo<Case>& info) {
-  return c10::toString(info.param.dtype);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, Embedding,

@@ -5,23 +5,15 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "ballast/kernels/cuda_plugin.h"
+#include "tests/kernels/twins.h"
 
 namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
+using test::Case;
+using test::dtype_name;
 using torch::autograd::backward;
-
-struct Case {
-  at::DeviceType device;
-  at::ScalarType dtype;
-  double tolerance;  // relative to the largest element
-};
-
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  return c10::toString(info.param.dtype);
-}
 
 struct Shape {
   int64_t rows, width;
@@ -36,33 +28,8 @@ Tensor plain_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return centred / (centred.square().mean(1, true) + 1e-5).sqrt() * weight + bias;
 }
 
-class LayerNorms : public ::testing::TestWithParam<Case> {
+class LayerNorms : public test::Twins {
  protected:
-  void SetUp() override {
-    if (GetParam().device == at::kCUDA) {
-      ASSERT_TRUE(load_cuda_plugin().loaded);
-    }
-    at::manual_seed(1);
-  }
-  Tensor random(at::IntArrayRef shape) const {
-    return at::randn(shape, at::kFloat).to(at::Device(GetParam().device), GetParam().dtype);
-  }
-  Parameter parameter(int64_t width) const { return {random({width}), random({width})}; }
-
-  // A copy in double on the CPU, where the twin computes.
-  static Tensor exact(const Tensor& x) { return x.detach().cpu().to(at::kDouble, false, true); }
-
-  // `added`: what `want` is a sum with. Libtorch, which computes odd widths, rounds that by itself.
-  void expect_close(const Tensor& got, const Tensor& want, const char* what,
-                    const Tensor& added = {}) const {
-    ASSERT_EQ(got.sizes(), want.sizes()) << what;
-    if (want.numel() == 0) return;
-    const auto largest = [](const Tensor& x) { return exact(x).abs().max().item<double>(); };
-    const double scale = largest(want) + (added.defined() ? largest(added) : 0) + 1e-30;
-    EXPECT_LE((exact(got) - exact(want)).abs().max().item<double>() / scale, GetParam().tolerance)
-        << what;
-  }
-
   // The gradients that are given, undefined ones left out.
   static void go_back(std::vector<Tensor> results, std::vector<Tensor> gradients) {
     for (size_t i = results.size(); i-- > 0;) {
@@ -78,7 +45,7 @@ class LayerNorms : public ::testing::TestWithParam<Case> {
     SCOPED_TRACE(::testing::Message() << shape.rows << " x " << shape.width);
     const std::vector<int64_t> size{shape.rows, shape.width};
     Tensor x = (random(size) * 3 + 1).requires_grad_(), change = random(size).requires_grad_();
-    const Parameter weight = parameter(shape.width), bias = parameter(shape.width);
+    const Parameter weight = parameter({shape.width}), bias = parameter({shape.width});
     const Tensor weight_before = exact(weight.gradient), bias_before = exact(bias.gradient);
     const Tensor dsum = by_sum ? random(size) : Tensor();
     const Tensor dnormed = by_normed ? random(size) : Tensor();
@@ -122,7 +89,7 @@ TEST_P(LayerNorms, AloneEqualTheirTwin) {
   for (const Shape shape : kShapes) {
     SCOPED_TRACE(::testing::Message() << shape.rows << " x " << shape.width);
     Tensor x = (random({shape.rows, shape.width}) * 3 + 1).requires_grad_();
-    const Parameter weight = parameter(shape.width), bias = parameter(shape.width);
+    const Parameter weight = parameter({shape.width}), bias = parameter({shape.width});
     const Tensor before = exact(weight.gradient);
     const Tensor normed = layer_norm(x, weight, bias), dnormed = random(normed.sizes());
     backward({normed}, {dnormed});
@@ -138,7 +105,7 @@ TEST_P(LayerNorms, AloneEqualTheirTwin) {
 
 TEST_P(LayerNorms, LeaveOutGradientsThatAreNotWanted) {
   const Tensor x = random({37, 768}).requires_grad_(), change = random({37, 768});
-  Parameter weight = parameter(768), bias = parameter(768);
+  Parameter weight = parameter({768}), bias = parameter({768});
   const Tensor d = random({37, 768});
   backward({add_layer_norm(x, change, weight, bias).normed}, {d});
   const Tensor wanted = x.grad().clone(), bias_sum = bias.gradient.clone();
@@ -153,7 +120,7 @@ TEST_P(LayerNorms, LeaveOutGradientsThatAreNotWanted) {
 
 TEST_P(LayerNorms, TakeRowsThatAreApartOrNotOnABoundary) {
   const Tensor wide = random({37, 2 * 768 + 8});
-  const Parameter weight = parameter(768), bias = parameter(768);
+  const Parameter weight = parameter({768}), bias = parameter({768});
   const Tensor whole = wide.narrow(1, 0, 768).contiguous();
   const Tensor wanted = layer_norm(whole, weight, bias);
   EXPECT_TRUE(at::equal(layer_norm(wide.narrow(1, 0, 768), weight, bias), wanted));
@@ -163,7 +130,7 @@ TEST_P(LayerNorms, TakeRowsThatAreApartOrNotOnABoundary) {
 }
 
 TEST_P(LayerNorms, RefuseWhatDoesNotFit) {
-  const Parameter weight = parameter(8), bias = parameter(8);
+  const Parameter weight = parameter({8}), bias = parameter({8});
   EXPECT_THROW(layer_norm(random({3, 9}), weight, bias), c10::Error);
   EXPECT_THROW(add_layer_norm(random({3, 8}), random({1, 8}), weight, bias), c10::Error);
 }
@@ -206,14 +173,14 @@ TEST_P(LayerNormsOfATraining, AddUpTheSameBitsEachTime) {
 INSTANTIATE_TEST_SUITE_P(Cpu, LayerNorms,
                          ::testing::Values(Case{at::kCPU, at::kDouble, 1e-12},
                                            Case{at::kCPU, at::kFloat, 5e-6}),
-                         case_name);
+                         dtype_name);
 // Sums of up to 16384 terms in fp32. A result in bf16 is rounded once more, by up to 2^-9; where
 // libtorch takes over, the sum of gradients is rounded before and after the addition.
 const auto kCudaCases =
     ::testing::Values(Case{at::kCUDA, at::kDouble, 1e-12}, Case{at::kCUDA, at::kFloat, 1e-5},
                       Case{at::kCUDA, at::kBFloat16, 0x1p-8 + 1e-5});
-INSTANTIATE_TEST_SUITE_P(Cuda, LayerNorms, kCudaCases, case_name);
-INSTANTIATE_TEST_SUITE_P(Cuda, LayerNormsOfATraining, kCudaCases, case_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, LayerNorms, kCudaCases, dtype_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, LayerNormsOfATraining, kCudaCases, dtype_name);
 
 }  // namespace
 }  // namespace ballast::kernels

@@ -6,28 +6,20 @@
 
 #include <cmath>
 
-#include "ballast/kernels/cuda_plugin.h"
 #include "ballast/kernels/weight_average.h"
+#include "tests/kernels/twins.h"
 
 namespace ballast::kernels {
 namespace {
 
 using at::Tensor;
 
-struct Case {
-  at::DeviceType device;
-  at::ScalarType dtype;
-  double tolerance;  // of values near 1: a few roundings
-};
+using test::Case;
+using test::dtype_name;
 
-class MuonKernels : public ::testing::TestWithParam<Case> {
+// A tolerance is of values near 1: a few roundings.
+class MuonKernels : public test::Twins {
  protected:
-  void SetUp() override {
-    if (GetParam().device == at::kCUDA) {
-      ASSERT_TRUE(load_cuda_plugin().loaded);
-    }
-    at::manual_seed(1);
-  }
   // Three matrices [4, 6] in buffers of 100 numbers; gradients end earlier than weights.
   MuonBuffers buffers() const {
     const at::Device device(GetParam().device);
@@ -40,7 +32,6 @@ class MuonKernels : public ::testing::TestWithParam<Case> {
                   .offsets = at::tensor({70, 3, 40}, at::kLong).to(device)};
     return b;
   }
-  static Tensor exact(const Tensor& x) { return x.cpu().to(at::kDouble, false, true); }
   static Tensor matrices(const Tensor& flat) {  // [3, 4, 6]
     return at::stack({flat.narrow(0, 70, 24), flat.narrow(0, 3, 24), flat.narrow(0, 40, 24)})
         .view({3, 4, 6});
@@ -108,10 +99,6 @@ TEST_P(MuonKernels, AverageWeights) {
   const Tensor kept = average.clone();
   average_weights_(average, weights, share, at::scalar_tensor(std::nan(""), options));
   EXPECT_TRUE(at::equal(average, kept)) << "nothing moved the weights";
-}
-
-std::string dtype_name(const ::testing::TestParamInfo<Case>& info) {
-  return c10::toString(info.param.dtype);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, MuonKernels,

@@ -19,7 +19,7 @@ using at::Tensor;
 struct Case {
   at::DeviceType device;
   at::ScalarType dtype;
-  double tolerance;  // relative to the largest element: rounding of sums of about a hundred terms
+  double tolerance = 0;  // relative to the largest element: rounding of about a hundred terms
 };
 
 // A kernel against its plain twin, written with libtorch's own differentiable operations in double.
@@ -40,11 +40,14 @@ class Twins : public ::testing::TestWithParam<Case> {
   // A copy in double on the CPU, where the twins compute.
   static Tensor exact(const Tensor& x) { return x.detach().cpu().to(at::kDouble, false, true); }
 
-  void expect_close(const Tensor& got, const Tensor& want, const char* what) const {
-    const Tensor expected = exact(want);
-    const double scale = expected.abs().max().item<double>() + 1e-30;
-    EXPECT_LE((exact(got) - expected).abs().max().item<double>() / scale, GetParam().tolerance)
-        << what;
+  // `added`: what `want` is a sum with, where that is rounded by itself.
+  void expect_close(const Tensor& got, const Tensor& want, const char* what,
+                    const Tensor& added = {}) const {
+    ASSERT_EQ(got.sizes(), want.sizes()) << what;
+    if (want.numel() == 0) return;
+    const auto largest = [](const Tensor& x) { return exact(x).abs().max().item<double>(); };
+    const double scale = largest(want) + (added.defined() ? largest(added) : 0) + 1e-30;
+    EXPECT_LE(largest(exact(got) - exact(want)) / scale, GetParam().tolerance) << what;
   }
 
   // Runs `fast` on parameters and `plain` on leaves with the same values; compares results, the

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/studio/plan/device.h"
 
-#include <fmt/ranges.h>
-
-#include "ballast/system/error.h"
+#include "ballast/studio/plan/find_named.h"
 
 namespace ballast::plan {
 namespace {
@@ -63,17 +61,8 @@ std::vector<Device> all_devices() {
 
 }  // namespace
 
-std::vector<std::string> device_names() {
-  std::vector<std::string> names;
-  for (const Device& device : all_devices()) names.push_back(device.name);
-  return names;
-}
+std::vector<std::string> device_names() { return names_of(all_devices()); }
 
-Device find_device(const std::string& name) {
-  for (const Device& device : all_devices()) {
-    if (device.name == name) return device;
-  }
-  fail("--device: there is no \"{}\"; want one of {}", name, fmt::join(device_names(), ", "));
-}
+Device find_device(const std::string& name) { return find_named(all_devices(), name, "--device"); }
 
 }  // namespace ballast::plan

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/studio/plan/network.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
 
-#include "ballast/system/error.h"
+#include "ballast/studio/plan/find_named.h"
 
 namespace ballast::plan {
 namespace {
@@ -29,17 +27,10 @@ bool leaves_machine(const GroupOnNetwork& group) { return group.size > group.in_
 
 }  // namespace
 
-std::vector<std::string> network_names() {
-  std::vector<std::string> names;
-  for (const Network& network : all_networks()) names.push_back(network.name);
-  return names;
-}
+std::vector<std::string> network_names() { return names_of(all_networks()); }
 
 Network find_network(const std::string& name) {
-  for (const Network& network : all_networks()) {
-    if (network.name == name) return network;
-  }
-  fail("--network: there is no \"{}\"; want one of {}", name, fmt::join(network_names(), ", "));
+  return find_named(all_networks(), name, "--network");
 }
 
 double Wires::link(const GroupOnNetwork& group) const {

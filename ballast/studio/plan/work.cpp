@@ -131,41 +131,36 @@ Work attention_work(const LayoutShape& s) {
   return work * (s.blocks * passes_of_blocks(s));
 }
 
-Work feed_forward_work(const LayoutShape& s) {
-  const double matrices = s.matrices * s.width * s.hidden / as_double(s.shards);
-  Work work;
-  work.products = 6 * matrices * s.tokens;
-  const double narrow = s.fused ? 14 : 20, wide = wide_passes(s);
-  work.bytes = s.number * (s.tokens * (narrow * s.width + wide * s.hidden / as_double(s.shards)) +
-                           kWeightPasses * matrices);
-  work.operations = s.fused ? 12 : 20;
-  return work * (s.feed_forwards * passes_of_blocks(s));
-}
-
 namespace {
 
+// Rows through a feed-forward, or through several that divide them.
+struct RowsThrough {
+  double rows, hidden;
+  double narrow;      // passes over rows of the model's width
+  double copies = 1;  // how many feed-forwards there are
+};
+
+Work work_of_rows(const LayoutShape& s, const RowsThrough& r) {
+  const double matrices = s.matrices * s.width * r.hidden;
+  return {.products = 6 * matrices * r.rows,
+          .bytes = s.number * (r.rows * (r.narrow * s.width + wide_passes(s) * r.hidden) +
+                               kWeightPasses * r.copies * matrices),
+          .operations = s.fused ? 12.0 : 20.0};
+}
+double narrow_passes(const LayoutShape& s) { return s.fused ? 14 : 20; }
+
 Work sublayer_work(const LayoutShape& s) {
-  const double matrices = s.matrices * s.width * s.expert_hidden;
-  Work work;
-  work.products = 6 * matrices * s.expert_rows;
-  const double narrow = s.fused ? 12 : 22, wide = wide_passes(s);
-  work.bytes = s.number * (s.expert_rows * (narrow * s.width + wide * s.expert_hidden) +
-                           kWeightPasses * s.experts_here * matrices);
-  work.operations = s.fused ? 12 : 20;
-  return work;
+  return work_of_rows(s, {.rows = s.expert_rows,
+                          .hidden = s.expert_hidden,
+                          .narrow = s.fused ? 12.0 : 22.0,
+                          .copies = s.experts_here});
 }
 
 // Of the expert for all tokens.
 Work shared_work(const LayoutShape& s) {
   if (s.shared_hidden == 0) return {};
-  const double matrices = s.matrices * s.width * s.shared_hidden;
-  Work work;
-  work.products = 6 * matrices * s.own_tokens;
-  const double narrow = s.fused ? 14 : 20, wide = wide_passes(s);
-  work.bytes = s.number * (s.own_tokens * (narrow * s.width + wide * s.shared_hidden) +
-                           kWeightPasses * matrices);
-  work.operations = s.fused ? 12 : 20;
-  return work;
+  return work_of_rows(
+      s, {.rows = s.own_tokens, .hidden = s.shared_hidden, .narrow = narrow_passes(s)});
 }
 
 // The paper's BASE layer, which gates where the expert is.
@@ -195,6 +190,12 @@ Work gate_router_work(const LayoutShape& s) {
 }
 
 }  // namespace
+
+Work feed_forward_work(const LayoutShape& s) {
+  const Work once = work_of_rows(
+      s, {.rows = s.tokens, .hidden = s.hidden / as_double(s.shards), .narrow = narrow_passes(s)});
+  return once * (s.feed_forwards * passes_of_blocks(s));
+}
 
 Work experts_work(const LayoutShape& s) {
   if (s.expert_layers == 0) return {};

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <ctime>
 #include <deque>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "ballast/studio/serving/completion_request.h"
 #include "ballast/studio/serving/completion_text.h"
 #include "ballast/system/error.h"
+#include "ballast/system/number_from.h"
 
 namespace ballast::serving {
 namespace {
@@ -183,10 +183,8 @@ ModelOrder find_model(const ServedModels& models, const std::string& name) {
     names += (i == 0 ? "" : ", ") + run;
     if (name == run) return {.run = i};
     if (!name.starts_with(run + "@")) continue;
-    uint64_t step = 0;
-    const char* const end = name.data() + name.size();
-    const auto [rest, error] = std::from_chars(name.data() + run.size() + 1, end, step);
-    if (error == std::errc() && rest == end) return {.run = i, .step = step};
+    const auto step = number_from<uint64_t>(std::string_view(name).substr(run.size() + 1));
+    if (step) return {.run = i, .step = *step};
   }
   if (name.empty()) throw Refused(400, "model is not said; there are: " + names, "model");
   throw Refused(404, fmt::format("there is no model \"{}\"; there are: {}", name, names), "model");

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "ballast/studio/serving/validation_samples.h"
 #include "ballast/system/error.h"
 #include "ballast/system/json.h"
+#include "ballast/system/number_from.h"
 
 namespace ballast::serving {
 namespace {
@@ -30,13 +30,10 @@ std::optional<std::string> given(const HttpRequest& request, const std::string& 
 }
 
 uint64_t whole_number(const std::string& text, const std::string& name) {
-  uint64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stopped, trouble] = std::from_chars(text.data(), end, value);
+  const auto value = number_from<uint64_t>(text);
   constexpr uint64_t kMost = uint64_t{1} << 53;  // what numbers of JSON hold
-  if (trouble != std::errc() || stopped != end || value > kMost)
-    fail("{}: \"{}\" is not a whole number", name, text);
-  return value;
+  if (!value || *value > kMost) fail("{}: \"{}\" is not a whole number", name, text);
+  return *value;
 }
 
 uint64_t required_number(const HttpRequest& request, const std::string& name) {

@@ -3,12 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "ballast/studio/serving/live_run.h"
+#include "ballast/system/number_from.h"
 
 namespace ballast::serving {
 namespace {
@@ -24,11 +24,7 @@ using WatchedRuns = std::vector<std::unique_ptr<WatchedRun>>;
 // A number of the query; 0 where there is none, which no answer has given to a page.
 uint64_t number_in(const HttpRequest& request, const char* name) {
   const auto found = request.query.find(name);
-  if (found == request.query.end()) return 0;
-  uint64_t number = 0;
-  const char *begin = found->second.data(), *last = begin + found->second.size();
-  const auto [end, error] = std::from_chars(begin, last, number);
-  return error == std::errc() && end == last ? number : 0;
+  return found == request.query.end() ? 0 : number_from<uint64_t>(found->second).value_or(0);
 }
 
 HttpResponse to_response(const json& answer) {

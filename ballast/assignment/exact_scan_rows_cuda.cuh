@@ -2,11 +2,10 @@
 #pragma once
 
 #include "ballast/assignment/exact_state_cuda.cuh"
+#include "ballast/assignment/score_reader_cuda.cuh"
 
 // Reading scores.
 namespace ballast::assignment::exact_cuda {
-
-__device__ inline float minus_infinity() { return __int_as_float(0xff800000); }
 
 __device__ inline float from_bits(uint16_t bits, ScoreType type) {
   if (type == ScoreType::kBFloat16) return __uint_as_float(static_cast<unsigned>(bits) << 16);

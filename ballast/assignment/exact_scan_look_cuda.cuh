@@ -1,19 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "ballast/assignment/exact_rows_cuda.cuh"
+#include "ballast/assignment/exact_scan_rows_cuda.cuh"
 
-// The first look at the scores.
+// The first look at the scores, and what it says of their scale.
 namespace ballast::assignment::exact_cuda {
-
-__device__ inline unsigned ordered(float x) {
-  const unsigned bits = __float_as_uint(x);
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
-
-__device__ inline float unordered(unsigned code) {
-  return __uint_as_float((code & 0x80000000u) != 0 ? code & 0x7fffffffu : ~code);
-}
 
 // What one thread has seen.
 struct Seen {
@@ -25,8 +16,8 @@ struct Seen {
   __device__ int one(float value, int64_t where, NonFinite rule) {
     if (isfinite(value)) {
       largest = max(largest, __float_as_uint(fabsf(value)));
-      highest = max(highest, ordered(value));
-      lowest = max(lowest, ~ordered(value));
+      highest = max(highest, order_code(value));
+      lowest = max(lowest, ~order_code(value));
       return 1;
     }
     if (rule == NonFinite::kForbid && value < 0) {
@@ -76,9 +67,9 @@ __device__ inline unsigned read_start(const Rows& rows, const double* start,
 // One pass: what is not finite, the range of scores, padding, and the loads at the start prices.
 // Fills the stage.
 template <class M>
-__noinline__ __device__ void first_look(Block& b, const double* start) {
-  const Rows& rows = b.rows;
-  const NonFinite rule = b.arguments->problems.non_finite;
+__noinline__ __device__ void first_look(Problem& p, const Scan& scan, const double* start) {
+  const Rows& rows = p.rows;
+  const NonFinite rule = p.arguments->problems.non_finite;
   float price[M::kValues];
   const unsigned inside = read_start<M>(rows, start, price);
   Seen seen;
@@ -102,8 +93,8 @@ __noinline__ __device__ void first_look(Block& b, const double* start) {
       finite = 0;
     } else if (largest < 0x7f800000u) {
       seen.largest = max(seen.largest, largest);
-      seen.highest = max(seen.highest, ordered(high));
-      seen.lowest = max(seen.lowest, ~ordered(low));
+      seen.highest = max(seen.highest, order_code(high));
+      seen.lowest = max(seen.lowest, ~order_code(low));
     } else {
       finite = 0;
 #pragma unroll
@@ -122,18 +113,18 @@ __noinline__ __device__ void first_look(Block& b, const double* start) {
       seen.hopeless |= some == 0;
     }
     if (tied != 0 && static_cast<int>(threadIdx.x % 32) == chosen_lane(tied, token)) {
-      atomicAdd(&b.hard[at], 1);
+      atomicAdd(&p.hard[at], 1);
     }
     if (rows.stage != nullptr) stage_row<M>(rows, token, lane, value);
   });
-  seen.add_to(b.work.head, &b.int_scratch[0]);
+  seen.add_to(scan.head, &p.scratch.ints[0]);
 }
 
 // From here on rows are read from the stage, if there is one, with what is not finite replaced.
 // Without one, rows that need mending are read the slow way.
 template <class M>
-__device__ void use_stage(Block& b) {
-  Rows& rows = b.rows;
+__device__ void use_stage(Problem& p) {
+  Rows& rows = p.rows;
   __syncthreads();
   if (rows.stage == nullptr) {
     if (threadIdx.x == 0 && rows.mend != 0) rows.base = nullptr;
@@ -154,6 +145,99 @@ __device__ void use_stage(Block& b) {
     rows.pitch = M::kWidth * (rows.type == ScoreType::kFloat32 ? 4 : 2);
   }
   __syncthreads();
+}
+
+// Scales, from what the first look found.
+__device__ inline void set_scales(Problem& p, const Scan& scan) {
+  const Head head = *scan.head;
+  const NonFinite rule = p.arguments->problems.non_finite;
+  Rows& rows = p.rows;
+  const bool any = head.highest != 0;
+  const float lowest = any ? from_order_code(~head.lowest) : 0;
+  const float highest = any ? from_order_code(head.highest) : 0;
+  rows.lowest = lowest;
+  if (rule == NonFinite::kForbid && head.forbidden != 0) {
+    rows.mend = head.hopeless != 0 ? 1 : 2;
+    p.infeasible = head.hopeless != 0;
+    p.forbid = head.hopeless == 0;
+  }
+  if (head.replaced != 0 && rows.mend == 0) rows.mend = 1;
+  double largest = __uint_as_float(head.largest);
+  if (largest > 0 && largest < 1e-18) {
+    rows.lift = 18446744073709551616.0f;  // 2^64, so that small scores keep their digits as floats
+    rows.mend |= 4;
+    largest *= rows.lift;
+  }
+  int exponent = 0;
+  if (largest > 0) frexp(largest, &exponent);
+  p.soft_scale = ldexp(1.0, -exponent);
+  p.exponent = exponent;
+  p.range = (static_cast<double>(highest) - lowest) * rows.lift * p.soft_scale;
+  p.counted = static_cast<int>(head.counted);
+  p.padding = rows.tokens - p.counted;
+}
+
+// Deviation of the scores about their expert's mean, from a sample of tokens.
+__device__ inline void sample_deviation(Problem& p) {
+  const Rows& rows = p.rows;
+  const int parts = max(1, static_cast<int>(blockDim.x) / p.experts);
+  const int samples = min(rows.tokens, max(32, 1024 / p.experts));
+  auto* sums = reinterpret_cast<double*>(p.scratch.arena);
+  const int columns = parts * p.experts;
+  for (int i = threadIdx.x; i < columns; i += blockDim.x) {
+    const int e = i % p.experts;
+    double sum = 0, square = 0;
+    for (int k = i / p.experts; k < samples; k += parts) {
+      const int token = static_cast<int>(static_cast<int64_t>(k) * rows.tokens / samples);
+      const float value = mended(rows, raw_score(rows, token, e));
+      const double x = isfinite(value) && is_counted(rows, token) ? value * p.soft_scale : 0;
+      sum += x;
+      square += x * x;
+    }
+    sums[2 * i] = sum;
+    sums[2 * i + 1] = square;
+  }
+  __syncthreads();
+  double variance = 0;
+  for (int e = threadIdx.x; e < p.experts; e += blockDim.x) {
+    double sum = 0, square = 0;
+    for (int part = 0; part < parts; ++part) {
+      sum += sums[2 * (part * p.experts + e)];
+      square += sums[2 * (part * p.experts + e) + 1];
+    }
+    variance += fmax(0.0, square - sum * sum / samples);
+  }
+  variance = block_sum(variance, p.scratch.sums) / (static_cast<double>(samples) * p.experts);
+  if (threadIdx.x == 0) {
+    p.deviation = fmax(sqrt(variance), fmax(p.range * 1e-3, 1e-12));
+  }
+  __syncthreads();
+}
+
+// The start prices in soft units. True: they say something.
+__device__ inline bool load_start(Problem& p, const double* start) {
+  double low = 1e300, high = -1e300;
+  bool bad = start == nullptr;
+  for (int e = threadIdx.x; e < p.experts && start != nullptr; e += blockDim.x) {
+    p.price[e] = start[e];
+    bad = bad || !isfinite(p.price[e]);
+    low = fmin(low, p.price[e]);
+    high = fmax(high, p.price[e]);
+  }
+  bad = __syncthreads_or(bad) != 0;
+  low = -block_max(-low, p.scratch.sums);
+  high = block_max(high, p.scratch.sums);
+  if (bad || !(high > low)) {
+    for (int e = threadIdx.x; e < p.experts; e += blockDim.x) p.price[e] = 0;
+    __syncthreads();
+    return false;
+  }
+  const double scale = p.soft_scale * p.rows.lift;
+  for (int e = threadIdx.x; e < p.experts; e += blockDim.x) {
+    p.price[e] = fmin((p.price[e] - low) * scale, p.forbid ? 1e3 : 2.0);
+  }
+  __syncthreads();
+  return true;
 }
 
 }  // namespace ballast::assignment::exact_cuda

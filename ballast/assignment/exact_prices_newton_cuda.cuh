@@ -1,52 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "ballast/assignment/exact_soft_cuda.cuh"
+#include "ballast/assignment/exact_prices_soft_cuda.cuh"
 
 // From the sums of a soft pass to better prices.
 namespace ballast::assignment::exact_cuda {
 
-// Padding and empty places at b.price, spread at temperature tau. One warp's work.
-static __noinline__ __device__ void spread_classes(Block& b, double tau) {
+// Padding and empty places at p.price, spread at temperature tau. One warp's work.
+static __noinline__ __device__ void spread_classes(Problem& p, const Prices& prices, double tau) {
   const int lane = threadIdx.x;
   if (lane < 32) {
     double low = 1e300, high = -1e300;
-    for (int e = lane; e < b.experts; e += 32) {
-      low = fmin(low, b.price[e]);
-      high = fmax(high, b.price[e]);
+    for (int e = lane; e < p.experts; e += 32) {
+      low = fmin(low, p.price[e]);
+      high = fmax(high, p.price[e]);
     }
     low = lanes_min(low, 32);
     high = lanes_max(high, 32);
     float total = 0;
-    for (int e = lane; e < b.experts; e += 32) {
-      total += expf(static_cast<float>((low - b.price[e]) / tau));
+    for (int e = lane; e < p.experts; e += 32) {
+      total += expf(static_cast<float>((low - p.price[e]) / tau));
     }
     total = lanes_sum(total, 32);
     float under = -40, over = static_cast<float>((high - low) / tau) + 40;
     auto empty_at = [&](int e, float level) {
-      const float x = level - static_cast<float>((b.price[e] - low) / tau);
-      return (b.upper[e] - b.lower[e]) / (1 + expf(-x));
+      const float x = level - static_cast<float>((p.price[e] - low) / tau);
+      return (p.upper[e] - p.lower[e]) / (1 + expf(-x));
     };
-    for (int i = 0; i < 40 && b.empty > 0; ++i) {
+    for (int i = 0; i < 40 && p.empty > 0; ++i) {
       const float middle = (under + over) / 2;
       float sum = 0;
-      for (int e = lane; e < b.experts; e += 32) sum += empty_at(e, middle);
+      for (int e = lane; e < p.experts; e += 32) sum += empty_at(e, middle);
       sum = lanes_sum(sum, 32);
-      (sum < b.empty ? under : over) = middle;
+      (sum < p.empty ? under : over) = middle;
     }
-    for (int e = lane; e < b.experts; e += 32) {
-      const float share = expf(static_cast<float>((low - b.price[e]) / tau)) / total;
-      b.vector[kPadding][e] = b.padding * share;
-      const float room = static_cast<float>(b.upper[e] - b.lower[e]);
-      const float empty = b.empty > 0 ? empty_at(e, under) : 0;
-      b.vector[kEmpty][e] = empty;
-      b.vector[kSlope][e] = room > 0 ? empty * (1 - empty / room) : 0;
+    for (int e = lane; e < p.experts; e += 32) {
+      const float share = expf(static_cast<float>((low - p.price[e]) / tau)) / total;
+      prices.padding[e] = p.padding * share;
+      const float room = static_cast<float>(p.upper[e] - p.lower[e]);
+      const float empty = p.empty > 0 ? empty_at(e, under) : 0;
+      prices.empty[e] = empty;
+      prices.slope[e] = room > 0 ? empty * (1 - empty / room) : 0;
     }
   }
   __syncthreads();
 }
 
-// vector[kProduct] = minus the Hessian beside its diagonal, times vector[kDirection].
+// prices.product = minus the Hessian beside its diagonal, times prices.direction.
 struct Hessian {
   static constexpr int kHeld = 32;
   static constexpr int kSplit = 4;
@@ -56,10 +56,10 @@ struct Hessian {
   bool local;
   int parity;
 
-  __device__ void open(const Block& b, const int* entries) {
-    const int experts = b.experts;
+  __device__ void open(const Problem& p, const Prices& prices, const int* entries) {
+    const int experts = p.experts;
     matrix = entries;
-    unit = 1.0f / static_cast<float>(1u << b.curve_bits);
+    unit = 1.0f / static_cast<float>(1u << prices.curve_bits);
     parity = 0;
     local = experts <= kHeld * kSplit && experts * kSplit <= static_cast<int>(blockDim.x);
     if (!local) return;
@@ -87,21 +87,21 @@ struct Hessian {
     }
   }
 
-  // Leaves minus the sums of rows in vector[kProduct].
-  __device__ void add_rows(Block& b, Team& team) {
-    float* direction = b.vector[kDirection];
-    for (int e = threadIdx.x; e < (b.experts + 3) / 4 * 4; e += blockDim.x) {
-      direction[e] = e < b.experts ? 1.0f : 0.0f;
+  // Leaves minus the sums of rows in prices.product.
+  __device__ void add_rows(Problem& p, const Prices& prices, Team& team) {
+    float* direction = prices.direction;
+    for (int e = threadIdx.x; e < (p.experts + 3) / 4 * 4; e += blockDim.x) {
+      direction[e] = e < p.experts ? 1.0f : 0.0f;
     }
     __syncthreads();
-    apply(b, team);
+    apply(p, prices, team);
   }
 
   // Ends with all threads in step.
-  __device__ void apply(Block& b, Team& team) {
-    const float* direction = b.vector[kDirection];
-    float* product = b.vector[kProduct];
-    const int experts = b.experts;
+  __device__ void apply(Problem& p, const Prices& prices, Team& team) {
+    const float* direction = prices.direction;
+    float* product = prices.product;
+    const int experts = p.experts;
     if (local) {
       const int row = threadIdx.x / kSplit, part = threadIdx.x % kSplit;
       float sum = 0, more = 0;
@@ -118,7 +118,7 @@ struct Hessian {
       sum = lanes_sum(sum + more, kSplit);
       if (part == 0 && row < experts) product[row] = -sum;
     } else {
-      float* shared = b.work.product + parity * experts;
+      float* shared = prices.team_product + parity * experts;
       parity ^= 1;
       const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
       for (int row = team.rank * warps + threadIdx.x / 32; row < experts;
@@ -199,32 +199,32 @@ struct Rest {
 
 // Solves Hessian * answer = r roughly. The first warp has the vectors; the others multiply.
 template <class M>
-__device__ inline int conjugate_gradients(Block& b, Team& team, Hessian& hessian,
-                                          const Rest<M>& rest, Spread<M>& r, Spread<M>& x) {
+__device__ inline void conjugate_gradients(Problem& p, const Prices& prices, Team& team,
+                                           Hessian& hessian, const Rest<M>& rest, Spread<M>& r,
+                                           Spread<M>& x) {
   constexpr int kEach = Spread<M>::kEach;
   const bool leads = threadIdx.x < 32;
-  float* direction = b.vector[kDirection];
-  const float* product = b.vector[kProduct];
-  Spread<M> u, p, s, w, inverse;
+  float* direction = prices.direction;
+  const float* product = prices.product;
+  Spread<M> u, path, s, w, inverse;
   float last = 1, step = 1, start = 0;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     inverse.at[i] = __fdividef(1, rest.diagonal.at[i]);
     u.at[i] = r.at[i] * inverse.at[i];
-    p.at[i] = s.at[i] = x.at[i] = 0;
+    path.at[i] = s.at[i] = x.at[i] = 0;
   }
-  if (threadIdx.x == 0) b.flag = 1;
-  if (threadIdx.x < 4 && b.experts % 4 != 0 && threadIdx.x >= b.experts % 4) {
-    direction[b.experts / 4 * 4 + threadIdx.x] = 0;  // read, and multiplied by 0
+  if (threadIdx.x == 0) p.scratch.flag = 1;
+  if (threadIdx.x < 4 && p.experts % 4 != 0 && threadIdx.x >= p.experts % 4) {
+    direction[p.experts / 4 * 4 + threadIdx.x] = 0;  // read, and multiplied by 0
   }
-  int iteration = 0;
-  for (; iteration < 30; ++iteration) {
-    if (leads) u.give(b.experts, [&](int e, float value) { direction[e] = value; });
+  for (int iteration = 0; iteration < 30; ++iteration) {
+    if (leads) u.give(p.experts, [&](int e, float value) { direction[e] = value; });
     __syncthreads();
-    if (b.flag == 0) break;
-    hessian.apply(b, team);
+    if (p.scratch.flag == 0) break;
+    hessian.apply(p, prices, team);
     if (!leads) continue;
-    w.set(b.experts, [&](int e) { return product[e]; });
+    w.set(p.experts, [&](int e) { return product[e]; });
     rest.add(u, w);
     float power = r.times(u), bend = w.times(u);
     power = lanes_sum(power, 32);
@@ -233,22 +233,21 @@ __device__ inline int conjugate_gradients(Block& b, Team& team, Hessian& hessian
     const float beta = iteration == 0 ? 0 : __fdividef(power, last);
     const float divisor = iteration == 0 ? bend : bend - __fdividef(beta * power, step);
     if (!(power > 1e-4f * start) || !(divisor > 0) || !(power < 1e30f)) {
-      if (threadIdx.x == 0) b.flag = 0;
+      if (threadIdx.x == 0) p.scratch.flag = 0;
       continue;
     }
     step = __fdividef(power, divisor);
     last = power;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      p.at[i] = fmaf(beta, p.at[i], u.at[i]);
+      path.at[i] = fmaf(beta, path.at[i], u.at[i]);
       s.at[i] = fmaf(beta, s.at[i], w.at[i]);
-      x.at[i] = fmaf(step, p.at[i], x.at[i]);
+      x.at[i] = fmaf(step, path.at[i], x.at[i]);
       r.at[i] = fmaf(-step, s.at[i], r.at[i]);
       u.at[i] = r.at[i] * inverse.at[i];
     }
   }
   __syncthreads();
-  return iteration;
 }
 
 }  // namespace ballast::assignment::exact_cuda

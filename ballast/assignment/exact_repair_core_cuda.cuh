@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "ballast/assignment/exact_lists_cuda.cuh"
+#include "ballast/assignment/exact_repair_lists_cuda.cuh"
 
 // The window as one sparse transportation problem in one block: groups of equal tokens, each with
 // a list of (group, expert) pairs. Most groups are one token; others, padding and empty places

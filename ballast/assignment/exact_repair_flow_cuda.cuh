@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "ballast/assignment/exact_core_cuda.cuh"
+#include "ballast/assignment/exact_repair_core_cuda.cuh"
 
 // Moves tokens from experts with a surplus to experts with room, at the present prices and then at
 // raised ones, until all loads keep to their bounds.
@@ -144,11 +144,11 @@ __device__ inline void move_freely(Core<Cost>& core) {
 // Solves the core. True: balanced. False: some surplus cannot leave within window and budget, or
 // core.sweeps_left is below 0.
 template <typename Cost>
-__device__ inline bool solve_core(Core<Cost>& core, Block& b) {
+__device__ inline bool solve_core(Core<Cost>& core, Problem& p) {
   while (any_surplus(core)) {
     find_distances(core);
     if (core.sweeps_left < 0) return false;
-    if (!raise_prices(core, reinterpret_cast<Cost*>(b.long_scratch))) return false;
+    if (!raise_prices(core, reinterpret_cast<Cost*>(p.scratch.longs))) return false;
     move_freely(core);
   }
   return true;
