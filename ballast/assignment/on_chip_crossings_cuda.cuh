@@ -3,18 +3,18 @@
 
 #include "ballast/assignment/on_chip_paths_cuda.cuh"
 
-// exchange_tokens for up to 32 experts: all threads find the cheapest token between any two experts,
-// then one warp, an expert a lane, searches and moves without waiting for others.
+// exchange_tokens for up to 32 experts: all threads find the cheapest token between any two
+// experts, then one warp, an expert a lane, searches and moves without waiting for others.
 namespace ballast::assignment::on_chip {
 
 // The cheapest way from each expert to each other, and what the warp tells the other threads.
 struct Crossings {
   static constexpr int kExperts = 32;
-  static constexpr int kFar = 1 << 29;   // more than any path costs
+  static constexpr int kFar = 1 << 29;  // more than any path costs
   enum Verdict { kSearching, kEven, kStuck };
-  int cost[kExperts][kExperts];          // [from, to]
-  unsigned group[kExperts][kExperts];    // token that goes there
-  int raised[kExperts];                  // how much prices rose
+  int cost[kExperts][kExperts];        // [from, to]
+  unsigned group[kExperts][kExperts];  // token that goes there
+  int raised[kExperts];                // how much prices rose
   int verdict, sweeps_left;
 };
 
@@ -80,7 +80,8 @@ __device__ inline Reached find_paths(const Crossings& x, int surplus, int budget
   for (int a = 0; a < 32; ++a) cost[a] = x.cost[a][lane];
   Reached at{surplus > 0 ? 0 : Crossings::kFar, lane};
   for (bool changed = true; changed && sweeps <= 32; ++sweeps) {
-    int distance[32], least[4] = {Crossings::kFar, Crossings::kFar, Crossings::kFar, Crossings::kFar};
+    int distance[32],
+        least[4] = {Crossings::kFar, Crossings::kFar, Crossings::kFar, Crossings::kFar};
 #pragma unroll
     for (int a = 0; a < 32; ++a) {
       distance[a] = __shfl_sync(kAll, at.distance, a) + cost[a];

@@ -19,8 +19,8 @@ namespace {
 using at::Tensor;
 using kernels::OptionalTensor;
 
-// A warp has one token at a time; its lanes share the experts.
-constexpr int kWarps = 8;
+// kShare lanes have one token and share the experts.
+constexpr int kThreads = 256;
 
 struct Sizes {
   int64_t tokens;
@@ -33,24 +33,24 @@ __device__ Scalar sigmoid_of(Scalar x) {
   return 1 / (1 + exponential(-x));
 }
 
-template <typename Scalar>
-__global__ void __launch_bounds__(kLanes* kWarps)
+template <int kShare, typename Scalar>
+__global__ void __launch_bounds__(kThreads)
     chosen_weights_kernel(Sizes sizes, const Scalar* affinities, const int64_t* expert,
                           Scalar* weights) {
-  const int lane = threadIdx.x % kLanes;
-  const int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
+  const int lane = threadIdx.x % kShare;
+  const int64_t token = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kShare;
   if (token >= sizes.tokens) return;
   const Scalar* const row = affinities + token * sizes.experts;
   const int64_t* const chosen = expert + token * sizes.of_token;
   Scalar* const weight = weights + token * sizes.of_token;
   if (sizes.sigmoid) {
-    for (int k = lane; k < sizes.of_token; k += kLanes) weight[k] = sigmoid_of(row[chosen[k]]);
+    for (int k = lane; k < sizes.of_token; k += kShare) weight[k] = sigmoid_of(row[chosen[k]]);
     return;
   }
   Scalar largest, sum;
   if (sizes.among_all) {
-    partition(row, sizes.experts, largest, sum);
-    for (int k = lane; k < sizes.of_token; k += kLanes)
+    partition<kShare>(row, sizes.experts, largest, sum);
+    for (int k = lane; k < sizes.of_token; k += kShare)
       weight[k] = exponential(row[chosen[k]] - largest) / sum;
     return;
   }
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kLanes* kWarps)
   for (int k = 1; k < sizes.of_token; ++k) largest = max(largest, row[chosen[k]]);
   sum = 0;
   for (int k = 0; k < sizes.of_token; ++k) sum += exponential(row[chosen[k]] - largest);
-  for (int k = lane; k < sizes.of_token; k += kLanes)
+  for (int k = lane; k < sizes.of_token; k += kShare)
     weight[k] = exponential(row[chosen[k]] - largest) / sum;
 }
 
@@ -69,30 +69,30 @@ struct Balance {
 };
 
 // Adds it, by the token's affinities.
-template <typename Scalar>
+template <int kShare, typename Scalar>
 __device__ void add_balance(const Sizes& sizes, const double* balance, const Scalar* row,
                             Scalar* drow) {
-  const int lane = threadIdx.x % kLanes;
+  const int lane = threadIdx.x % kShare;
   Scalar largest, sum, mean = 0;
-  partition(row, sizes.experts, largest, sum);
-  for (int e = lane; e < sizes.experts; e += kLanes)
+  partition<kShare>(row, sizes.experts, largest, sum);
+  for (int e = lane; e < sizes.experts; e += kShare)
     mean += static_cast<Scalar>(balance[e]) * exponential(row[e] - largest) / sum;
-  mean = sum_of_lanes(mean);
-  for (int e = lane; e < sizes.experts; e += kLanes)
+  mean = sum_of_lanes<kShare>(mean);
+  for (int e = lane; e < sizes.experts; e += kShare)
     drow[e] += (static_cast<Scalar>(balance[e]) - mean) * exponential(row[e] - largest) / sum;
 }
 
 // Each lane writes what it alone reads again.
-template <typename Scalar>
+template <int kShare, typename Scalar>
 __device__ void weigh_backward(const Sizes& sizes, const Scalar* dweight, const Scalar* row,
                                const int64_t* chosen, const Scalar* weight, Scalar* drow) {
-  const int lane = threadIdx.x % kLanes;
+  const int lane = threadIdx.x % kShare;
   Scalar mean = 0;
   for (int k = 0; k < sizes.of_token; ++k) mean += dweight[k] * weight[k];
   if (!sizes.sigmoid && sizes.among_all) {
     Scalar largest, sum;
-    partition(row, sizes.experts, largest, sum);
-    for (int e = lane; e < sizes.experts; e += kLanes) {
+    partition<kShare>(row, sizes.experts, largest, sum);
+    for (int e = lane; e < sizes.experts; e += kShare) {
       Scalar own = 0;
       for (int k = 0; k < sizes.of_token; ++k)
         if (chosen[k] == e) own = dweight[k] * weight[k];
@@ -100,7 +100,7 @@ __device__ void weigh_backward(const Sizes& sizes, const Scalar* dweight, const 
     }
     return;
   }
-  for (int e = lane; e < sizes.experts; e += kLanes) {
+  for (int e = lane; e < sizes.experts; e += kShare) {
     Scalar gradient = 0;
     for (int k = 0; k < sizes.of_token; ++k) {
       if (chosen[k] != e) continue;
@@ -111,28 +111,24 @@ __device__ void weigh_backward(const Sizes& sizes, const Scalar* dweight, const 
   }
 }
 
-template <typename Scalar>
-__global__ void __launch_bounds__(kLanes* kWarps)
+template <int kShare, typename Scalar>
+__global__ void __launch_bounds__(kThreads)
     chosen_weights_backward_kernel(Sizes sizes, const Scalar* dweights, const Scalar* affinities,
                                    const int64_t* expert, const Scalar* weights, Balance balance,
                                    Scalar* daffinities) {
-  const int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
+  const int64_t token = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kShare;
   if (token >= sizes.tokens) return;
   const int64_t row = token * sizes.experts, first = token * sizes.of_token;
-  weigh_backward(sizes, dweights + first, affinities + row, expert + first, weights + first,
-                 daffinities + row);
+  weigh_backward<kShare>(sizes, dweights + first, affinities + row, expert + first, weights + first,
+                         daffinities + row);
   if (balance.of_groups == nullptr) return;
-  add_balance(sizes, balance.of_groups + token / balance.tokens * sizes.experts, affinities + row,
-              daffinities + row);
+  add_balance<kShare>(sizes, balance.of_groups + token / balance.tokens * sizes.experts,
+                      affinities + row, daffinities + row);
 }
 
 Sizes sizes_of(const Tensor& affinities, const Tensor& expert, bool sigmoid, bool among_all) {
   return {expert.size(0), static_cast<int>(affinities.size(1)), static_cast<int>(expert.size(1)),
           sigmoid, among_all};
-}
-
-unsigned blocks_for(const Sizes& sizes) {
-  return static_cast<unsigned>((sizes.tokens + kWarps - 1) / kWarps);
 }
 
 Tensor chosen_weights_cuda(const Tensor& affinities, const Tensor& expert, bool sigmoid,
@@ -142,10 +138,13 @@ Tensor chosen_weights_cuda(const Tensor& affinities, const Tensor& expert, bool 
   const Sizes sizes = sizes_of(affinities, expert, sigmoid, among_all);
   if (sizes.tokens == 0) return weights;
   AT_DISPATCH_FLOATING_TYPES(affinities.scalar_type(), "chosen_weights", [&] {
-    chosen_weights_kernel<scalar_t>
-        <<<blocks_for(sizes), kLanes * kWarps, 0, at::cuda::getCurrentCUDAStream()>>>(
-            sizes, affinities.const_data_ptr<scalar_t>(), expert.const_data_ptr<int64_t>(),
-            weights.mutable_data_ptr<scalar_t>());
+    auto* const kernel = lanes_for(sizes.experts) == kLanes
+                             ? chosen_weights_kernel<kLanes, scalar_t>
+                             : chosen_weights_kernel<kFewLanes, scalar_t>;
+    kernel<<<blocks_for(sizes.tokens, sizes.experts, kThreads), kThreads, 0,
+             at::cuda::getCurrentCUDAStream()>>>(sizes, affinities.const_data_ptr<scalar_t>(),
+                                                 expert.const_data_ptr<int64_t>(),
+                                                 weights.mutable_data_ptr<scalar_t>());
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   });
   return weights;
@@ -162,11 +161,14 @@ Tensor chosen_weights_backward_cuda(const Tensor& dweights, const Tensor& affini
       balance ? Balance{balance->const_data_ptr<double>(), sizes.tokens / balance->size(0)}
               : Balance{nullptr, 0};
   AT_DISPATCH_FLOATING_TYPES(affinities.scalar_type(), "chosen_weights_backward", [&] {
-    chosen_weights_backward_kernel<scalar_t>
-        <<<blocks_for(sizes), kLanes * kWarps, 0, at::cuda::getCurrentCUDAStream()>>>(
-            sizes, dweights.const_data_ptr<scalar_t>(), affinities.const_data_ptr<scalar_t>(),
-            expert.const_data_ptr<int64_t>(), weights.const_data_ptr<scalar_t>(), beside,
-            daffinities.mutable_data_ptr<scalar_t>());
+    auto* const kernel = lanes_for(sizes.experts) == kLanes
+                             ? chosen_weights_backward_kernel<kLanes, scalar_t>
+                             : chosen_weights_backward_kernel<kFewLanes, scalar_t>;
+    kernel<<<blocks_for(sizes.tokens, sizes.experts, kThreads), kThreads, 0,
+             at::cuda::getCurrentCUDAStream()>>>(
+        sizes, dweights.const_data_ptr<scalar_t>(), affinities.const_data_ptr<scalar_t>(),
+        expert.const_data_ptr<int64_t>(), weights.const_data_ptr<scalar_t>(), beside,
+        daffinities.mutable_data_ptr<scalar_t>());
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   });
   return daffinities;

@@ -16,7 +16,7 @@ namespace {
 using at::Tensor;
 using kernels::OptionalTensor;
 
-constexpr int kWarps = 8;
+constexpr int kThreads = 256;
 
 template <typename Scalar>
 struct Affinities {
@@ -26,22 +26,22 @@ struct Affinities {
   int experts;
 };
 
-// A warp has one token; its lanes share the experts.
-template <typename Scalar>
-__global__ void __launch_bounds__(kLanes* kWarps)
+// kShare lanes have one token and share the experts.
+template <int kShare, typename Scalar>
+__global__ void __launch_bounds__(kThreads)
     score_kernel(Affinities<Scalar> in, float* scores, int32_t* best) {
-  const int lane = threadIdx.x % kLanes;
-  const int64_t position = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
+  const int lane = threadIdx.x % kShare;
+  const int64_t position = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kShare;
   if (position >= in.tokens) return;
   const int64_t token = in.row_of_position != nullptr ? in.row_of_position[position] : position;
   BestExpert<float> found;
-  for (int e = lane; e < in.experts; e += kLanes) {
+  for (int e = lane; e < in.experts; e += kShare) {
     const auto score =
         static_cast<float>(score_of(in.rows + token * in.experts, in.lengths, int64_t{e}));
     scores[position * in.experts + e] = score;
     found.offer(score, e);
   }
-  found = best_of_lanes(found);
+  found = best_of_lanes<kShare>(found);
   if (lane == 0) best[position] = found.expert;
 }
 
@@ -57,9 +57,11 @@ void score_on_gpu(const Tensor& affinities, const OptionalTensor& lengths,
         .row_of_position = kernels::data_or_null<int64_t>(row_of_position),
         .tokens = tokens,
         .experts = static_cast<int>(affinities.size(1))};
-    score_kernel<scalar_t><<<static_cast<unsigned>((tokens + kWarps - 1) / kWarps), kLanes * kWarps,
-                             0, at::cuda::getCurrentCUDAStream()>>>(
-        in, scores.mutable_data_ptr<float>(), best.mutable_data_ptr<int32_t>());
+    auto* const kernel = lanes_for(in.experts) == kLanes ? score_kernel<kLanes, scalar_t>
+                                                         : score_kernel<kFewLanes, scalar_t>;
+    kernel<<<blocks_for(tokens, in.experts, kThreads), kThreads, 0,
+             at::cuda::getCurrentCUDAStream()>>>(in, scores.mutable_data_ptr<float>(),
+                                                 best.mutable_data_ptr<int32_t>());
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   });
 }

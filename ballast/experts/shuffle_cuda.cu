@@ -20,15 +20,16 @@ constexpr int kThreads = 128;
 // `width` threads have a part that is sent, and one that is received where `places` are wanted (not
 // null).
 __global__ void __launch_bounds__(kThreads)
-    draw_kernel(ShuffleShape shape, int width, const int64_t* keys, int64_t* slots,
-                int64_t* places) {
-  const int64_t part = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / width;
-  const int64_t group = part / shape.groups, other = part % shape.groups;
-  if (group >= shape.local()) return;
+    draw_kernel(ShuffleShape shape, ShuffleParts parts, int width, const int64_t* keys,
+                int64_t* slots, int64_t* places) {
+  // Fewer than 2^32: divisions of 64 bits would take longer than all the rest.
+  const unsigned part = (blockIdx.x * kThreads + threadIdx.x) / static_cast<unsigned>(width);
+  const auto groups = static_cast<unsigned>(shape.groups);
+  const int64_t group = part / groups, other = part % groups;
+  if (group >= parts.local()) return;
   const int first = threadIdx.x % width;
-  const int64_t size = shape.local() * shape.tokens_of_group;
-  const ShuffleParts parts(shape);
-  const SentPart out = parts.sent(shape.own().begin + group, other);
+  const int64_t size = parts.local() * shape.tokens_of_group;
+  const SentPart out = parts.sent(parts.own().begin + group, other);
   const IndexPermutation order(static_cast<uint64_t>(shape.tokens_of_group),
                                static_cast<uint64_t>(keys[group]));
   for (int64_t i = first; i < out.size; i += width) {
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
     set_both(slots, size, out.slot + i, group * shape.tokens_of_group + token);
   }
   if (places == nullptr) return;
-  const ReceivedPart in = parts.received(other, shape.own().begin + group);
+  const ReceivedPart in = parts.received(other, parts.own().begin + group);
   for (int64_t i = first; i < in.size; i += width)
     set_both(places, size, in.place + i, in.arrival + i);
 }
@@ -51,8 +52,8 @@ void draw_on_gpu(const Tensor& keys, int64_t rank, int64_t workers, const Tensor
   while (width < kThreads && width * shape.groups < shape.tokens_of_group) width *= 2;
   const int64_t blocks = (local * shape.groups * width + kThreads - 1) / kThreads;
   draw_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(
-      shape, width, keys.const_data_ptr<int64_t>(), sent.mutable_data_ptr<int64_t>(),
-      arrived ? arrived->mutable_data_ptr<int64_t>() : nullptr);
+      shape, ShuffleParts(shape), width, keys.const_data_ptr<int64_t>(),
+      sent.mutable_data_ptr<int64_t>(), arrived ? arrived->mutable_data_ptr<int64_t>() : nullptr);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

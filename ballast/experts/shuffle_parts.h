@@ -40,8 +40,13 @@ class ShuffleParts {
  public:
   constexpr explicit ShuffleParts(const ShuffleShape& shape)
       : shape_(shape),
+        local_(shape.local()),
+        own_(shape.own()),
         size_(shape.tokens_of_group / shape.groups),
         rest_(shape.tokens_of_group % shape.groups) {}
+
+  constexpr int64_t local() const { return local_; }
+  constexpr GroupRange own() const { return own_; }
 
   // How many tokens of these groups go to those.
   constexpr int64_t tokens(GroupRange from, GroupRange to) const {
@@ -51,19 +56,19 @@ class ShuffleParts {
 
   // Parts are sent by group they go to, then by group of origin.
   constexpr SentPart sent(int64_t from, int64_t to) const {
-    const GroupRange own = shape_.own();
     return {.first = tokens({from, from + 1}, {0, to}),
             .size = tokens({from, from + 1}, {to, to + 1}),
-            .slot = tokens(own, {0, to}) + tokens({own.begin, from}, {to, to + 1})};
+            .slot = tokens(own_, {0, to}) + tokens({own_.begin, from}, {to, to + 1})};
   }
 
   // They arrive by worker, then group, then group of origin; a group's tokens belong together.
   constexpr ReceivedPart received(int64_t from, int64_t to) const {
-    const GroupRange own = shape_.own(), sender = shape_.groups_of(from / shape_.local());
-    return {.size = tokens({from, from + 1}, {to, to + 1}),
-            .arrival = tokens({0, sender.begin}, own) + tokens(sender, {own.begin, to}) +
-                       tokens({sender.begin, from}, {to, to + 1}),
-            .place = tokens({0, shape_.groups}, {own.begin, to}) + tokens({0, from}, {to, to + 1})};
+    const GroupRange sender = shape_.groups_of(from / local_);
+    return {
+        .size = tokens({from, from + 1}, {to, to + 1}),
+        .arrival = tokens({0, sender.begin}, own_) + tokens(sender, {own_.begin, to}) +
+                   tokens({sender.begin, from}, {to, to + 1}),
+        .place = tokens({0, shape_.groups}, {own_.begin, to}) + tokens({0, from}, {to, to + 1})};
   }
 
  private:
@@ -77,6 +82,8 @@ class ShuffleParts {
   }
 
   ShuffleShape shape_;
+  int64_t local_;
+  GroupRange own_;
   int64_t size_, rest_;
 };
 
