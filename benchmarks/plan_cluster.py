@@ -9,7 +9,8 @@ they can be taken in parts; --table fits three constants to six of them and pred
     benchmarks/plan_cluster.py --ballast build/release/ballast --results steps.json --measure all
     benchmarks/plan_cluster.py --ballast build/release/ballast --results steps.json --table
 
-A cell is HOSTSxWORKERS@MEGABITS[+DELAY]: workers of each host, the rate of its cable, milliseconds that a packet takes.
+A cell is HOSTSxWORKERS@MEGABITS[+DELAY][hops]: workers of each host, the rate of its cable, milliseconds that a packet
+takes; hops: tokens go to experts in two (experts.hops 2).
 """
 
 import argparse
@@ -39,11 +40,13 @@ BURST = "10kb"  # a few packets: what a rest would let pass at once is no part o
 
 class Cell:
     def __init__(self, text):
-        match = re.fullmatch(r"(\d+)x(\d+)@(\d+)(?:\+(\d+))?", text)
+        match = re.fullmatch(r"(\d+)x(\d+)@(\d+)(?:\+(\d+))?(hops)?", text)
         if not match:
-            raise SystemExit(f"--measure: want HOSTSxWORKERS@MEGABITS[+MILLISECONDS], got {text}")
+            raise SystemExit(f"--measure: want HOSTSxWORKERS@MEGABITS[+MILLISECONDS][hops], got {text}")
         self.text = text
-        self.hosts, self.each, self.megabits, self.delay = (int(part or 0) for part in match.groups())
+        self.hosts, self.each, self.megabits, self.delay = (int(part or 0) for part in match.groups()[:4])
+        self.hops = 2 if match[5] else 1
+        self.systems = ["base", "switch"] if match[5] else SYSTEMS
         self.workers = self.hosts * self.each
 
     def knobs(self, system):
@@ -53,7 +56,8 @@ class Cell:
             return [*knobs, f"--training.model_parallel={self.workers}"]
         if system == "dense":
             return knobs
-        knobs += ["--experts.layers=1", f"--experts.count={EXPERTS}", f"--experts.groups={self.workers}"]
+        knobs += ["--experts.layers=1", f"--experts.count={EXPERTS}", f"--experts.groups={self.workers}",
+                  f"--experts.hops={self.hops}"]
         if system == "base":
             return [*knobs, f"--experts.sublayers={SUBLAYERS}"]
         return [*knobs, f"--experts.router={system}", "--experts.placement=replace"]
@@ -82,7 +86,7 @@ def measure(ballast, cell, rounds):
                 cluster.delay(name)
         before = sum(cluster.bytes_from(name) for name in cluster.names)
         command = [ballast, "bench", "step", "--json", "--device", "cpu", "--threads", 1, "--size", SIZE, "--systems",
-                   ",".join(SYSTEMS), "--experts", f"{EXPERTS},{SUBLAYERS}", "--rounds", rounds, "--steps", 3, "--workers",
+                   ",".join(cell.systems), "--hops", cell.hops, "--experts", f"{EXPERTS},{SUBLAYERS}", "--rounds", rounds, "--steps", 3, "--workers",
                    cell.workers, "--hosts", ",".join(f"{name}:{cell.each}" for name in cluster.names)]
         done = subprocess.run(cluster.command(*command), env=cluster.environment(), capture_output=True, encoding="utf-8")
         if done.returncode != 0:
@@ -152,14 +156,14 @@ def table(ballast, results):
     print("|---|---|---|---|---|---|---|---|")
     errors = []
     for text, cell in cells.items():
-        for system in SYSTEMS:
+        for system in cell.systems:
             step = predictions.plan(cell, system, constants["wire"] * cell.megabits / 8 * 1e6,
                                     constants["message"] + cell.delay / 1e3, constants["rates"])
             error = step["total"] / took(text, system) - 1
             fitted = (text, system) in FITTED
             if not fitted:
                 errors.append(abs(error))
-            print(f"| {cell.hosts} x {cell.each} | {cell.megabits} | {cell.delay} ms | {system.replace('_', ' ')} | "
+            print(f"| {cell.hosts} x {cell.each} | {cell.megabits} | {cell.delay} ms | {system.replace('_', ' ')}{', two hops' * (cell.hops - 1)} | "
                   f"{1e3 * took(text, system):.0f} ms | {1e3 * step['total']:.0f} | {100 * error:+.1f} % | {'yes' if fitted else ''} |")
     print(f"\nNot fitted: {len(errors)}; within 20 %: {sum(error < 0.2 for error in errors)}; largest {100 * max(errors):.1f} %, "
           f"median {100 * statistics.median(errors):.1f} %.")

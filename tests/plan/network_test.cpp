@@ -56,6 +56,15 @@ TEST(Wires, AllToAllSharesTheAdapterAmongTheWorkersOfAMachine) {
   EXPECT_DOUBLE_EQ(kWires.all_to_all(800, group), 300.0 / 1000 + 3 * 0.1 + 4 * 400.0 / 100 + 4 * 1);
 }
 
+TEST(Wires, InTwoHopsFewerMessagesLeaveAMachineAndAsManyBytes) {
+  const GroupOnNetwork group{.size = 8, .in_machine = 4};
+  // 3/4 to neighbours; of each of 4 workers a half to the other machine, in one message.
+  EXPECT_DOUBLE_EQ(kWires.all_to_all_in_hops(800, group),
+                   600.0 / 1000 + 3 * 0.1 + 4 * 400.0 / 100 + 1);
+  for (const GroupOnNetwork& other : {GroupOnNetwork{4, 4}, GroupOnNetwork{8, 1}})
+    EXPECT_EQ(kWires.all_to_all_in_hops(800, other), kWires.all_to_all(800, other));
+}
+
 TEST(Wires, HalfOfASumIsScattered) {
   const GroupOnNetwork group{.size = 8, .in_machine = 4};
   EXPECT_DOUBLE_EQ(kWires.reduce_scatter(400, group), kWires.all_reduce(400, group) / 2);
@@ -78,16 +87,14 @@ TEST(WiresOfMpi, HalvesGoToPartnerAfterPartnerTheOwnMachinesFirst) {
 
 TEST(WiresOfMpi, BeyondAPowerOfTwoAllGoesToANeighbourFirst) {
   const GroupOnNetwork three{.size = 3, .in_machine = 1};
-  EXPECT_DOUBLE_EQ(by_mpi().all_reduce(800, three),
-                   2 * (400.0 / 100 + 1) + 2 * (800.0 / 100 + 1));
+  EXPECT_DOUBLE_EQ(by_mpi().all_reduce(800, three), 2 * (400.0 / 100 + 1) + 2 * (800.0 / 100 + 1));
 }
 
 TEST(WiresOfMpi, MessagesBeginTogetherAndLongOnesWaitForAnAnswer) {
   const GroupOnNetwork group{.size = 8, .in_machine = 4};
   EXPECT_DOUBLE_EQ(by_mpi().all_to_all(800, group), 300.0 / 1000 + 3 * 0.1 + 4 * 400.0 / 100 + 1);
   const double large = 8e6;  // a million bytes to each
-  EXPECT_DOUBLE_EQ(by_mpi().all_to_all(large, group),
-                   3e6 / 1000 + 3 * 0.1 + 4 * 4e6 / 100 + 3);
+  EXPECT_DOUBLE_EQ(by_mpi().all_to_all(large, group), 3e6 / 1000 + 3 * 0.1 + 4 * 4e6 / 100 + 3);
 }
 
 TEST(WiresOfMpi, EachWorkerOfAMachineGathersForItself) {

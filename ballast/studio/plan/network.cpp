@@ -113,6 +113,15 @@ double Wires::all_to_all(double bytes, const GroupOnNetwork& group) const {
   return within + out / network.bandwidth + starts;
 }
 
+double Wires::all_to_all_in_hops(double bytes, const GroupOnNetwork& group) const {
+  if (!leaves_machine(group) || group.in_machine == 1) return all_to_all(bytes, group);
+  const GroupOnNetwork machine{.size = group.in_machine, .in_machine = group.in_machine};
+  const GroupOnNetwork of_place{.size = group.size / group.in_machine,
+                                .in_machine = 1,
+                                .side_by_side = group.in_machine * group.side_by_side};
+  return all_to_all(bytes, machine) + all_to_all(bytes, of_place);
+}
+
 double Wires::all_gather(double bytes, const GroupOnNetwork& group) const {
   if (group.size == 1) return 0;
   const auto others = static_cast<double>(group.size - 1);

@@ -43,16 +43,19 @@ double assignment_seconds(const LayoutShape& shape, const Cluster& cluster) {
 double all_to_all_seconds(const LayoutShape& shape, const Wires& wires, const GroupOnNetwork& all) {
   const config::ExpertsConfig& experts = shape.config.experts;
   if (experts.layers == 0 || shape.workers == 1) return 0;
+  const auto exchange = [&](double bytes) {
+    return experts.hops > 1 ? wires.all_to_all_in_hops(bytes, all) : wires.all_to_all(bytes, all);
+  };
   // To the experts and back, forward and backward; BASE layers shuffle before and after.
   const double row = shape.width * shape.number;
-  const double exchange = 4 * wires.all_to_all(shape.expert_rows * row, all);
-  const bool shuffles = experts.traits().balanced && experts.shuffle;
-  const double shuffle = shuffles ? 4 * wires.all_to_all(shape.own_tokens * row, all) : 0;
-  // A router that looked ahead has scored tokens before they were shuffled.
-  const double scores = as_double(experts.count) * shape.number;
-  const double scored =
-      shuffles && experts.look_ahead ? 2 * wires.all_to_all(shape.own_tokens * scores, all) : 0;
-  return shape.expert_layers * (exchange + shuffle + scored);
+  double seconds = 4 * exchange(shape.expert_rows * row);
+  if (experts.traits().balanced && experts.shuffle) {
+    seconds += 4 * exchange(shape.own_tokens * row);
+    // A router that looks ahead scores tokens before they are shuffled.
+    const double scores = as_double(experts.count) * shape.number;
+    if (experts.look_ahead) seconds += 2 * exchange(shape.own_tokens * scores);
+  }
+  return shape.expert_layers * seconds;
 }
 
 double shard_sum_seconds(const LayoutShape& shape, const Wires& wires,
