@@ -101,11 +101,16 @@ def measure(ballast, cell, rounds):
 
 
 class Predictions:
-    """Of `ballast plan`, with the cores' rates shared by all workers, whatever host they are on."""
+    """Of `ballast plan`, with the cores' rates shared by all workers, whatever host they are on. Where there are more workers
+    than cores, a message also waits until its receiver has one: as much longer as there are workers for a core."""
 
     def __init__(self, ballast, flops, bandwidth):
         self.ballast, self.flops, self.bandwidth = ballast, flops, bandwidth
         self.parts = {}
+
+    @staticmethod
+    def latency(cell, constants):
+        return constants["message"] * max(1, cell.workers / os.cpu_count()) + cell.delay / 1e3
 
     def plan(self, cell, system, machine_bandwidth, latency, share=1.0):
         of_machine = share * cell.each / cell.workers
@@ -125,7 +130,7 @@ class Predictions:
             self.parts[cell.text, system] = (step["total"] - rest, rest, (at(1e6, nothing) - rest) * 1e6, at(much, 1) - rest)
         compute, rest, sent, messages = self.parts[cell.text, system]
         return (compute / constants["rates"] + rest + sent / (constants["wire"] * cell.megabits / 8 * 1e6)
-                + messages * (constants["message"] + cell.delay / 1e3))
+                + messages * self.latency(cell, constants))
 
 
 def fit(points, predictions):
@@ -158,7 +163,7 @@ def table(ballast, results):
     for text, cell in cells.items():
         for system in cell.systems:
             step = predictions.plan(cell, system, constants["wire"] * cell.megabits / 8 * 1e6,
-                                    constants["message"] + cell.delay / 1e3, constants["rates"])
+                                    predictions.latency(cell, constants), constants["rates"])
             error = step["total"] / took(text, system) - 1
             fitted = (text, system) in FITTED
             if not fitted:
