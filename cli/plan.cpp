@@ -70,7 +70,7 @@ struct Options {
   int64_t workers = 0;  // 0: those of one replica
   std::string device = "v100", network = "infiniband";
   // Instead of the device's and network's own; 0: not given.
-  double flops = 0, bandwidth = 0, machine_bandwidth = 0, assignment = 0;
+  double flops = 0, bandwidth = 0, machine_bandwidth = 0, latency = 0, assignment = 0;
   int64_t workers_per_machine = 0;
   bool overlap = false, json = false;
 };
@@ -115,6 +115,7 @@ plan::Cluster cluster_of(const Options& options, const config::Config& config) {
     cluster.device.bandwidth_share = 1;
   }
   if (options.machine_bandwidth > 0) cluster.network.bandwidth = options.machine_bandwidth;
+  if (options.latency > 0) cluster.network.latency = options.latency;
   if (options.assignment > 0) cluster.assignment_seconds = options.assignment;
   return cluster;
 }
@@ -315,6 +316,11 @@ void add_plan(CLI::App& app, Action& chosen) {
        "bytes a second into and out of a machine [the network's]");
   add_number(*command, "--workers-per-machine", options->workers_per_machine,
              "workers that share that [the network's]");
+  command
+      ->add_option("--latency", options->latency,
+                   "seconds of a message from machine to machine [the network's]")
+      ->check(above_zero())
+      ->type_name("SECONDS");
   command
       ->add_option("--assignment", options->assignment,
                    "seconds of the balanced assignment of a BASE layer and micro-step [measured]")

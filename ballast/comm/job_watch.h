@@ -28,6 +28,7 @@ class JobWatch {
   // mpirun has said that a machine is lost: it counts as if a worker had ended the job.
   void lose_machine() { machine_lost_ = true; }
 
+  bool all_have_come() const { return notebook_.all_arrived(workers_); }
   int stops() const { return stops_; }
   bool has_ended_it() const { return ended_; }
   // Why the watch has ended the job; nothing: it has not, or a worker has said why.

@@ -194,7 +194,7 @@ Ended relay_until_end(pid_t mpirun, std::array<Relay*, 2> relays, const HeldSign
     watch.look();
     if (output.has_lost_machine() && !std::exchange(lost, true)) {
       watch.lose_machine();
-      output.name_lost_machines(daemons.gone());
+      output.name_lost_machines(daemons.gone(), watch.all_have_come());
     } else if (!lost) {
       daemons.look();
     }
@@ -331,7 +331,9 @@ LaunchResult run_workers(const LaunchOptions& options) {
   check_can_launch(options);
   auto command = mpirun_command(options);
   Notebook notebook(options.hosts.empty() ? Reach::kThisMachine : Reach::kNetwork);
-  command.insert(command.begin() + 1, {"-x", notebook.variable(), "-x", console_variable()});
+  command.insert(command.begin() + 1, {"-x", console_variable()});
+  for (const std::string& variable : notebook.variables())
+    command.insert(command.begin() + 1, {"-x", variable});
   std::optional<JobFolders> folders;  // of this machine alone
   if (options.hosts.empty()) {
     const auto kept_in = folders.emplace(options.workers).mpirun_options();

@@ -108,12 +108,19 @@ void MpirunOutput::look_for_failure(const std::string& line) {
   }
 }
 
-void MpirunOutput::name_lost_machines(const std::vector<std::string>& names) {
+void MpirunOutput::name_lost_machines(const std::vector<std::string>& names,
+                                      bool workers_had_come) {
   if (names.empty()) return;
-  remember(
-      lost(fmt::format("{} {} lost: the machine or its network is down, or mpirun's daemon there "
-                       "has ended",
-                       fmt::join(names, ", "), names.size() == 1 ? "is" : "are")));
+  const std::string all = fmt::format("{}", fmt::join(names, ", "));
+  const char* are = names.size() == 1 ? "is" : "are";
+  remember(lost(workers_had_come
+                    ? fmt::format("{} {} lost: the machine or its network is down, or mpirun's "
+                                  "daemon there has ended",
+                                  all, are)
+                    : fmt::format("{}: mpirun's daemon (orted) could not be started there, or "
+                                  "ended before the workers had come; ssh has to reach the "
+                                  "machine without a password",
+                                  all)));
 }
 
 void MpirunOutput::look_for_lost_machine(const std::string& line) {

@@ -30,8 +30,8 @@ class MpirunOutput {
   const std::optional<WorkerFailure>& failure() const;
   // mpirun has lost its daemon on a machine. It may wait for it without end.
   bool has_lost_machine() const { return has_lost_machine_; }
-  // Which these were, where that is known from elsewhere.
-  void name_lost_machines(const std::vector<std::string>& names);
+  // Which these were, where that is known from elsewhere, and whether all workers had come before.
+  void name_lost_machines(const std::vector<std::string>& names, bool workers_had_come = true);
 
  private:
   void look_for_failure(const std::string& line);

@@ -7,14 +7,19 @@
 #include <unistd.h>
 
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 
 namespace ballast::comm {
 namespace {
 
 constexpr const char* kVariable = "BALLAST_LAUNCHER_NOTEBOOK";
+// Of a launcher on another machine: its words as hexadecimal digits, each with a 0 behind it.
+constexpr const char* kCommand = "BALLAST_LAUNCHER_COMMAND";
 constexpr std::string_view kStderr = "stderr";  // in place of a path
 constexpr std::string_view kMark =
     "\x1e"
@@ -26,6 +31,27 @@ void write_line(const char* path, const char* line, size_t size) noexcept {
   if (fd < 0) return;
   (void)!::write(fd, line, size);
   ::close(fd);
+}
+
+std::string read_all(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string hexadecimal(std::string_view bytes) {
+  std::string digits;
+  for (const char byte : bytes) digits += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return digits;
+}
+
+std::string bytes_of(std::string_view digits) {
+  std::string bytes;
+  for (size_t i = 0; i + 1 < digits.size(); i += 2) {
+    unsigned value = 0;
+    std::from_chars(&digits[i], &digits[i] + 2, value, 16);
+    bytes.push_back(static_cast<char>(value));
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -51,22 +77,28 @@ bool has_launcher() noexcept {
 }
 
 std::vector<std::string> launcher_command_line() {
+  std::string all;
+  if (has_launcher()) {
+    const std::string notebook = std::getenv(kVariable);  // in the launcher's folder of /proc
+    all = read_all(notebook.substr(0, notebook.find("/fd/")) + "/cmdline");
+  } else if (const char* digits = std::getenv(kCommand); digits != nullptr) {
+    all = bytes_of(digits);
+  }
+  std::istringstream lines(all);
   std::vector<std::string> words;
-  if (!has_launcher()) return words;
-  const std::string notebook = std::getenv(kVariable);  // in the launcher's folder of /proc
-  std::ifstream file(notebook.substr(0, notebook.find("/fd/")) + "/cmdline", std::ios::binary);
-  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  for (std::string word; std::getline(lines, word, '\0');) words.push_back(word);
   return words;
 }
 
 Notebook::Notebook(Reach reach) : reach_(reach) {
   if (reach == Reach::kNetwork) {
-    variable_ = fmt::format("{}={}", kVariable, kStderr);
+    variables_ = {fmt::format("{}={}", kVariable, kStderr),
+                  fmt::format("{}={}", kCommand, hexadecimal(read_all("/proc/self/cmdline")))};
     works_ = true;
     return;
   }
   fd_ = ::memfd_create("ballast workers", MFD_CLOEXEC);
-  variable_ = fmt::format("{}=/proc/{}/fd/{}", kVariable, ::getpid(), fd_);
+  variables_ = {fmt::format("{}=/proc/{}/fd/{}", kVariable, ::getpid(), fd_)};
 }
 
 Notebook::~Notebook() {
@@ -76,7 +108,8 @@ Notebook::~Notebook() {
 void Notebook::try_out() const noexcept {
   if (reach_ == Reach::kNetwork) return;
   constexpr std::array<char, 6> kLine{kTriedOut, ' ', '0', ' ', '0', '\n'};
-  write_line(variable_.c_str() + variable_.find('=') + 1, kLine.data(), kLine.size());
+  const std::string& variable = variables_.front();
+  write_line(variable.c_str() + variable.find('=') + 1, kLine.data(), kLine.size());
 }
 
 void Notebook::read() {

@@ -25,7 +25,8 @@ enum class Note : char {
 void tell_launcher(Note note, int worker, int code = 0) noexcept;
 // Whether a launcher of ours, on this machine, has started this process and looks after it.
 bool has_launcher() noexcept;
-// The command line of that process, with --workers and all; empty: there is none, or it has ended.
+// The command line of the launcher, on whatever machine, with --workers and all; empty: there is
+// none, or it has ended.
 std::vector<std::string> launcher_command_line();
 
 // Where workers write their notes: memory of the launcher, which workers of the same machine open
@@ -38,8 +39,8 @@ class Notebook {
   Notebook& operator=(const Notebook&) = delete;
 
   Reach reach() const { return reach_; }
-  // For workers' environment: "NAME=value".
-  const std::string& variable() const { return variable_; }
+  // For workers' environment: "NAME=value" each.
+  const std::vector<std::string>& variables() const { return variables_; }
   // In a child, before it becomes another program: shows that children can write.
   void try_out() const noexcept;
 
@@ -62,7 +63,8 @@ class Notebook {
   const Reach reach_;
   int fd_ = -1;
   off_t end_ = 0;
-  std::string variable_, rest_;
+  std::vector<std::string> variables_;
+  std::string rest_;
   bool works_ = false, closed_ = false, ending_ = false;
   std::set<int> arrived_;
   std::optional<WorkerFailure> failure_;

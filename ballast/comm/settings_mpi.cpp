@@ -43,9 +43,14 @@ void choose_transport() {
            shared_memory_folder(num_started_workers()).c_str(), 0);
 }
 
+// By itself OpenMPI 4.1 sums in place by a tree, through whose root all numbers go several times.
+// Rabenseifner's way sends each number twice, whatever the number of workers.
+void choose_sums() { ::setenv("OMPI_MCA_coll_libnbc_iallreduce_algorithm", "rabenseifner", 0); }
+
 }  // namespace
 
 void choose_settings() {
+  choose_sums();
   choose_copy_mechanism();
   choose_transport();
 }

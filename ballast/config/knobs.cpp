@@ -124,6 +124,11 @@ void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {
   section.add("groups", &e.groups, 0, 1 << 20,
               "routing groups of a micro-step, each assigned by itself; 0: one for each worker the "
               "run starts with, kept when it goes on with others");
+  section
+      .add("hops", &e.hops, 1, 2,
+           "how tokens reach experts where machines have several workers, equally many on each; 1: "
+           "straight; 2: within the machine first, then from machine to machine in fewer messages")
+      .operational();
   section.add("norm", &e.norm,
               "own: each expert norms its tokens; layer: the layer does, once for all experts and "
               "for a router without look-ahead (placement replace, one sublayer)");

@@ -22,15 +22,28 @@ using at::Tensor;
 
 namespace {
 
-struct Rows {
-  const comm::RowsOfWorker &send, &receive;
-};
+enum class Direction { kThere, kBack };
 
-Tensor send(comm::Communicator& workers, const Tensor& x, const Rows& rows, comm::Label label,
-            step::StepWatch* watch) {
-  if (workers.size() == 1) return x;
+comm::RowsOfMachine rows_of_machine(const comm::MachineHops& hops, const RowExchange& way,
+                                    Direction direction) {
+  comm::RowsOfMachine rows = way.of_machine;
+  if (way.is_even) {
+    const size_t neighbours = hops.neighbours().size();
+    rows = {std::vector(neighbours, way.send), std::vector(neighbours, way.receive)};
+  }
+  if (direction == Direction::kBack) std::swap(rows.send, rows.receive);
+  return rows;
+}
+
+Tensor send(const Travel& travel, const Tensor& x, const RowExchange& way, Direction direction,
+            comm::Label label, step::StepWatch* watch) {
+  if (travel.workers.size() == 1) return x;
+  const bool there = direction == Direction::kThere;
   return step::communicate(x, watch, [&](const Tensor& sent) {
-    return comm::all_to_all(workers, sent, rows.send, rows.receive, label);
+    if (travel.hops != nullptr)
+      return travel.hops->all_to_all(sent, rows_of_machine(*travel.hops, way, direction), label);
+    return comm::all_to_all(travel.workers, sent, there ? way.send : way.receive,
+                            there ? way.receive : way.send, label);
   });
 }
 
@@ -47,36 +60,36 @@ bool stays(const comm::Communicator& workers, const RowExchange& way) {
 
 }  // namespace
 
-Tensor exchange(comm::Communicator& workers, const Tensor& x, const RowExchange& way,
-                comm::Label label, step::StepWatch* watch) {
-  const Tensor rows = send(workers, in_slots(x, way), {way.send, way.receive}, label, watch);
+Tensor exchange(const Travel& travel, const Tensor& x, const RowExchange& way, comm::Label label,
+                step::StepWatch* watch) {
+  const Tensor rows = send(travel, in_slots(x, way), way, Direction::kThere, label, watch);
   if (!way.arrival_of_place.defined()) return rows;
   return permute_rows(rows, way.arrival_of_place, way.place_of_arrival);
 }
 
-Tensor exchange_back(comm::Communicator& workers, const Tensor& y, const RowExchange& way,
+Tensor exchange_back(const Travel& travel, const Tensor& y, const RowExchange& way,
                      comm::Label label, step::StepWatch* watch) {
   const Tensor arrived = way.arrival_of_place.defined()
                              ? permute_rows(y, way.place_of_arrival, way.arrival_of_place)
                              : y;
-  const Tensor back = send(workers, arrived, {way.receive, way.send}, label, watch);
+  const Tensor back = send(travel, arrived, way, Direction::kBack, label, watch);
   return permute_rows(back, way.slot_of_row, way.row_of_slot);
 }
 
-RoutedRows to_experts(comm::Communicator& workers, const Tensor& tokens, const Dispatch& dispatch,
+RoutedRows to_experts(const Travel& travel, const Tensor& tokens, const Dispatch& dispatch,
                       comm::Label label, step::StepWatch* watch) {
   const RowExchange& way = dispatch.way;
-  if (stays(workers, way))
+  if (stays(travel.workers, way))
     return {tokens, dispatch.rows_of_expert, way.row_of_slot, way.slot_of_row};
-  return {send(workers, in_slots(tokens, way), {way.send, way.receive}, label, watch),
+  return {send(travel, in_slots(tokens, way), way, Direction::kThere, label, watch),
           dispatch.rows_of_expert, way.arrival_of_place, way.place_of_arrival};
 }
 
-Tensor from_experts(comm::Communicator& workers, const Tensor& rows, const Dispatch& dispatch,
+Tensor from_experts(const Travel& travel, const Tensor& rows, const Dispatch& dispatch,
                     comm::Label label, step::StepWatch* watch) {
   const RowExchange& way = dispatch.way;
-  if (stays(workers, way)) return rows;
-  const Tensor back = send(workers, rows, {way.receive, way.send}, label, watch);
+  if (stays(travel.workers, way)) return rows;
+  const Tensor back = send(travel, rows, way, Direction::kBack, label, watch);
   if (way.slot_of_row.dim() > 1) return back;
   return permute_rows(back, way.slot_of_row, way.row_of_slot);
 }
@@ -106,6 +119,7 @@ void set_equal_sizes(const ExpertPlaces& places, int64_t rows_of_block, Dispatch
   const int64_t of_worker = places.local() * rows_of_block;  // rows this one sends to each
   way.send.assign(static_cast<size_t>(places.workers), of_worker);
   way.receive = way.send;
+  way.is_even = true;
   dispatch.rows_of_expert = ExpertRows(
       std::vector<int64_t>(static_cast<size_t>(places.local()), places.workers * rows_of_block));
   if (places.workers > 1 && places.local() > 1) {  // rows arrive by worker: order them by expert

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ballast/comm/communicator.h"
+#include "ballast/comm/machine_hops.h"
 #include "ballast/experts/expert_rows.h"
 #include "ballast/step/step_watch.h"
 
@@ -19,16 +20,28 @@ struct RowExchange {
   // K times.
   at::Tensor slot_of_row;
   comm::RowsOfWorker send, receive;
+  bool is_even = false;  // each worker sends as many to each
+  // Where rows go in two hops and are not even: what the workers of this machine send and get.
+  comm::RowsOfMachine of_machine = {};
   // [sum of receive] int64 each; undefined: rows stay as they arrive.
   at::Tensor arrival_of_place, place_of_arrival;
 };
 
+// Whom rows travel between, and how.
+struct Travel {
+  // NOLINTNEXTLINE(google-explicit-constructor): straight from worker to worker
+  Travel(comm::Communicator& workers, const comm::MachineHops* hops = nullptr)
+      : workers(workers), hops(hops) {}
+  comm::Communicator& workers;
+  const comm::MachineHops* hops;  // null: straight
+};
+
 // x [N, D] -> [sum of receive, D]; collective, also backward. `watch` is told while rows are sent.
-at::Tensor exchange(comm::Communicator& workers, const at::Tensor& x, const RowExchange& way,
+at::Tensor exchange(const Travel& travel, const at::Tensor& x, const RowExchange& way,
                     comm::Label label, step::StepWatch* watch = nullptr);
 // The way back, to where rows came from. [sum of receive, D] -> [N, D]. REQUIRES: each was sent at
 // most once.
-at::Tensor exchange_back(comm::Communicator& workers, const at::Tensor& y, const RowExchange& way,
+at::Tensor exchange_back(const Travel& travel, const at::Tensor& y, const RowExchange& way,
                          comm::Label label, step::StepWatch* watch = nullptr);
 
 // The order in which a worker's tokens are cut into groups. int64 [T] each, inverse to each other;
@@ -55,14 +68,12 @@ struct Dispatch {
 
 // Brings tokens to their experts. Where a worker is alone and sends each token at most once, the
 // rows are the tokens themselves.
-RoutedRows to_experts(comm::Communicator& workers, const at::Tensor& tokens,
-                      const Dispatch& dispatch, comm::Label label,
-                      step::StepWatch* watch = nullptr);
+RoutedRows to_experts(const Travel& travel, const at::Tensor& tokens, const Dispatch& dispatch,
+                      comm::Label label, step::StepWatch* watch = nullptr);
 // Brings back what experts made of those rows. Where each token was sent at most once, rows return
 // to their tokens, [T, D]; else they are in the order in which they were sent.
-at::Tensor from_experts(comm::Communicator& workers, const at::Tensor& rows,
-                        const Dispatch& dispatch, comm::Label label,
-                        step::StepWatch* watch = nullptr);
+at::Tensor from_experts(const Travel& travel, const at::Tensor& rows, const Dispatch& dispatch,
+                        comm::Label label, step::StepWatch* watch = nullptr);
 
 // In blocks of slots of equal size, one for each expert and group, numbered by expert, then group.
 // Slots that are nobody's (-1) become rows of zeros. So all sizes are known beforehand, and nothing

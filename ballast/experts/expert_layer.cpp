@@ -4,6 +4,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <utility>
+
 #include "ballast/experts/decoder_parts.h"
 #include "ballast/experts/dispatch.h"
 #include "ballast/kernels/layer_norm.h"
@@ -63,11 +65,13 @@ const kernels::Parameter& declare_norm(bool wanted, const std::string& name, int
 }  // namespace
 
 ExpertLayer::ExpertLayer(const config::Config& config, int64_t place,
-                         parameters::ParameterTable& table, comm::Communicator& workers)
+                         parameters::ParameterTable& table, comm::Communicator& workers,
+                         std::shared_ptr<const comm::MachineHops> hops)
     : place_(place),
       name_("layer." + std::to_string(place)),
       config_(config.experts),
       workers_(workers),
+      hops_(std::move(hops)),
       form_(norm_form_of(config.model)),
       norm_(declare_norm(norms(), name_ + ".norm.weight", config.model.width,
                          parameters::Initialization::one(), table)),
@@ -84,17 +88,18 @@ Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing, const 
   const Tensor given =
       norms() ? kernels::layer_norm(tokens, norm_, norm_bias_, form_) : tokens;  // [T, D]
   const Tensor mixed =
-      mix.way ? exchange(workers_, given, *mix.way, label("shuffle"), watch) : given;
+      mix.way ? exchange(travel(), given, *mix.way, label("shuffle"), watch) : given;
 
   const bool ahead = config_.look_ahead && earlier.defined();
   const Tensor read = step::pass_into(step::StepPart::kAssignment, ahead ? earlier : mixed, watch);
-  const Dispatch dispatch = route(read, ahead ? mix : Shuffle{.order = mix.order}, routing);
+  Dispatch dispatch = route(read, ahead ? mix : Shuffle{.order = mix.order}, routing);
+  complete(dispatch.way);
   const Tensor entering =
       step::pass_into(step::StepPart::kExperts, ahead ? mixed : read, watch);  // [T, D]
   const Tensor out = forward_routed(entering, dispatch, routing);              // [T, D]
 
   const Tensor home =
-      mix.way ? exchange_back(workers_, out, *mix.way, label("shuffle back"), watch) : out;
+      mix.way ? exchange_back(travel(), out, *mix.way, label("shuffle back"), watch) : out;
   const Tensor all = shared_ ? home + shared_->forward(given) : home;
   return norms() ? tokens + all : all;
 }
@@ -102,9 +107,9 @@ Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing, const 
 Tensor ExpertLayer::forward_routed(const Tensor& tokens, const Dispatch& dispatch,
                                    const Routing& routing) const {
   step::StepWatch* const watch = routing.watch;
-  const RoutedRows routed = to_experts(workers_, tokens, dispatch, label("to experts"), watch);
+  const RoutedRows routed = to_experts(travel(), tokens, dispatch, label("to experts"), watch);
   const Tensor gated = router_->at_experts(routed, experts_, routing);
-  const Tensor back = from_experts(workers_, gated, dispatch, label("from experts"), watch);
+  const Tensor back = from_experts(travel(), gated, dispatch, label("from experts"), watch);
   return router_->at_tokens(norms() ? at::zeros_like(tokens) : tokens, back, dispatch);
 }
 
@@ -119,7 +124,7 @@ Dispatch ExpertLayer::route(const Tensor& read, const Shuffle& mix, const Routin
   Tensor affinities = timed([&] { return router_->affinities(read); });  // [T, E]
   if (mix.way)
     affinities =
-        exchange(workers_, affinities, *mix.way, label("shuffle affinities"), routing.watch);
+        exchange(travel(), affinities, *mix.way, label("shuffle affinities"), routing.watch);
   return timed([&] { return router_->route(affinities, mix.order, routing); });
 }
 
@@ -130,7 +135,31 @@ Shuffle ExpertLayer::shuffle(const Tensor& tokens, const Routing& routing) const
                            .tokens_of_group = tokens.size(0) * workers_.size() / route.groups,
                            .rank = workers_.rank(),
                            .workers = workers_.size()};
-  return shuffle_of(route, place_, shape, {routing.inputs, route.step, tokens.device()});
+  Shuffle mix = shuffle_of(route, place_, shape, {routing.inputs, route.step, tokens.device()});
+  if (hops_ == nullptr || !mix.way) return mix;
+  const ShuffleParts parts(shape);
+  for (const int neighbour : hops_->neighbours()) {
+    const GroupRange own = shape.groups_of(neighbour);
+    comm::RowsOfWorker send, receive;
+    for (int64_t worker = 0; worker < shape.workers; ++worker) {
+      send.push_back(parts.tokens(own, shape.groups_of(worker)));
+      receive.push_back(parts.tokens(shape.groups_of(worker), own));
+    }
+    mix.way->of_machine.send.push_back(send);
+    mix.way->of_machine.receive.push_back(receive);
+  }
+  return mix;
+}
+
+void ExpertLayer::complete(RowExchange& way) const {
+  if (hops_ != nullptr && !way.is_even)
+    way.of_machine = hops_->gather(way.send, way.receive, label("rows of a machine"));
+}
+
+double ExpertLayer::take_exchange_seconds() const {
+  const auto place = static_cast<int>(place_);
+  return workers_.take_all_to_all_seconds(place) +
+         (hops_ != nullptr ? hops_->take_all_to_all_seconds(place) : 0);
 }
 
 }  // namespace ballast::experts

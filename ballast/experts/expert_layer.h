@@ -24,9 +24,10 @@ namespace ballast::experts {
 class ExpertLayer {
  public:
   // `place`: the last block before it, counted from 1; its parameters are called layer.PLACE.*.
-  // REQUIRES: the workers divide the experts, and outlive this.
+  // `hops`: of these workers; null: rows go straight. REQUIRES: the workers divide the experts, and
+  // outlive this.
   ExpertLayer(const config::Config& config, int64_t place, parameters::ParameterTable& table,
-              comm::Communicator& workers);
+              comm::Communicator& workers, std::shared_ptr<const comm::MachineHops> hops = nullptr);
 
   // This worker's tokens h [T, D] -> h + sum over its experts e of gate_e(h) f_e(h), and what the
   // shared expert adds where there is one; a token that has no expert stays as it is. `earlier` [T,
@@ -40,6 +41,10 @@ class ExpertLayer {
   // add to the token is given.
   at::Tensor forward_routed(const at::Tensor& tokens, const Dispatch& dispatch,
                             const Routing& routing) const;
+
+  // Seconds this worker has spent moving rows since the last call: take_all_to_all_seconds() of
+  // its workers.
+  double take_exchange_seconds() const;
 
   int64_t place() const { return place_; }
   const std::string& name() const { return name_; }  // "layer.6"
@@ -55,12 +60,16 @@ class ExpertLayer {
   // The tokens as the router reads them; `mix`: the shuffle that is still before them.
   Dispatch route(const at::Tensor& read, const Shuffle& mix, const Routing& routing);
   Shuffle shuffle(const at::Tensor& tokens, const Routing& routing) const;
+  Travel travel() const { return {workers_, hops_.get()}; }
+  // Tells of rows that are not even what two hops must know. Collective.
+  void complete(RowExchange& way) const;
   comm::Label label(const char* purpose) const { return {purpose, static_cast<int>(place_)}; }
 
   const int64_t place_;
   const std::string name_;
   const config::ExpertsConfig config_;
   comm::Communicator& workers_;
+  const std::shared_ptr<const comm::MachineHops> hops_;
   const kernels::NormForm form_;
   // Of the tokens, for the experts and a router that does not look ahead; undefined: they norm.
   const kernels::Parameter &norm_, &norm_bias_;  // [D]

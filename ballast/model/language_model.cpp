@@ -91,9 +91,12 @@ LanguageModel::LanguageModel(const config::Config& config, parameters::Parameter
       }()),
       expert_layers_([&] {
         std::vector<std::unique_ptr<experts::ExpertLayer>> layers;
+        const auto hops = config.experts.layers > 0 && config.experts.hops > 1
+                              ? comm::hops_between_machines(grid_.everyone())
+                              : nullptr;
         for (const int64_t place : config.experts.places(config_.layers))
           layers.push_back(
-              std::make_unique<experts::ExpertLayer>(config, place, table, grid_.everyone()));
+              std::make_unique<experts::ExpertLayer>(config, place, table, grid_.everyone(), hops));
         return layers;
       }()),
       output_norm_(config_, "output_norm", table) {}

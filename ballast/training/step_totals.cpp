@@ -90,8 +90,7 @@ StepTotals read_totals(const StepSums& of_step, const model::LanguageModel& mode
     totals.layers.push_back({.place = layer.place(),
                              .relative_gap = layer.router().largest_gap(of_step.layers[i]),
                              .assign_seconds = of_step.layers[i].assigning.seconds(),
-                             .exchange_seconds = model.workers().take_all_to_all_seconds(
-                                 static_cast<int>(layer.place()))});
+                             .exchange_seconds = layer.take_exchange_seconds()});
     next += read_counts(sums, next, prices_of(layer), totals.layers[i]);
   }
   take_maxima(totals.layers, model.workers());

@@ -246,7 +246,7 @@ StepStats Trainer::step(step::StepWatch* watch) {
   const auto begin = std::chrono::steady_clock::now();
   if (prefetcher_ == nullptr) start_reading();
   for (const auto& layer : model_.expert_layers())  // what validation and samples took is not ours
-    workers().take_all_to_all_seconds(static_cast<int>(layer->place()));
+    layer->take_exchange_seconds();
   read_batches();
   const bool is_clocked = watch == nullptr && is_logged(state_.step + 1, config_.training);
   watch_ = is_clocked ? &clock_ : watch;

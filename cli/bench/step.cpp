@@ -88,6 +88,7 @@ struct Options {
   std::string systems;
   std::string decoder = "paper";
   int64_t steps = 5;
+  int64_t hops = 1;  // experts.hops
   bool plain = false;
   BenchOptions bench = {.rounds = 7};
   TwinOptions twin = {};
@@ -262,8 +263,10 @@ int run_systems(const Options& options, comm::World& world) {
   for (const std::string& text : options.sizes) {
     const Config dense = config_of(options, parse_size(text));
     configs.emplace_back();
-    for (const std::string& name : names)
+    for (const std::string& name : names) {
       configs.back().push_back(experiments::config_of_system(name, dense, experts, workers.size()));
+      configs.back().back().experts.hops = options.hops;
+    }
   }
   ComputePlace place;
   const model::PlaceRequest request{.device = options.bench.device,
@@ -374,6 +377,10 @@ void add_bench_step(CLI::App& app, Action& chosen) {
                    "all, or names with commas between: dense, model_parallel, base, base_x2, "
                    "base_x3, sparsely_gated, switch")
       ->type_name("NAMES");
+  command->add_option("--hops", options->hops, "with --systems: experts.hops of those with experts")
+      ->check(from_to(1, 2))
+      ->capture_default_str()
+      ->type_name("N");
   add_worker_options(*command, options->workers);
   add_twin_options(*command, options->twin);
   command->add_flag("--plain", options->plain,

@@ -29,13 +29,15 @@ def what_is_missing():
 
 class Cluster:
     """`hosts` of them: host1, host2 and so on. `folder` is a folder that all share: a small disk of its own, which is empty
-    at first. With `delayed`, the last host has a cable whose delay (seconds) can be switched on and off."""
+    at first. With `delayed`, the last host has a cable whose delay (seconds) can be switched on and off; with `all_delayed` each
+    has one."""
 
-    def __init__(self, folder, hosts, delayed=None):
+    def __init__(self, folder, hosts, delayed=None, all_delayed=False):
         self.folder = Path(folder)
         self.shared = self.folder / "shared"
         self.names = [f"host{i}" for i in range(1, hosts + 1)]
-        self.delay_of, self.delayed = delayed, self.names[-1] if delayed else None
+        self.delay_of = delayed
+        self.delayed = [] if delayed is None else self.names if all_delayed else self.names[-1:]
         self.hosts, self.relays, self.shells = {}, {}, {}
         (self.folder / "hosts").write_text("127.0.0.1 localhost\n192.0.2.100 login\n" + "".join(
             f"{self.address(name)} {name}\n" for name in self.names))
@@ -63,7 +65,7 @@ class Cluster:
         """The first time, or after it has vanished."""
         host = self.hosts[name] = Machine(name, self.login.entry)  # it sees the shared folder as login does
         wait_until(lambda: self.login.run("ip", "link", "show", f"to_{name}").returncode != 0, "the former cable is there")
-        if name != self.delayed:
+        if name not in self.delayed:
             self.login.must("ip", "link", "add", f"to_{name}", "type", "veth", "peer", "name", "eth0", "netns", self.pid_at_login(name))
         else:
             self.lay_delayed_cable(name)
@@ -125,9 +127,9 @@ class Cluster:
     def cut(self, name):
         self.login.must("ip", "link", "set", f"to_{name}", "down")
 
-    def slow(self, name, megabits):
-        """Both ways."""
-        limit = ["root", "tbf", "rate", f"{megabits}mbit", "burst", "64kb", "latency", "400ms"]
+    def slow(self, name, megabits, burst="64kb"):
+        """Both ways. `burst` may go at once after a rest."""
+        limit = ["root", "tbf", "rate", f"{megabits}mbit", "burst", burst, "latency", "400ms"]
         self.login.must("tc", "qdisc", "replace", "dev", f"to_{name}", *limit)
         self.hosts[name].must("tc", "qdisc", "replace", "dev", "eth0", *limit)
 

@@ -28,6 +28,7 @@ SYSTEMS = {
     "base": EXPERTS,
     "switch": [*EXPERTS, "--experts.router=switch", "--experts.placement=replace"],
     "model parallel": [*EXPERTS, "--model-parallel=2"],
+    "unlimited switch": [*EXPERTS, "--experts.router=switch", "--experts.placement=replace", "--experts.capacity=0"],
 }
 DEADLINE = 5  # seconds
 # From the deadline to the end: who is missing is asked for a second, mpirun gets 5 to end, and 5 to obey.
@@ -92,9 +93,9 @@ def training(run, system="base", steps=STEPS, deadline=DEADLINE):
     return ["train", *MODEL, *SYSTEMS[system], f"--training.steps={steps}", "--deadline", deadline, "--run", run]
 
 
-def launched(cluster, run, *more, system="base", steps=STEPS, deadline=DEADLINE):
-    """By our own launcher: --workers N --hosts."""
-    hosts = ["--workers", len(cluster.names), "--hosts", ",".join(cluster.names)]
+def launched(cluster, run, *more, system="base", steps=STEPS, deadline=DEADLINE, each=1):
+    """By our own launcher: --workers N --hosts, `each` on a host."""
+    hosts = ["--workers", each * len(cluster.names), "--hosts", ",".join(f"{name}:{each}" for name in cluster.names)]
     return Job(cluster, [BALLAST, *training(run, system, steps, deadline), *hosts, *more])
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two hosts, each with a network of its own, train as one machine does; who is lost is named, and the run goes on."""
 
+import json
 import os
 import shutil
 import signal
@@ -38,6 +39,10 @@ class TwoHosts(unittest.TestCase):
         least = cluster_jobs.payload(self.cluster, f"two {system}", system, steps)
         self.assertGreater(least, 100_000, "a payload worth counting")
         self.assertGreater(cluster_jobs.bytes_sent(self.cluster) - before, least)
+        if start is cluster_jobs.launched:  # the run tells how it was started, not how its workers were
+            started = json.loads((self.cluster.view / f"two {system}/run.json").read_text())["starts"][0]["command_line"]
+            self.assertIn("--hosts", started)
+            self.assertIn("host1:1,host2:1", started)
 
     def test_base_trains_as_on_one_machine(self):
         self.check_system("base", cluster_jobs.launched)
@@ -50,6 +55,19 @@ class TwoHosts(unittest.TestCase):
 
     def test_shards_of_one_model_train_as_on_one_machine(self):
         self.check_system("model parallel", cluster_jobs.launched)
+
+    def test_tokens_in_two_hops_train_as_straight_ones_do(self):
+        """Of BASE layers, whose rows are even, and of gates without a capacity, whose rows are not."""
+        for system, each in (("base", 2), ("unlimited switch", 2), ("base", 4)):
+            with self.subTest(system=system, each=each):
+                run = f"{system} by {each}"
+                for hops in (1, 2):
+                    outcome = cluster_jobs.launched(self.cluster, f"{run} in {hops}", f"--experts.hops={hops}", system=system,
+                                                    steps=8, deadline=30, each=each).end()
+                    self.assertEqual(outcome.code, 0, outcome.errors)
+                expected = cluster_jobs.on_one_machine(self.cluster, f"{run} on one", 2 * each, system, 8)
+                self.assertEqual(cluster_jobs.losses(self.cluster, f"{run} in 1"), expected)
+                self.assertEqual(cluster_jobs.losses(self.cluster, f"{run} in 2"), expected)
 
     def test_a_host_that_hangs_is_named(self):
         outcome = cluster_jobs.end_by(self.cluster, "hangs", self.cluster.hang, "host2", 5)

@@ -114,7 +114,7 @@ class Sweep:
             yield self.go_on_under("link cut for 2 s", c.cut, c.mend, lasts=2)
             yield self.go_on_under("host hangs for 2 s", c.hang, c.wake, lasts=2)
             yield self.go_on_under("link loses 5 %", lose, c.mend)
-            yield self.go_on_under("link delays by 200 ms, for 10 s", c.delay, c.mend, lasts=10, host=c.delayed)
+            yield self.go_on_under("link delays by 200 ms, for 10 s", c.delay, c.mend, lasts=10, host=c.delayed[0])
             yield self.jump_clock("clock jumps by a day ahead", 86400)
             yield self.jump_clock("clock jumps by a day back", -86400)
             yield self.spoil_folder("shared folder full", lambda run: c.fill(), lambda run: c.empty(), "No space left on device")

@@ -77,7 +77,7 @@ TEST(Notebook, HoldsWhatWorkersTell) {
   EXPECT_FALSE(notebook.works());
   test::run_in_child([&] {
     notebook.try_out();
-    const std::string variable = notebook.variable();
+    const std::string variable = notebook.variables().front();
     const size_t equals = variable.find('=');
     ::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
     EXPECT_TRUE(has_launcher());
@@ -103,7 +103,7 @@ TEST(Notebook, WorkersOfOtherMachinesTellByLinesOfStderr) {
   EXPECT_FALSE(notebook.all_arrived(4));
   testing::internal::CaptureStderr();
   test::run_in_child([&] {
-    const std::string variable = notebook.variable();
+    const std::string variable = notebook.variables().front();
     const size_t equals = variable.find('=');
     ::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
     EXPECT_FALSE(has_launcher()) << "it is on another machine, and cannot look after this process";

@@ -134,6 +134,16 @@ TEST(MpirunOutput, AMachineThatIsLostIsNamed) {
   EXPECT_FALSE(output.failure()->told);
 }
 
+TEST(MpirunOutput, ADaemonThatNeverStartedIsNotCalledLost) {
+  MpirunOutput output;
+  output.name_lost_machines({"node3", "node7"}, /*workers_had_come=*/false);
+  ASSERT_TRUE(output.failure());
+  EXPECT_EQ(output.failure()->text,
+            "node3, node7: mpirun's daemon (orted) could not be started there, or ended before the "
+            "workers had come; ssh has to reach the machine without a password");
+  EXPECT_EQ(output.failure()->code, 75);
+}
+
 TEST(MpirunOutput, WhatPointsToALostMachineGivesWayToWhatIsCertain) {
   MpirunOutput output;
   EXPECT_EQ(shown(output, kRule +

@@ -5,8 +5,10 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "ballast/experts/expert_layer.h"
@@ -55,8 +57,9 @@ inline parameters::TableOptions double_on_cpu() {
 // A layer of experts, its zero projections randomised.
 struct Layer {
   Layer(const LayerShape& shape, comm::Communicator& workers,
-        const parameters::TableOptions& options = double_on_cpu())
-      : shape(shape), layer(config_of(shape), 1, table, workers) {
+        const parameters::TableOptions& options = double_on_cpu(),
+        std::shared_ptr<const comm::MachineHops> hops = nullptr)
+      : shape(shape), layer(config_of(shape), 1, table, workers, std::move(hops)) {
     table.allocate(options);
     table.initialize(7);
     randomise();

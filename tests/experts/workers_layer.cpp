@@ -84,6 +84,52 @@ TEST(LayerOfWorkers, GivesWhatOneWorkerGives) {
   }
 }
 
+// Workers of this machine that stand for those of two: neighbours together, or in turn.
+std::vector<std::vector<int>> two_machines() {
+  const int workers = everyone().size();
+  if (workers < 4 || workers % 2 != 0) return {};
+  std::vector<int> halves, turns;
+  for (int worker = 0; worker < workers; ++worker) {
+    halves.push_back(2 * worker / workers);
+    turns.push_back(worker % 2);
+  }
+  return {halves, turns};
+}
+
+void expect_same_bits(Layer& straight, Layer& hopping, const Tensor& tokens,
+                      const Routing& routing) {
+  const Tensor dy = test::random_rows(tokens.size(0), 20 + everyone().rank());
+  Tensor h = tokens.clone().requires_grad_(), same = tokens.clone().requires_grad_();
+  const Tensor expected = straight.layer.forward(h, routing);
+  const Tensor got = hopping.layer.forward(same, routing);
+  EXPECT_TRUE(got.equal(expected));
+  torch::autograd::backward({expected}, {dy});
+  torch::autograd::backward({got}, {dy});
+  EXPECT_TRUE(same.grad().equal(h.grad()));
+  for (const parameters::Segment& segment : hopping.table.segments())
+    EXPECT_TRUE(hopping.gradient(segment.name).equal(straight.gradient(segment.name)))
+        << segment.name;
+}
+
+TEST(LayerOfWorkers, InTwoHopsHasTheSameBits) {
+  for (const std::vector<int>& machines : two_machines()) {
+    const auto hops = std::make_shared<const comm::MachineHops>(everyone(), machines);
+    for (const test::LayerShape& shape : shapes()) {
+      SCOPED_TRACE(fmt::format("{} experts, {} tokens", shape.experts, shape.tokens));
+      Layer straight(shape, everyone()), hopping(shape, everyone(), test::double_on_cpu(), hops);
+      expect_same_bits(straight, hopping, own_part(test::random_rows(shape.tokens, 1)),
+                       hopping.routing());
+      EXPECT_GT(hopping.layer.take_exchange_seconds(), 0);
+    }
+    // As in validation, with another number of tokens on each worker.
+    Layer straight({.experts = 8}, everyone());
+    Layer hopping({.experts = 8}, everyone(), test::double_on_cpu(), hops);
+    expect_same_bits(straight, hopping,
+                     test::random_rows(5 * (everyone().rank() % 3), 10 + everyone().rank()),
+                     {.mode = RoutingMode::kGreedy});
+  }
+}
+
 // Greedy and priced routing, with another number of tokens on each worker, none on some.
 TEST(LayerOfWorkers, RoutesUnevenTokensAsOneWorkerDoes) {
   Layer whole({.experts = 8}, test::lone_worker()), part({.experts = 8}, everyone());

@@ -56,6 +56,59 @@ TEST(Wires, AllToAllSharesTheAdapterAmongTheWorkersOfAMachine) {
   EXPECT_DOUBLE_EQ(kWires.all_to_all(800, group), 300.0 / 1000 + 3 * 0.1 + 4 * 400.0 / 100 + 4 * 1);
 }
 
+TEST(Wires, InTwoHopsFewerMessagesLeaveAMachineAndAsManyBytes) {
+  const GroupOnNetwork group{.size = 8, .in_machine = 4};
+  // 3/4 to neighbours; of each of 4 workers a half to the other machine, in one message.
+  EXPECT_DOUBLE_EQ(kWires.all_to_all_in_hops(800, group),
+                   600.0 / 1000 + 3 * 0.1 + 4 * 400.0 / 100 + 1);
+  for (const GroupOnNetwork& other : {GroupOnNetwork{4, 4}, GroupOnNetwork{8, 1}})
+    EXPECT_EQ(kWires.all_to_all_in_hops(800, other), kWires.all_to_all(800, other));
+}
+
+TEST(Wires, HalfOfASumIsScattered) {
+  const GroupOnNetwork group{.size = 8, .in_machine = 4};
+  EXPECT_DOUBLE_EQ(kWires.reduce_scatter(400, group), kWires.all_reduce(400, group) / 2);
+}
+
+// OpenMPI's calls (docs/plan.md).
+Wires by_mpi() {
+  Wires wires = kWires;
+  wires.transport = Transport::kMpi;
+  return wires;
+}
+
+TEST(WiresOfMpi, HalvesGoToPartnerAfterPartnerTheOwnMachinesFirst) {
+  const GroupOnNetwork apart{.size = 8, .in_machine = 1}, four{.size = 8, .in_machine = 4};
+  EXPECT_DOUBLE_EQ(by_mpi().all_reduce(800, apart), 2 * (7.0 / 8 * 800 / 100 + 3 * 1));
+  // 400 and 200 bytes to neighbours; four workers send their last 100 through the adapter at once.
+  EXPECT_DOUBLE_EQ(by_mpi().all_reduce(800, four),
+                   2 * ((400.0 + 200) / 400 + 2 * 0.1 + 4 * 100.0 / 100 + 1));
+}
+
+TEST(WiresOfMpi, BeyondAPowerOfTwoAllGoesToANeighbourFirst) {
+  const GroupOnNetwork three{.size = 3, .in_machine = 1};
+  EXPECT_DOUBLE_EQ(by_mpi().all_reduce(800, three), 2 * (400.0 / 100 + 1) + 2 * (800.0 / 100 + 1));
+}
+
+TEST(WiresOfMpi, MessagesBeginTogetherAndLongOnesWaitForAnAnswer) {
+  const GroupOnNetwork group{.size = 8, .in_machine = 4};
+  EXPECT_DOUBLE_EQ(by_mpi().all_to_all(800, group), 300.0 / 1000 + 3 * 0.1 + 4 * 400.0 / 100 + 1);
+  const double large = 8e6;  // a million bytes to each
+  EXPECT_DOUBLE_EQ(by_mpi().all_to_all(large, group), 3e6 / 1000 + 3 * 0.1 + 4 * 4e6 / 100 + 3);
+}
+
+TEST(WiresOfMpi, EachWorkerOfAMachineGathersForItself) {
+  const GroupOnNetwork group{.size = 8, .in_machine = 4};
+  EXPECT_DOUBLE_EQ(by_mpi().all_gather(100, group), 4 * 4 * 100.0 / 100 + 1);
+}
+
+TEST(WiresOfMpi, AScatteredSumMeetsInOneWorker) {
+  const GroupOnNetwork group{.size = 4, .in_machine = 2};
+  EXPECT_DOUBLE_EQ(by_mpi().reduce_scatter(800, group),
+                   800.0 / 400 + 0.1 + (800.0 / 100 + 1) + 400.0 / 100 + 1);
+  EXPECT_EQ(by_mpi().reduce_scatter(800, {.size = 1, .in_machine = 1}), 0);
+}
+
 TEST(Wires, MoreBandwidthAndLessLatencyAreNeverSlower) {
   for (const GroupOnNetwork& group :
        {GroupOnNetwork{2, 2}, GroupOnNetwork{8, 4}, GroupOnNetwork{16, 1, 4}}) {
@@ -64,11 +117,14 @@ TEST(Wires, MoreBandwidthAndLessLatencyAreNeverSlower) {
                                +[](Wires& wires) { wires.link_bandwidth *= 2; },
                                +[](Wires& wires) { wires.pair_bandwidth *= 2; },
                                +[](Wires& wires) { wires.network.machine_latency /= 2; }}) {
-      Wires better = kWires;
-      change(better);
-      EXPECT_LE(better.all_reduce(1e4, group), kWires.all_reduce(1e4, group));
-      EXPECT_LE(better.all_to_all(1e4, group), kWires.all_to_all(1e4, group));
-      EXPECT_LE(better.all_gather(1e4, group), kWires.all_gather(1e4, group));
+      for (const Wires& wires : {kWires, by_mpi()}) {
+        Wires better = wires;
+        change(better);
+        EXPECT_LE(better.all_reduce(1e4, group), wires.all_reduce(1e4, group));
+        EXPECT_LE(better.reduce_scatter(1e4, group), wires.reduce_scatter(1e4, group));
+        EXPECT_LE(better.all_to_all(1e4, group), wires.all_to_all(1e4, group));
+        EXPECT_LE(better.all_gather(1e4, group), wires.all_gather(1e4, group));
+      }
     }
   }
 }

@@ -223,6 +223,8 @@ std::string follow(const std::string& advice, Config& config, Cluster& cluster) 
     config.training.micro_steps = std::stoll(value);
   } else if (option == "--training.recompute") {
     config.training.recompute = config::choice_of<config::Recompute>(value);
+  } else if (option == "--training.shard_optimizer") {
+    config.training.shard_optimizer = value == "true";
   } else {
     ADD_FAILURE() << "not an option: " << advice;
   }
@@ -249,9 +251,37 @@ TEST(Plan, WhatTheAdviceSaysFitsAndIsAsFastAsItSays) {
       EXPECT_THAT(advice, HasSubstr(format_count(followed.own().tokens_per_second) + " tokens/s"));
     }
   }
-  EXPECT_THAT(options,
-              testing::UnorderedElementsAre("--device", "--workers", "--model-parallel",
-                                            "--training.micro_steps", "--training.recompute"));
+  EXPECT_THAT(options, testing::UnorderedElementsAre(
+                           "--device", "--workers", "--model-parallel", "--training.micro_steps",
+                           "--training.recompute", "--training.shard_optimizer"));
+}
+
+// Chunks of 8 MiB are summed and gathered by themselves; what Muon moves is not divided.
+TEST(Plan, DividedStateHasMoreMessagesAndMuonsMatricesAreSummedWhole) {
+  Config config = read_preset("dense_1.5b");
+  const auto sums = [&](config::Algorithm algorithm, bool divided) {
+    config.optimizer.algorithm = algorithm;
+    config.training.shard_optimizer = divided;
+    return make_plan(config, cluster_of(128)).own().step.gradient_sums;
+  };
+  const double whole = sums(config::Algorithm::kAdam, false);
+  const double more = sums(config::Algorithm::kAdam, true) - whole;
+  EXPECT_GT(more, 0);
+  EXPECT_LT(more, whole / 2);
+  EXPECT_NEAR(sums(config::Algorithm::kMuon, false), whole, 1e-9);
+  EXPECT_LT(sums(config::Algorithm::kMuon, true) - whole, more / 4);
+}
+
+TEST(Plan, TokensInTwoHopsTakeFewerMessages) {
+  Config config = read_preset("base_44b");
+  Cluster cluster = cluster_of(128);
+  cluster.network.latency = 1;
+  const double straight = make_plan(config, cluster).own().step.all_to_all;
+  config.experts.hops = 2;
+  const double hops = make_plan(config, cluster).own().step.all_to_all;
+  // Of each of 8 calls, messages to 15 other machines instead of 120 workers.
+  EXPECT_NEAR(straight - hops, 8 * (120 - 15) * static_cast<double>(config.training.micro_steps),
+              1);
 }
 
 TEST(Plan, CpuWorkersOfOneMachineShareItsRatesAndMemory) {

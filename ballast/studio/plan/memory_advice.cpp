@@ -49,6 +49,14 @@ std::optional<std::string> by_recomputing(config::Config config, const Cluster& 
   return layout ? std::optional(described("--training.recompute blocks", *layout)) : std::nullopt;
 }
 
+std::optional<std::string> by_dividing_state(config::Config config, const Cluster& cluster) {
+  if (config.training.shard_optimizer || cluster.workers == 1) return std::nullopt;
+  config.training.shard_optimizer = true;
+  const auto layout = fitting(config, cluster);
+  return layout ? std::optional(described("--training.shard_optimizer true", *layout))
+                : std::nullopt;
+}
+
 std::optional<std::string> by_shards(config::Config config, const Cluster& cluster) {
   for (config.training.model_parallel *= 2; config.training.model_parallel <= 8;
        config.training.model_parallel *= 2) {
@@ -82,9 +90,9 @@ std::optional<std::string> by_device(const config::Config& config, Cluster clust
 
 std::vector<std::string> advice_on_memory(const config::Config& config, const Cluster& cluster) {
   std::vector<std::string> advice;
-  for (const auto& way :
-       {by_micro_steps(config, cluster), by_recomputing(config, cluster),
-        by_shards(config, cluster), by_workers(config, cluster), by_device(config, cluster)}) {
+  for (const auto& way : {by_micro_steps(config, cluster), by_recomputing(config, cluster),
+                          by_dividing_state(config, cluster), by_shards(config, cluster),
+                          by_workers(config, cluster), by_device(config, cluster)}) {
     if (way) advice.push_back(*way);
   }
   return advice;

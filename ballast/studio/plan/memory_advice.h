@@ -13,8 +13,8 @@ namespace ballast::plan {
 LayoutPlan plan_layout(const config::Config& config, const Cluster& cluster);
 
 // What would make a layout fit its device, each change tried alone, the least first: shorter
-// micro-steps, blocks computed again, another division of the same workers, more workers, another
-// device.
+// micro-steps, blocks computed again, the optimizer's state divided, another division of the same
+// workers, more workers, another device.
 std::vector<std::string> advice_on_memory(const config::Config& config, const Cluster& cluster);
 
 }  // namespace ballast::plan

@@ -43,12 +43,19 @@ double assignment_seconds(const LayoutShape& shape, const Cluster& cluster) {
 double all_to_all_seconds(const LayoutShape& shape, const Wires& wires, const GroupOnNetwork& all) {
   const config::ExpertsConfig& experts = shape.config.experts;
   if (experts.layers == 0 || shape.workers == 1) return 0;
+  const auto exchange = [&](double bytes) {
+    return experts.hops > 1 ? wires.all_to_all_in_hops(bytes, all) : wires.all_to_all(bytes, all);
+  };
   // To the experts and back, forward and backward; BASE layers shuffle before and after.
   const double row = shape.width * shape.number;
-  const double exchange = 4 * wires.all_to_all(shape.expert_rows * row, all);
-  const bool shuffles = experts.traits().balanced && experts.shuffle;
-  const double shuffle = shuffles ? 4 * wires.all_to_all(shape.own_tokens * row, all) : 0;
-  return shape.expert_layers * (exchange + shuffle);
+  double seconds = 4 * exchange(shape.expert_rows * row);
+  if (experts.traits().balanced && experts.shuffle) {
+    seconds += 4 * exchange(shape.own_tokens * row);
+    // A router that looks ahead scores tokens before they are shuffled.
+    const double scores = as_double(experts.count) * shape.number;
+    if (experts.look_ahead) seconds += 2 * exchange(shape.own_tokens * scores);
+  }
+  return shape.expert_layers * seconds;
 }
 
 double shard_sum_seconds(const LayoutShape& shape, const Wires& wires,
@@ -64,6 +71,7 @@ double shard_sum_seconds(const LayoutShape& shape, const Wires& wires,
   const double of_norms = norms ? passes * shape.blocks : 0;
   return sums * wires.all_reduce(shape.tokens * row, shards) +
          of_norms * wires.all_reduce(shape.tokens * 2 * sizeof(float), shards) +
+         wires.all_gather(shape.tokens * 3 * sizeof(float), shards) +
          2 * shape.expert_layers * wires.all_gather(shape.own_tokens * row, shards);
 }
 
@@ -75,16 +83,51 @@ double momentum_seconds(const LayoutShape& shape, const Wires& wires,
   return wires.all_gather(numbers / as_double(shape.shards) * shape.number, shards);
 }
 
+// Bytes of gradients that replicas sum.
+struct SummedBytes {
+  double whole = 0;    // all of which every replica gets
+  double divided = 0;  // of which each gets its part, and the others' new weights later
+};
+
+SummedBytes summed_bytes(const LayoutShape& shape) {
+  const double bytes = (shape.parameters - shape.expert_parameters) * shape.number;
+  if (!shape.config.training.shard_optimizer) return {.whole = bytes};
+  // Muon's matrices stay whole.
+  const model::UpdateCounts shared = model::count_updates(shape.config).shared;
+  const double divided = bytes * as_double(shared.adam) / as_double(shared.all());
+  return {.whole = bytes - divided, .divided = divided};
+}
+
+double chunks_of(double bytes) { return std::ceil(bytes / kChunkBytes); }
+
 double gradient_sum_seconds(const LayoutShape& shape, const Wires& wires,
                             const GroupOnNetwork& replicas) {
-  const double buckets = shape.blocks + 1;
-  const double bytes = (shape.parameters - shape.expert_parameters) * shape.number;
-  return buckets * wires.all_reduce(bytes / buckets, replicas);
+  const SummedBytes bytes = summed_bytes(shape);
+  // OpenMPI has all buckets under way at once: they share the wire, and wait together.
+  const double buckets = wires.transport == Transport::kMpi ? 1 : shape.blocks + 1;
+  const double chunks = chunks_of(bytes.divided);
+  return (bytes.whole > 0 ? buckets * wires.all_reduce(bytes.whole / buckets, replicas) : 0) +
+         (chunks > 0 ? chunks * wires.reduce_scatter(bytes.divided / chunks, replicas) : 0);
+}
+
+// Of divided state, once the weights have moved; chunk after chunk.
+double weight_gather_seconds(const LayoutShape& shape, const Wires& wires,
+                             const GroupOnNetwork& replicas) {
+  const double divided = summed_bytes(shape).divided, chunks = chunks_of(divided);
+  if (chunks == 0) return 0;
+  return chunks * wires.all_gather(divided / chunks / as_double(shape.replicas), replicas);
+}
+
+// Loss, norms and counts of a step, and the longest times of its layers: a few numbers each.
+double total_seconds(const LayoutShape& shape, const Wires& wires, const GroupOnNetwork& all) {
+  const double calls = shape.expert_layers > 0 ? 2 : 1;
+  return calls * wires.all_reduce(sizeof(double), all);
 }
 
 StepParts step_of(const LayoutShape& shape, const Cluster& cluster) {
   const Device device = cluster.of_worker();
-  const Wires wires{cluster.network, device.link_bandwidth, device.pair_bandwidth};
+  const Wires wires{cluster.network, device.link_bandwidth, device.pair_bandwidth,
+                    device.is_cpu() ? Transport::kMpi : Transport::kNccl};
   const Groups groups = groups_of(shape, cluster.network);
   const double times = as_double(shape.config.training.micro_steps);
   StepParts step;
@@ -100,10 +143,10 @@ StepParts step_of(const LayoutShape& shape, const Cluster& cluster) {
   step.gradient_sums = gradient_sum_seconds(shape, wires, groups.replicas);
   if (cluster.overlap_gradients) {
     const double backward = step.compute() / times * 2 / 3;
-    // Where state is divided, half of it is the weights that come together after the update.
-    const double hidden = shape.config.training.shard_optimizer ? 0.5 : 1;
-    step.gradient_sums -= std::min(hidden * step.gradient_sums, backward);
+    step.gradient_sums -= std::min(step.gradient_sums, backward);
   }
+  step.gradient_sums += weight_gather_seconds(shape, wires, groups.replicas) +
+                        total_seconds(shape, wires, groups.everyone);
   return step;
 }
 

@@ -18,7 +18,7 @@ constexpr double kUsableMemory = 0.95;
 constexpr double kHeapShare = 0.3, kCpuLibraries = 40e6;
 
 // Bytes of chunks of gradients that are summed at a time (training/gradient_reducer.h).
-constexpr double kChunksUnderWay = 4 * 8 * 1048576.0;
+constexpr double kChunksUnderWay = 4 * kChunkBytes;
 
 double as_double(int64_t value) { return static_cast<double>(value); }
 

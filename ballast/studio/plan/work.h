@@ -9,6 +9,9 @@
 
 namespace ballast::plan {
 
+// Of gradients whose state is divided, a chunk (training/gradient_reducer.h).
+inline constexpr double kChunkBytes = 8 * 1048576.0;
+
 // What one worker computes, counted from the operations of `model`, `experts` and `training`.
 struct Work {
   double products = 0;    // floating-point operations of matrix products, and
