@@ -24,7 +24,7 @@ RUN = (
     "--experts.sublayers=1 --training.batch=16 --training.threads=1 --training.device=cpu --training.steps=100000000 "
     "--training.validate_every=200 --training.validate_batches=4 --training.last_validate_batches=4 --training.sample_every=100 "
     f"--training.sample_tokens=32 --training.compare_every=100 --checkpoint.every=100 --checkpoint.keep_last={KEPT} "
-    f"--training.log_every=100 --data.builtin_bytes=3000000 --training.max_time={MINUTES}m --deadline 1800"
+    f"--training.log_every=100 --data.builtin_bytes=3000000 --training.max_time={MINUTES}m --deadline 1800 --quiet"
 ).split()
 Sample = collections.namedtuple("Sample", "minute steps memory checkpoints log_bytes files")
 
