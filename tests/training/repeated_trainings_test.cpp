@@ -16,7 +16,7 @@
 #include "ballast/training/train.h"
 #include "tests/support/lone_worker.h"
 #include "tests/support/temporary_folder.h"
-#include "tests/training/paired_runs.h"
+#include "tests/training/counting_runs.h"
 
 namespace ballast::training {
 namespace {
@@ -63,8 +63,16 @@ std::vector<std::string> growth(const Holdings& before, const Holdings& after) {
 }
 
 std::unique_ptr<Trainer> trained(int64_t steps) {
-  auto trainer = std::make_unique<Trainer>(test::small_config("base", 1), model::ComputePlace{},
-                                           test::small_source(), test::lone_worker());
+  config::Config config;
+  config.model = {.vocabulary = 24, .width = 16, .layers = 1, .heads = 2, .context = 8};
+  config.training.batch = 2;
+  config.training.steps = 40;  // batches are still being read when it goes
+  config.experts.layers = 1;
+  config.experts.count = 2;
+  config.experts.sublayers = 1;
+  config.experts.groups = 1;
+  auto trainer = std::make_unique<Trainer>(config, model::ComputePlace{},
+                                           test::counting_source(500, 24), test::lone_worker());
   test::losses(*trainer, steps);
   return trainer;
 }
@@ -103,15 +111,25 @@ void run_once() {
   const auto world = comm::open_world({.kind = comm::WorldKind::kSingle});
   TrainRequest request;
   request.run = folder / "run";
-  request.overrides = {{"model.width", "16"},          {"model.layers", "2"},
-                       {"model.heads", "2"},           {"model.context", "16"},
-                       {"experts.layers", "1"},        {"experts.count", "4"},
-                       {"experts.groups", "1"},        {"training.batch", "4"},
-                       {"training.steps", "2"},        {"training.threads", "1"},
-                       {"training.device", "cpu"},     {"training.validate_every", "1"},
-                       {"training.validate_batches", "1"}, {"training.last_validate_batches", "1"},
-                       {"training.sample_every", "1"}, {"training.sample_tokens", "4"},
-                       {"checkpoint.every", "1"},      {"data.builtin_bytes", "60000"}};
+  request.overrides = {{"model.width", "16"},
+                       {"model.layers", "2"},
+                       {"model.heads", "2"},
+                       {"model.context", "16"},
+                       {"experts.layers", "1"},
+                       {"experts.count", "4"},
+                       {"experts.groups", "1"},
+                       {"training.batch", "4"},
+                       {"optimizer.warmup_steps", "1"},
+                       {"training.steps", "2"},
+                       {"training.threads", "1"},
+                       {"training.device", "cpu"},
+                       {"training.validate_every", "1"},
+                       {"training.validate_batches", "1"},
+                       {"training.last_validate_batches", "1"},
+                       {"training.sample_every", "1"},
+                       {"training.sample_tokens", "4"},
+                       {"checkpoint.every", "1"},
+                       {"data.builtin_bytes", "60000"}};
   const TrainSummary summary = train(request, *world);
   world->close();
   ASSERT_EQ(summary.step, 2);
