@@ -56,6 +56,7 @@ Metrics read_metrics(const std::filesystem::path& path) {
   Metrics metrics;
   json last_validation;
   const std::string text = read_text(path);
+  metrics.is_torn = !text.empty() && !text.ends_with('\n');
   for (const std::string_view line : whole_lines(text)) {
     const json record = parse_json_or_discard(line);
     if (!record.is_object() || !record.contains("step")) {

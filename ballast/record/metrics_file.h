@@ -47,10 +47,11 @@ struct Metrics {
   std::vector<StepRecord> steps;             // by rising step
   std::vector<ValidationPoint> validations;  // by rising step
   std::optional<LastValidation> last_validation;
-  size_t damaged = 0;  // lines that were passed over
+  size_t damaged = 0;    // lines that were passed over
+  bool is_torn = false;  // its last line has no end, and was passed over, too
 };
 
-// A line without an end is passed over: it is torn, or not yet written.
+// A line without an end is passed over: it is torn, or just being written.
 Metrics read_metrics(const std::filesystem::path& path);
 
 // Those whose loss and tokens are known.

@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes system calls on files fail or fall short, and allocations, and tells what the program makes of it.
 
-    BALLAST_BUILD=build/release tools/python_test tests/cli/fault_attacks.py --every 1 --memory 500
+    BALLAST_BUILD=build/release .deps/python/bin/python tests/cli/fault_attacks.py --every 1 --memory 500 --log faults.jsonl
 
 Each attack lets one command run with one fault (fault_preload.cpp), and then the command that a user would give next.
+A sweep that was stopped goes on with the same log; --seconds makes slices of it.
 """
 
 import argparse
 import collections
 import errno
+import json
 import os
 import random
 import re
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 import numpy
-from file_attacks import TINY
-from in_folder import BUILD, ballast
+from in_folder import BUILD, TINY, ballast
 from safetensors.numpy import load
 
 # What became of a fault. Told: the command ended with a message. Harmless: it ended well, with the right result.
@@ -149,34 +151,32 @@ class Subject:
         return outcome("told", f"ended with {result.returncode}")
 
 
-def attack_calls(subject, place, every=1, kinds=("fail", "short", "stays")):
-    """An Outcome for each `every`-th call of a command and each kind of fault."""
-    for number in range(1, subject.calls + 1):
-        if (number - 1) % every:
-            continue
+def calls_to_attack(subject, every=1, kinds=("fail", "short", "stays")):
+    """(label, settings) for each `every`-th call of a command and each kind of fault."""
+    for number in range(1, subject.calls + 1, every):
         name = subject.names[number - 1]
         for kind in kinds:
             if kind == "short" and "write" not in name:
                 continue
             error = errno.ENOMEM if name == "mmap" else errno.ENOSPC if number % 2 else errno.EIO
-            yield subject.attack(place, f"call {number} of {subject.calls}, {name}: {kind}", at=number, kind=kind, errno=error)
+            yield f"call {number} of {subject.calls}, {name}: {kind}", {"at": number, "kind": kind, "errno": error}
 
 
-def attack_memory(subject, place, count, rng):
-    """An Outcome for each of `count` allocations that get nothing, or of all where there are fewer."""
+def allocations_to_attack(subject, count, seed=1):
+    """(label, settings) for each of `count` allocations that get nothing, or of all where there are fewer."""
+    rng = random.Random(f"{seed} {subject.name}")
     for number in rng.sample(range(1, subject.allocations + 1), min(count, subject.allocations)):
-        yield subject.attack(place, f"allocation {number} of {subject.allocations}", memory=number)
+        yield f"allocation {number} of {subject.allocations}", {"memory": number}
 
 
-def survey(folder, every, memory, seed=1, commands=COMMANDS):
-    """All attacks on all commands, `memory` allocations in all."""
-    rng = random.Random(seed)
-    folder = Path(folder)
-    place = folder / "place"
+def survey(folder, every, memory, seed=1, commands=COMMANDS, done=()):
+    """All attacks but those that are `done` (command, label); `memory` allocations over all commands there are."""
+    place = Path(folder) / "place"
     for name in commands:
-        subject = Subject(name, folder)
-        yield from attack_calls(subject, place, every)
-        yield from attack_memory(subject, place, memory // len(commands), rng)
+        subject = Subject(name, Path(folder))
+        for label, settings in [*calls_to_attack(subject, every), *allocations_to_attack(subject, memory // len(COMMANDS), seed)]:
+            if (name, label) not in done:
+                yield subject.attack(place, label, **settings)
 
 
 def faults_of(outcomes):
@@ -184,20 +184,31 @@ def faults_of(outcomes):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--memory", type=int, default=500)
     parser.add_argument("--commands", nargs="*", default=list(COMMANDS))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no attack begins after them")
+    parser.add_argument("--log", type=Path, help="outcomes are added here, a line each; attacks that are there are not done again")
     options = parser.parse_args()
+    outcomes = [Outcome(**json.loads(line)) for line in options.log.read_text().splitlines()] if options.log and options.log.exists() else []
+    done = {(outcome.command, outcome.attack) for outcome in outcomes}
+    end = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory(prefix="ballast-faults-") as folder:
-        table = collections.Counter()
-        for outcome in survey(folder, options.every, options.memory, options.seed, options.commands):
-            table[outcome.command, outcome.kind] += 1
+        for outcome in survey(folder, options.every, options.memory, options.seed, options.commands, done):
+            outcomes.append(outcome)
+            if options.log:
+                with options.log.open("a") as log:
+                    log.write(json.dumps(outcome._asdict()) + "\n")
             if outcome.kind == "fault":
                 print("fault:", *outcome, sep=" | ", flush=True)
-        for key, count in sorted(table.items()):
-            print(*key, count)
+            if time.monotonic() > end:
+                print("there was no time for the rest")
+                break
+    kinds = [(outcome.command, "memory" if outcome.attack.startswith("allocation") else "call", outcome.kind) for outcome in outcomes]
+    for key, count in sorted(collections.Counter(kinds).items()):
+        print(*key, count)
 
 
 if __name__ == "__main__":

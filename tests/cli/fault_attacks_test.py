@@ -3,7 +3,6 @@
 
 import collections
 import errno
-import random
 import shutil
 import tempfile
 import unittest
@@ -28,7 +27,10 @@ class FaultAttacks(unittest.TestCase):
         """On `calls` calls of a command, spread over all of them."""
         subject = fault_attacks.Subject(name, self.folder)
         every = max(1, subject.calls // calls)
-        return list(fault_attacks.attack_calls(subject, self.folder / "place", every, kinds))
+        return self.outcomes(subject, fault_attacks.calls_to_attack(subject, every, kinds))
+
+    def outcomes(self, subject, attacks):
+        return [subject.attack(self.folder / "place", label, **settings) for label, settings in attacks]
 
     def test_a_checkpoint_that_was_there_is_never_lost(self):
         self.check(self.attack("resume", 5, ("stays",)), told=4)
@@ -58,7 +60,7 @@ class FaultAttacks(unittest.TestCase):
 
     def attack_memory(self, name, count):
         subject = fault_attacks.Subject(name, self.folder)
-        return list(fault_attacks.attack_memory(subject, self.folder / "place", count, random.Random(1)))
+        return self.outcomes(subject, fault_attacks.allocations_to_attack(subject, count))
 
     def test_memory_that_is_not_there_is_told(self):
         self.check(self.attack_memory("resume", 4), told=1)

@@ -11,6 +11,11 @@ from pathlib import Path
 
 BUILD = Path(os.environ["BALLAST_BUILD"])
 BALLAST = BUILD / "ballast"
+# A training of a few milliseconds a step.
+TINY = (
+    "--model.width=16 --model.layers=1 --model.heads=2 --model.context=16 --training.batch=2 --training.threads=1 "
+    "--training.validate_every=0 --training.validate_batches=2 --training.last_validate_batches=2 --training.sample_every=0 --training.log_every=1"
+).split()
 
 
 def ballast(*arguments, **options):

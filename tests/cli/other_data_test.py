@@ -6,8 +6,7 @@ import shutil
 import struct
 import unittest
 
-from file_attacks import TINY
-from in_folder import InFolder
+from in_folder import TINY, InFolder
 
 
 class OtherData(InFolder):

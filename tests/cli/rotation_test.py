@@ -6,8 +6,7 @@ import subprocess
 import time
 import unittest
 
-from file_attacks import TINY
-from in_folder import BALLAST, InFolder
+from in_folder import BALLAST, TINY, InFolder
 
 
 class Rotation(InFolder):

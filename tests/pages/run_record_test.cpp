@@ -50,7 +50,7 @@ TEST(RunRecord, StepsAndValidationsAreReadInOrder) {
   EXPECT_EQ(run.starts.front().machine, "a processor, 2 cores");
 }
 
-TEST(RunRecord, ATornLastLineIsPassedOverAndADamagedOneIsTold) {
+TEST(RunRecord, ATornLastLineAndADamagedOneAreTold) {
   const TemporaryFolder folder;
   write_run(folder.path(), kDense);
   write_text_atomically(folder / "metrics.jsonl", step_line(1, 5) + "{\"step\": 2, \"lo\n" +
@@ -59,6 +59,21 @@ TEST(RunRecord, ATornLastLineIsPassedOverAndADamagedOneIsTold) {
   const RunRecord run = read_run(folder.path());
   EXPECT_EQ(run.steps.size(), 2);
   EXPECT_THAT(run.notes, Contains(HasSubstr("1 damaged line passed over")));
+  EXPECT_THAT(run.notes, Contains(HasSubstr("its last line is torn")));
+  write_text_atomically(folder / "metrics.jsonl", step_line(1, 5));
+  EXPECT_THAT(read_run(folder.path()).notes, Not(Contains(HasSubstr("torn"))));
+}
+
+TEST(RunRecord, ADamagedRunFileIsTold) {
+  const TemporaryFolder folder;
+  write_run(folder.path(), kDense);
+  EXPECT_THAT(read_run(folder.path()).notes, Not(Contains(HasSubstr("run.json"))));
+  for (const char* damaged : {"", "{\"starts\": [", "[]", "{\"starts\": 3}"}) {
+    write_text_atomically(folder / "run.json", damaged);
+    const RunRecord run = read_run(folder.path());
+    EXPECT_THAT(run.starts, IsEmpty());
+    EXPECT_THAT(run.notes, Contains(HasSubstr("run.json is damaged"))) << damaged;
+  }
 }
 
 TEST(RunRecord, NumbersThatAreMissingOrNullAreNotKnown) {

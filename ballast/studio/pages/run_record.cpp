@@ -61,6 +61,8 @@ std::string as_typed(const std::vector<std::string>& words) {
 
 void read_starts(RunRecord& run) {
   const json file = parse_json_or_discard(text_or_nothing(run.path / "run.json"));
+  if (!record::field_in(file, "starts").is_array())
+    run.notes.emplace_back("run.json is damaged: how the run was started is not known");
   for (const json& start : record::list_in(file, "starts")) {
     std::vector<std::string> words;
     for (const json& word : record::list_in(start, "command_line"))
@@ -101,6 +103,8 @@ void read_steps(RunRecord& run) {
   if (metrics.damaged > 0)
     run.notes.push_back(fmt::format("metrics.jsonl: {} damaged line{} passed over", metrics.damaged,
                                     metrics.damaged > 1 ? "s" : ""));
+  if (metrics.is_torn)
+    run.notes.emplace_back("metrics.jsonl: its last line is torn, or was just being written");
   run.steps = std::move(metrics.steps);
   run.validations = std::move(metrics.validations);
   run.validation = std::move(metrics.last_validation);
