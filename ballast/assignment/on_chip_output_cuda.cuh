@@ -70,37 +70,15 @@ __device__ Worth value_rows(Chip<kExperts>& c) {
 // Experts and places of this block's tokens. c.counts: tokens of each expert in earlier blocks.
 template <int kExperts>
 __device__ void write_places(Chip<kExperts>& c, const CudaAssignments& results, int problem) {
-  auto* before = reinterpret_cast<int*>(c.arena());  // [kWarps, E]
-  const int warp = threadIdx.x / 32;
   const int64_t offset = static_cast<int64_t>(problem) * c.tokens;
-#pragma unroll 1
-  for (int base = 0; base < c.count; base += kThreads) {
-    for (int i = threadIdx.x; i < kWarps * kExperts; i += kThreads) before[i] = 0;
-    __syncthreads();
-    const int row = base + threadIdx.x;
-    const int own = row < c.count ? c.own[row] : kExperts;
-    const unsigned same = __match_any_sync(kAll, own);
-    const int rank = __popc(same & ((1u << threadIdx.x % 32) - 1u));
-    if (rank == 0 && own < kExperts) before[warp * kExperts + own] = __popc(same);
-    __syncthreads();
-    if (threadIdx.x < kExperts) {
-      int sum = c.counts[threadIdx.x];
-      for (int i = 0; i < kWarps; ++i) {
-        const int here = before[i * kExperts + threadIdx.x];
-        before[i * kExperts + threadIdx.x] = sum;
-        sum += here;
-      }
-      c.counts[threadIdx.x] = sum;
-    }
-    __syncthreads();
-    if (row < c.count) {
-      const int place = own * c.even + before[warp * kExperts + own] + rank;
-      results.expert_of_token[offset + c.first + row] = own;
-      results.place_of_token[offset + c.first + row] = place;
-      results.tokens_by_expert[offset + place] = c.first + row;
-    }
-    __syncthreads();
-  }
+  place_in_order<kExperts>(
+      c.count, c.counts, reinterpret_cast<int*>(c.arena()), [&](int row) { return c.own[row]; },
+      [&](int row, int own, int in_expert) {
+        const int place = own * c.even + in_expert;
+        results.expert_of_token[offset + c.first + row] = own;
+        results.place_of_token[offset + c.first + row] = place;
+        results.tokens_by_expert[offset + place] = c.first + row;
+      });
 }
 
 // Places of all tokens need what earlier blocks have; the certificate needs all blocks. Sets

@@ -102,13 +102,16 @@ __device__ void sort_offers(Chip<kExperts>& c, Exchange<kExperts>& x) {
     }
   }
   __syncthreads();
-  for (int t = threadIdx.x; t < c.tokens; t += kThreads) {
-    const Offer offer = x.offers[t];
-    if (offer.loss == kNoOffer) continue;
-    const int at = atomicAdd(&x.filled[offer.from], 1);
-    x.of_expert[x.begin[offer.from] + at] = static_cast<uint16_t>(t);
-  }
-  __syncthreads();
+  // In the tokens' order, since lanes share an expert's offers by their places.
+  place_in_order<kExperts>(
+      c.tokens, x.filled, reinterpret_cast<int*>(c.warp_sums),
+      [&](int t) {
+        const Offer offer = x.offers[t];
+        return offer.loss == kNoOffer ? kExperts : static_cast<int>(offer.from);
+      },
+      [&](int t, int from, int place) {
+        x.of_expert[x.begin[from] + place] = static_cast<uint16_t>(t);
+      });
 }
 
 // The least offer of an expert to one that still has room, of those this lane looks at; ~0: none.

@@ -162,6 +162,37 @@ __device__ inline void share_sums_at_desk(Chip<kExperts>& c, bool counts) {
   __syncthreads();
 }
 
+// put(i, key, place) for each i < count, with key = key_of(i); none where that is kExperts. `place`
+// counts those with the same key before it, from start[key] on, which moves behind the last: in the
+// order of i, whichever thread comes first. `before`: shared memory, [kWarps, E].
+template <int kExperts, typename KeyOf, typename Put>
+__device__ inline void place_in_order(int count, int* start, int* before, KeyOf key_of, Put put) {
+  const int warp = threadIdx.x / 32;
+#pragma unroll 1
+  for (int base = 0; base < count; base += kThreads) {
+    for (int i = threadIdx.x; i < kWarps * kExperts; i += kThreads) before[i] = 0;
+    __syncthreads();
+    const int i = base + static_cast<int>(threadIdx.x);
+    const int key = i < count ? key_of(i) : kExperts;
+    const unsigned same = __match_any_sync(kAll, key);
+    const int rank = __popc(same & ((1u << threadIdx.x % 32) - 1u));
+    if (rank == 0 && key < kExperts) before[warp * kExperts + key] = __popc(same);
+    __syncthreads();
+    if (threadIdx.x < kExperts) {
+      int sum = start[threadIdx.x];
+      for (int other = 0; other < kWarps; ++other) {
+        const int here = before[other * kExperts + threadIdx.x];
+        before[other * kExperts + threadIdx.x] = sum;
+        sum += here;
+      }
+      start[threadIdx.x] = sum;
+    }
+    __syncthreads();
+    if (key < kExperts) put(i, key, before[warp * kExperts + key] + rank);
+    __syncthreads();
+  }
+}
+
 // The sums of all blocks' warp_sums, in c.load; with `counts` also those of c.counts, in c.hard.
 template <int kExperts>
 __device__ inline void share_sums(Chip<kExperts>& c, bool counts) {
