@@ -67,8 +67,8 @@ __device__ void solve_problem(Chip<kExperts>& c, const Arguments& a, int problem
   const double* start = a.problems.start_prices;
   if (start != nullptr) start += static_cast<int64_t>(problem) * c.experts;
   Found found{.started = false};
-  while (
-      !found.started) {  // once more where scores were mended or lifted, or the start was no good
+  // Once more where scores were mended or lifted, or the start was no good.
+  while (!found.started) {
     Annealing annealing;
     annealing.warm = load_start(c, start);
     if (!(annealing.warm ? glance(c) : first_look(c, c.direction, a.quantile))) {
