@@ -19,6 +19,7 @@ namespace ballast {
 namespace {
 
 constexpr size_t kWriteBuffer = 1 << 20;
+constexpr size_t kPipeBuffer = 64 << 10;  // what a pipe holds
 
 void write_fully(int fd, const char* data, size_t size, const fs::path& path) {
   while (size > 0) {
@@ -140,9 +141,7 @@ void OutputFile::write(std::string_view text) {
   if (text.size() >= kWriteBuffer) {
     write_fully(fd_, text.data(), text.size(), path_);
   } else {
-    // Not before somebody can remove the file: there may be no memory for it.
-    buffer_.reserve(kWriteBuffer);
-    buffer_.append(text);
+    buffer_.append(text);  // grows as it must: most files are small
   }
 }
 
@@ -176,7 +175,7 @@ namespace {
 // What has no size to map: a pipe, a device, a file of /proc.
 std::string read_stream(const fs::path& path) {
   InputStream stream(path);
-  std::string text, piece(kWriteBuffer, '\0');
+  std::string text, piece(kPipeBuffer, '\0');
   for (size_t size; (size = stream.read(piece)) > 0;) text.append(piece, 0, size);
   return text;
 }

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ballast {
@@ -15,26 +15,31 @@ using nlohmann::json;
 
 constexpr size_t kMaxDepth = 64;
 
-// Reads the text for its structure alone: the parser that builds values would silently keep the
-// last of two equal keys (and its callbacks make it quadratic in the number of keys).
-class StructureCheck : public nlohmann::json_sax<json> {
+// Builds the value while it is read. nlohmann's own builder would silently keep the last of two
+// equal keys, and its callbacks make it quadratic in the number of keys.
+class Builder : public nlohmann::json_sax<json> {
  public:
-  explicit StructureCheck(RepeatedKeys repeated) : repeated_(repeated) {}
+  explicit Builder(RepeatedKeys repeated) : repeated_(repeated) {}
 
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override { return enter(); }
-  bool start_array(size_t) override { return enter(); }
+  json take() { return std::move(root_); }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // of other formats than text
+  bool start_object(size_t) override { return enter(json::object()); }
+  bool start_array(size_t) override { return enter(json::array()); }
   bool end_object() override { return leave(); }
   bool end_array() override { return leave(); }
   bool key(string_t& key) override {
-    if (repeated_ == RepeatedKeys::kLastCounts || keys_.back().insert(key).second) return true;
-    throw BadJson(fmt::format("its JSON has the key '{}' twice", key));
+    const auto [place, is_new] = open_.back()->get_ref<json::object_t&>().try_emplace(key);
+    if (!is_new && repeated_ == RepeatedKeys::kRefused)
+      throw BadJson(fmt::format("its JSON has the key '{}' twice", key));
+    member_ = &place->second;
+    return true;
   }
   bool parse_error(size_t position, const std::string&, const json::exception& error) override {
     if (dynamic_cast<const json::parse_error*>(&error) == nullptr) {
@@ -44,25 +49,40 @@ class StructureCheck : public nlohmann::json_sax<json> {
   }
 
  private:
-  bool enter() {
-    if (keys_.size() == kMaxDepth) throw BadJson("its JSON nests too deep");
-    keys_.emplace_back();
+  // Where the next value belongs.
+  json& place() {
+    if (open_.empty()) return root_;
+    if (open_.back()->is_object()) return *member_;
+    return open_.back()->get_ref<json::array_t&>().emplace_back();
+  }
+  bool add(json value) {
+    place() = std::move(value);
+    return true;
+  }
+  bool enter(json value) {
+    if (open_.size() == kMaxDepth) throw BadJson("its JSON nests too deep");
+    json& added = place();
+    added = std::move(value);
+    open_.push_back(&added);
     return true;
   }
   bool leave() {
-    keys_.pop_back();
+    open_.pop_back();
     return true;
   }
+
   RepeatedKeys repeated_;
-  std::vector<std::set<std::string>> keys_;  // of each object (or array, empty) still open
+  json root_;
+  std::vector<json*> open_;  // a container grows only while it is the last one open: none moves
+  json* member_ = nullptr;   // what the last key names
 };
 
 }  // namespace
 
 json parse_json(std::string_view text, RepeatedKeys repeated) {
-  StructureCheck check(repeated);
-  json::sax_parse(text.begin(), text.end(), &check);
-  return json::parse(text.begin(), text.end());
+  Builder builder(repeated);
+  json::sax_parse(text.begin(), text.end(), &builder);
+  return builder.take();
 }
 
 json parse_json_or_discard(std::string_view text) try {
