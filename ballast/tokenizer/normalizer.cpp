@@ -42,56 +42,71 @@ bool is_vowel_or_trailing_jamo(uint32_t c) {
   return (c >= 0x1161 && c < 0x1176) || (c >= 0x11A8 && c < 0x11C3);
 }
 
+void append_normalized(UnicodeForm form, std::string_view segment, std::string& result) {
+  utf8proc_uint8_t* bytes = nullptr;
+  const utf8proc_ssize_t size =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(segment.data()),
+                   static_cast<utf8proc_ssize_t>(segment.size()), &bytes, options_of(form));
+  if (size < 0) throw std::bad_alloc();  // the text is valid, and nothing else can fail
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(bytes, &std::free);
+  result.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(size));
+}
+
+bool is_quiet_alone(UnicodeForm form, uint32_t code_point) {
+  const utf8proc_property_t* property =
+      utf8proc_get_property(static_cast<utf8proc_int32_t>(code_point));
+  if (property->combining_class != 0) return false;
+  if (composes(form) && is_hangul_syllable(code_point)) return true;
+  if (composes(form) && is_vowel_or_trailing_jamo(code_point)) return false;
+  int ignored = 0;
+  utf8proc_int32_t first = 0;
+  const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code_point), &first, 1,
+                                             options_of(form), &ignored);
+  if (count == 1 && static_cast<uint32_t>(first) == code_point) return true;
+  std::string character, normalized;
+  append_utf8(code_point, character);
+  append_normalized(form, character, normalized);
+  return normalized == character;
+}
+
 }  // namespace
 
-UnicodeNormalizer::UnicodeNormalizer(UnicodeForm form) : form_(form), conduct_(kKnownEnd) {
+std::vector<UnicodeNormalizer::Conduct> UnicodeNormalizer::make_table(UnicodeForm form) {
+  std::vector<Conduct> table(kKnownEnd);
   for (uint32_t c = kFirstUnquiet; c < kKnownEnd; ++c) {
     if (c >= 0xD800 && c < 0xE000) continue;
     if (is_too_new_to_normalize(c)) {
-      conduct_[c] = Conduct::kBarrier;
-    } else if (!is_quiet_alone(c)) {
-      conduct_[c] = Conduct::kActive;
+      table[c] = Conduct::kBarrier;
+    } else if (!is_quiet_alone(form, c)) {
+      table[c] = Conduct::kActive;
     }
     // What others are composed of is drawn to what is before it.
     if (!composes(form) || is_hangul_syllable(c)) continue;
     const auto parts = decomposition_of(c);
     for (size_t i = 1; i < parts.size(); ++i) {
       const auto part = static_cast<uint32_t>(parts[i]);
-      if (!is_too_new_to_normalize(part)) conduct_[part] = Conduct::kActive;
+      if (!is_too_new_to_normalize(part)) table[part] = Conduct::kActive;
     }
   }
+  return table;
 }
 
-bool UnicodeNormalizer::is_quiet_alone(uint32_t code_point) const {
-  const utf8proc_property_t* property =
-      utf8proc_get_property(static_cast<utf8proc_int32_t>(code_point));
-  if (property->combining_class != 0) return false;
-  if (composes(form_) && is_hangul_syllable(code_point)) return true;
-  if (composes(form_) && is_vowel_or_trailing_jamo(code_point)) return false;
-  int ignored = 0;
-  utf8proc_int32_t first = 0;
-  const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code_point), &first, 1,
-                                             options_of(form_), &ignored);
-  if (count == 1 && static_cast<uint32_t>(first) == code_point) return true;
-  std::string character, normalized;
-  append_utf8(code_point, character);
-  append_normalized(character, normalized);
-  return normalized == character;
+template <UnicodeForm form>
+const std::vector<UnicodeNormalizer::Conduct>* UnicodeNormalizer::table() {
+  static const std::vector<Conduct> kTable = make_table(form);
+  return &kTable;
 }
+
+UnicodeNormalizer::UnicodeNormalizer(UnicodeForm form)
+    : form_(form),
+      table_(form == UnicodeForm::kNfc    ? table<UnicodeForm::kNfc>()
+             : form == UnicodeForm::kNfd  ? table<UnicodeForm::kNfd>()
+             : form == UnicodeForm::kNfkc ? table<UnicodeForm::kNfkc>()
+                                          : table<UnicodeForm::kNfkd>()) {}
 
 UnicodeNormalizer::Conduct UnicodeNormalizer::conduct(uint32_t code_point) const {
   if (code_point == kNoCodePoint) return Conduct::kBarrier;
-  return code_point < kKnownEnd ? conduct_[code_point] : Conduct::kQuiet;
-}
-
-void UnicodeNormalizer::append_normalized(std::string_view segment, std::string& result) const {
-  utf8proc_uint8_t* bytes = nullptr;
-  const utf8proc_ssize_t size =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(segment.data()),
-                   static_cast<utf8proc_ssize_t>(segment.size()), &bytes, options_of(form_));
-  if (size < 0) throw std::bad_alloc();  // the text is valid, and nothing else can fail
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(bytes, &std::free);
-  result.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(size));
+  return code_point < kKnownEnd ? (*table_)[code_point] : Conduct::kQuiet;
 }
 
 bool UnicodeNormalizer::normalize(std::string_view text, std::string& result) const {
@@ -113,7 +128,7 @@ bool UnicodeNormalizer::normalize(std::string_view text, std::string& result) co
       p += next.size;
     }
     result.append(copied, begin);
-    append_normalized({begin, p}, result);
+    append_normalized(form_, {begin, p}, result);
     copied = p;
     quiet = nullptr;
   }

@@ -12,7 +12,8 @@
 namespace ballast::tokenizer {
 
 // Unicode's normal forms as Hugging Face `tokenizers` makes them, whose Unicode is that of 2016:
-// code points which are younger stay as they are. So do bytes that are not UTF-8.
+// code points which are younger stay as they are. So do bytes that are not UTF-8. All normalizers
+// of a form share one table: a file may ask for many of them.
 class UnicodeNormalizer {
  public:
   explicit UnicodeNormalizer(UnicodeForm form);
@@ -27,12 +28,13 @@ class UnicodeNormalizer {
     kActive,   // it changes, or it may change with what is before or after it
     kBarrier,  // nothing, and nothing changes it
   };
+  static std::vector<Conduct> make_table(UnicodeForm form);
+  template <UnicodeForm form>
+  static const std::vector<Conduct>* table();
   Conduct conduct(uint32_t code_point) const;
-  bool is_quiet_alone(uint32_t code_point) const;
-  void append_normalized(std::string_view segment, std::string& result) const;
 
   UnicodeForm form_;
-  std::vector<Conduct> conduct_;  // by code point; all above are quiet
+  const std::vector<Conduct>* table_;  // by code point; all above are quiet
 };
 
 // The steps before text is cut, one after another.

@@ -46,5 +46,11 @@ TEST(Normalizer, TakesOneStepAfterAnother) {
   EXPECT_TRUE(Normalizer({}).is_empty());
 }
 
+// With a table for each it would take minutes and gigabytes.
+TEST(Normalizer, ManyStepsOfAFormShareOneTable) {
+  const std::vector<NormalizerStep> steps(20'000, UnicodeForm::kNfc);
+  EXPECT_EQ(normalize(steps, "e\u0301"), "\u00e9");
+}
+
 }  // namespace
 }  // namespace ballast::tokenizer
