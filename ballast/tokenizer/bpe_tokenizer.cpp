@@ -193,23 +193,20 @@ inline void BpeTokenizer::encode_word(std::string_view word, const char* end, Sc
                                       IdBuffer& out) const {
   if (word.size() > WordCache::kMaxBytes) return encode_uncached(word, nullptr, {}, out);
   const WordCache::Key key = WordCache::key_of(word.data(), word.size(), end);
-  WordCache::Slot& slot = scratch.cache.slot(key);
+  const WordCache::Slot& slot = scratch.cache.slot(key);
   if (slot.key == key) {
     out.push(slot);
   } else {
-    encode_uncached(word, &slot, key, out);
+    encode_uncached(word, &scratch.cache, key, out);
   }
 }
 
-void BpeTokenizer::encode_uncached(std::string_view word, WordCache::Slot* slot, WordCache::Key key,
+void BpeTokenizer::encode_uncached(std::string_view word, WordCache* cache, WordCache::Key key,
                                    IdBuffer& out) const {
   std::vector<TokenId>& ids = out.scratch();
   words_.encode(word, ids);
-  if (slot != nullptr && ids.size() <= WordCache::kMaxIds) {
-    slot->key = key;
-    slot->count = static_cast<uint32_t>(ids.size());
-    std::copy(ids.begin(), ids.end(), slot->ids.begin());
-    out.push(*slot);
+  if (cache != nullptr && ids.size() <= WordCache::kMaxIds) {
+    out.push(cache->put(key, ids));
   } else {
     out.push(ids);
   }

@@ -64,7 +64,7 @@ class BpeTokenizer final : public Tokenizer {
                          IdBuffer& out) const;
   // A pre-token; what follows it up to `end` may be read too.
   void encode_word(std::string_view word, const char* end, Scratch& scratch, IdBuffer& out) const;
-  void encode_uncached(std::string_view word, WordCache::Slot* slot, WordCache::Key key,
+  void encode_uncached(std::string_view word, WordCache* cache, WordCache::Key key,
                        IdBuffer& out) const;
 
   BpeVocabulary vocabulary_;
