@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/input_files.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 
 #include "ballast/system/file.h"
 
@@ -27,10 +29,11 @@ const std::filesystem::path& scratch_folder() {
 
 std::filesystem::path write_file(const std::string& name, std::string_view bytes) {
   const std::filesystem::path path = scratch_folder() / name;
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  require(!file.fail(), "the scratch folder takes a file");
+  // Without a stream and its buffer: this is done for every input.
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const ssize_t written = ::write(file, bytes.data(), bytes.size());
+  ::close(file);
+  require(written == static_cast<ssize_t>(bytes.size()), "the scratch folder takes a file");
   return path;
 }
 
