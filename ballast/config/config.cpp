@@ -100,12 +100,15 @@ struct SetFromText {
 }  // namespace
 
 void set_knob(Config& config, const std::string& key, const std::string& value) {
+  set_knob(knobs(config), key, value);
+}
+
+void set_knob(const std::vector<Knob>& all, const std::string& key, const std::string& value) {
   if (replace_invalid_utf8(value) != value) fail("{}: want UTF-8 text", key);
+  const auto knob = std::ranges::find_if(all, [&](const Knob& k) { return k.is_named(key); });
+  if (knob != all.end()) return std::visit(SetFromText{*knob, value}, knob->target);
   std::vector<std::string> names;
-  for (const Knob& knob : knobs(config)) {
-    if (knob.name() == key) return std::visit(SetFromText{knob, value}, knob.target);
-    names.push_back(knob.name());
-  }
+  for (const Knob& other : all) names.push_back(other.name());
   fail("there is no knob \"{}\"{} (`ballast train --help` lists them all)", key,
        nearest_is(key, names, "\"{}\""));
 }

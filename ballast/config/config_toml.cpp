@@ -25,19 +25,19 @@ std::string scalar_text(const toml::node& node, const std::string& where) {
   fail("{}: want a plain value", where);
 }
 
-void set_from_node(Config& config, const std::string& key, const toml::node& node,
+void set_from_node(const std::vector<Knob>& all, const std::string& key, const toml::node& node,
                    const std::string& where) {
   const toml::array* array = node.as_array();
-  if (array == nullptr) return set_knob(config, key, scalar_text(node, where));
-  for (const Knob& knob : knobs(config)) {
-    if (knob.name() != key) continue;
+  if (array == nullptr) return set_knob(all, key, scalar_text(node, where));
+  for (const Knob& knob : all) {
+    if (!knob.is_named(key)) continue;
     auto* const* list = std::get_if<std::vector<std::string>*>(&knob.target);
     if (list == nullptr) fail("{}: want one value, got a list", where);
     (*list)->clear();
     for (const toml::node& item : *array) (*list)->push_back(scalar_text(item, where));
     return;
   }
-  set_knob(config, key, "");  // no such key: refuses it, naming the nearest
+  set_knob(all, key, "");  // no such key: refuses it, naming the nearest
 }
 
 std::string toml_text(const Knob& knob) {
@@ -107,8 +107,9 @@ std::vector<std::string> smaller_scales() {
 
 // All sections of a table but those of other scales.
 void read_sections(Config& config, const toml::table& table, const Origin& origin) {
+  const std::vector<Knob> all = knobs(config);
   std::vector<std::string> sections, scales;
-  for (const Knob& knob : knobs(config)) sections.push_back(origin.prefix + knob.section);
+  for (const Knob& knob : all) sections.push_back(origin.prefix + knob.section);
   if (origin.prefix.empty()) scales = smaller_scales();
   for (const auto& [section, node] : table) {
     const std::string name = origin.prefix + std::string(section.str());
@@ -123,7 +124,7 @@ void read_sections(Config& config, const toml::table& table, const Origin& origi
     for (const auto& [key, value] : *keys) {
       const std::string full = fmt::format("{}.{}", section.str(), key.str());
       try {
-        set_from_node(config, full, value, full);
+        set_from_node(all, full, value, full);
       } catch (const UserError& error) {
         fail("{}: {}", origin.line(value), error.what());
       }

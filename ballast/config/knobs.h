@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -43,11 +44,17 @@ struct Knob {
     return *this;
   }
   std::string name() const { return section + "." + key; }
+  bool is_named(std::string_view name) const {
+    return name.size() == section.size() + 1 + key.size() && name.starts_with(section) &&
+           name[section.size()] == '.' && name.ends_with(key);
+  }
 };
 
 // Every knob there is, bound to `config`: the one list that flags, TOML, help and records come
 // from.
 std::vector<Knob> knobs(Config& config);
+// set_knob (config.h) for several values of one config, whose list is made once.
+void set_knob(const std::vector<Knob>& all, const std::string& key, const std::string& value);
 
 // For values that came neither from text nor from a file of ours: throws UserError naming the knob
 // whose number is outside of its range.
