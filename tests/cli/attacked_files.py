@@ -109,6 +109,22 @@ NEEDS = {"verify": ["data"], "resume": ["data", "run"], "resume foreign": ["fore
          "prepare .zst": ["texts"]}
 
 
+class Log:
+    """Outcomes of a sweep (file_attacks.py, fault_attacks.py). Where there is a path, a sweep that was stopped goes on from it."""
+
+    def __init__(self, path, outcome):
+        self.path = path
+        self.outcomes = [outcome(**json.loads(line)) for line in path.read_text().splitlines()] if path and path.exists() else []
+
+    def add(self, outcome):
+        self.outcomes.append(outcome)
+        if self.path:
+            with self.path.open("a") as file:
+                file.write(json.dumps(outcome._asdict()) + "\n")
+        if outcome.kind == "fault":
+            print("fault:", *outcome, sep=" | ", flush=True)
+
+
 def readers_of(file):
     return next(commands for start, commands in READERS if file.as_posix().startswith(start))
 

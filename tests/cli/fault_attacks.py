@@ -10,7 +10,6 @@ A sweep that was stopped goes on with the same log; --seconds makes slices of it
 import argparse
 import collections
 import errno
-import json
 import os
 import random
 import re
@@ -20,6 +19,7 @@ import time
 from pathlib import Path
 
 import numpy
+from attacked_files import Log
 from in_folder import BUILD, TINY, ballast
 from safetensors.numpy import load
 
@@ -183,6 +183,19 @@ def faults_of(outcomes):
     return [outcome for outcome in outcomes if outcome.kind == "fault"]
 
 
+def print_table(outcomes):
+    """A row for each command and way to fail: `fail`, `short` and `stays` of calls, `memory` of allocations."""
+    table = collections.defaultdict(collections.Counter)
+    for outcome in outcomes:
+        way = "memory" if outcome.attack.startswith("allocation") else outcome.attack.rsplit(": ", 1)[1]
+        table[outcome.command, way][outcome.kind] += 1
+    columns = ["told", "harmless", "fault"]
+    print("| command | what fails | injected |", " | ".join(columns), "|\n" + "|---" * (len(columns) + 3) + "|")
+    rows = [(*key, counts.total(), *(counts[column] for column in columns)) for key, counts in table.items()]
+    for row in [*rows, ("all", "", *(sum(row[i] for row in rows) for i in range(2, len(columns) + 3)))]:
+        print("|", " | ".join(map(str, row)), "|")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=1)
@@ -192,23 +205,16 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no attack begins after them")
     parser.add_argument("--log", type=Path, help="outcomes are added here, a line each; attacks that are there are not done again")
     options = parser.parse_args()
-    outcomes = [Outcome(**json.loads(line)) for line in options.log.read_text().splitlines()] if options.log and options.log.exists() else []
-    done = {(outcome.command, outcome.attack) for outcome in outcomes}
+    log = Log(options.log, Outcome)
+    done = {(outcome.command, outcome.attack) for outcome in log.outcomes}
     end = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory(prefix="ballast-faults-") as folder:
         for outcome in survey(folder, options.every, options.memory, options.seed, options.commands, done):
-            outcomes.append(outcome)
-            if options.log:
-                with options.log.open("a") as log:
-                    log.write(json.dumps(outcome._asdict()) + "\n")
-            if outcome.kind == "fault":
-                print("fault:", *outcome, sep=" | ", flush=True)
+            log.add(outcome)
             if time.monotonic() > end:
                 print("there was no time for the rest")
                 break
-    kinds = [(outcome.command, "memory" if outcome.attack.startswith("allocation") else "call", outcome.kind) for outcome in outcomes]
-    for key, count in sorted(collections.Counter(kinds).items()):
-        print(*key, count)
+    print_table(log.outcomes)
 
 
 if __name__ == "__main__":

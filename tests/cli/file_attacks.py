@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from attacked_files import COMMANDS, KINDS, NEEDS, STEPS, make_subject, readers_of
+from attacked_files import COMMANDS, KINDS, NEEDS, STEPS, Log, make_subject, readers_of
 from in_folder import ballast
 from second_readings import SECOND_READINGS, files_of
 
@@ -200,18 +200,13 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log", type=Path, help="outcomes are added here, a line each; numbers that are there are not tried again")
     options = parser.parse_args()
-    outcomes = [Outcome(**json.loads(line)) for line in options.log.read_text().splitlines()] if options.log and options.log.exists() else []
-    done = {outcome.number for outcome in outcomes}
+    log = Log(options.log, Outcome)
+    done = {outcome.number for outcome in log.outcomes}
     numbers = [number for number in range(options.first, options.first + options.files) if number not in done]
     with tempfile.TemporaryDirectory(prefix="ballast-attacks-") as folder:
         for outcome in attack(make_subject(Path(folder)), numbers, options.seed) if numbers else ():
-            outcomes.append(outcome)
-            if options.log:
-                with options.log.open("a") as log:
-                    log.write(json.dumps(outcome._asdict()) + "\n")
-            if outcome.kind == "fault":
-                print("fault:", *outcome, sep=" | ", flush=True)
-    print_table(outcomes)
+            log.add(outcome)
+    print_table(log.outcomes)
 
 
 if __name__ == "__main__":
