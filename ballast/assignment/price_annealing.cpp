@@ -48,6 +48,9 @@ void PriceDescent::anneal() {
   // Below this, fp32 blurs profits more than the temperature does.
   const auto lowest =
       static_cast<float>(problem_->largest_magnitude * extractor_.units_per_score() / (1 << 24));
+  // At the range of all scores tokens feel all experts alike. Where loads cannot be even, it would
+  // be doubled until prices overflow.
+  const float highest = lowest * (1 << 25);
   float temperature = std::max(0.1F * start_.deviation(), lowest);
   int64_t least = std::numeric_limits<int64_t>::max();
   constexpr int kMostPasses = 60;
@@ -68,7 +71,7 @@ void PriceDescent::anneal() {
     // Cooled before loads are even, prices would have farther to go than Newton's method sees.
     const double factor = soft < 0.04 ? 0.4 : soft < 0.07 ? 0.6 : soft > 0.3 ? 2 : 1;
     at_lowest += temperature <= lowest ? 1 : 0;
-    temperature = std::max(lowest, temperature * static_cast<float>(factor));
+    temperature = std::clamp(temperature * static_cast<float>(factor), lowest, highest);
   }
   prices_ = best_;
   snap_to_grid();

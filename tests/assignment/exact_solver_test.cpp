@@ -89,6 +89,13 @@ TEST(ExactSolver, EqualsTheSlowSolverWhereItIsLarger) {
   }
 }
 
+// Its temperature was doubled until prices left 64 bits, which the sanitizer of undefined behaviour
+// reports.
+TEST(ExactSolver, LoadsThatCannotBeEvenLetNoPriceOverflow) {
+  const OwnedProblem made = test::ProblemMaker(13, 2395, 600, 70).make();
+  test::expect_exact(made.problem(), solve(made), made.about);
+}
+
 TEST(ExactSolver, TenThousandProblemsAreSolvedAndCertified) {
   const auto solver = make_solver(SolverKind::kExact);
   Assignment result;
