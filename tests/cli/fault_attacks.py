@@ -200,11 +200,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--memory", type=int, default=500)
+    parser.add_argument("--large", type=int, default=64 << 10, help="bytes from which on an allocation is attacked")
     parser.add_argument("--commands", nargs="*", default=list(COMMANDS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no attack begins after them")
     parser.add_argument("--log", type=Path, help="outcomes are added here, a line each; attacks that are there are not done again")
     options = parser.parse_args()
+    os.environ["BALLAST_FAULT_LARGE"] = str(options.large)
     log = Log(options.log, Outcome)
     done = {(outcome.command, outcome.attack) for outcome in log.outcomes}
     end = time.monotonic() + options.seconds

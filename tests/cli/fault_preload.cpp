@@ -6,7 +6,8 @@
 //   BALLAST_FAULT_KIND     fail: this call; stays: this call and all later ones; short: this call,
 //                          if it is a write of several bytes, writes half of them
 //   BALLAST_FAULT_ERRNO    what a failing call says
-//   BALLAST_FAULT_MEMORY   the number of the allocation above 64 KiB that gets nothing; 0: none
+//   BALLAST_FAULT_MEMORY   the number of the large allocation that gets nothing; 0: none
+//   BALLAST_FAULT_LARGE    from how many bytes on an allocation is large, 64 KiB if it is not there
 //   BALLAST_FAULT_COUNTS   a file that gets "CALLS ALLOCATIONS" at the end, and the names of calls
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -24,7 +25,6 @@
 
 namespace {
 
-constexpr size_t kLarge = 64 << 10;
 constexpr size_t kNames = 1 << 20;
 
 // Read once, when main begins; before that nothing is counted.
@@ -32,6 +32,7 @@ struct Plan {
   char folder[PATH_MAX] = {};
   size_t folder_size = 0;
   long at = 0, memory = 0;
+  size_t large = 64 << 10;
   int error = EIO;
   bool stays = false, is_short = false;
   char counts[PATH_MAX] = {};
@@ -87,7 +88,7 @@ Fate fate_of(const char* name, Place place) {
 }
 
 bool is_denied(size_t size) {
-  if (size < kLarge || !started) return false;
+  if (!started || size < plan.large) return false;
   return ++allocations == plan.memory;
 }
 
@@ -112,6 +113,8 @@ int main_with_faults(int argc, char** argv, char** environment) {
     std::strncpy(plan.counts, counts, sizeof(plan.counts) - 1);
   plan.at = number_of("BALLAST_FAULT_AT");
   plan.memory = number_of("BALLAST_FAULT_MEMORY");
+  if (const long large = number_of("BALLAST_FAULT_LARGE"); large > 0)
+    plan.large = static_cast<size_t>(large);
   if (const long error = number_of("BALLAST_FAULT_ERRNO"); error != 0)
     plan.error = static_cast<int>(error);
   if (const char* kind = std::getenv("BALLAST_FAULT_KIND")) {
