@@ -47,6 +47,7 @@ class Sanitize(unittest.TestCase):
     def test_reports_are_counted_and_clean_rooms_are_kept(self):
         result = self.sanitize("asan")
         self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        self.assertIn("signed integer overflow", result.stdout)
         rows = [line.split()[:4] for line in result.stdout.splitlines()[1:]]
         self.assertEqual(rows[0], ["sound", "3", "0", "0"])
         self.assertEqual(rows[1][0], "torn")
