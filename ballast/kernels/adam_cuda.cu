@@ -17,7 +17,7 @@ namespace {
 using at::Tensor;
 
 constexpr int kThreads = 256;
-constexpr int kBlocksPerProcessor = 16;  // several rounds of those that fit at a time
+constexpr int kAtOnce = 2;  // packs of a thread, all loaded before one is stored
 
 template <typename Working, typename Master>
 struct Pointers {
@@ -46,58 +46,51 @@ struct Factors {
         epsilon(Master(c.epsilon)) {}
 };
 
-// Neighbours that are touched once a step: they need not stay in a cache.
 template <int kSize, typename Scalar>
-__device__ Pack<Scalar, kSize> load_once(const Scalar* from) {
-  using Whole = Pack<Scalar, kSize>;
-  if constexpr (sizeof(Whole) == 16) {
-    const uint4 bits = __ldcs(reinterpret_cast<const uint4*>(from));
-    return *reinterpret_cast<const Whole*>(&bits);
-  } else if constexpr (sizeof(Whole) == 8) {
-    const uint2 bits = __ldcs(reinterpret_cast<const uint2*>(from));
-    return *reinterpret_cast<const Whole*>(&bits);
-  } else {
-    return *reinterpret_cast<const Whole*>(from);
-  }
+__device__ Pack<Scalar, kSize> load_pack(const Scalar* from) {
+  return *reinterpret_cast<const Pack<Scalar, kSize>*>(from);
+}
+template <int kSize, typename Scalar>
+__device__ void store_pack(Scalar* to, const Pack<Scalar, kSize>& pack) {
+  *reinterpret_cast<Pack<Scalar, kSize>*>(to) = pack;
 }
 
-template <int kSize, typename Scalar>
-__device__ void store_once(Scalar* to, const Pack<Scalar, kSize>& pack) {
-  using Whole = Pack<Scalar, kSize>;
-  if constexpr (sizeof(Whole) == 16) {
-    __stcs(reinterpret_cast<uint4*>(to), *reinterpret_cast<const uint4*>(&pack));
-  } else if constexpr (sizeof(Whole) == 8) {
-    __stcs(reinterpret_cast<uint2*>(to), *reinterpret_cast<const uint2*>(&pack));
-  } else {
-    *reinterpret_cast<Whole*>(to) = pack;
-  }
-}
-
+// kSize neighbours of all buffers.
 template <int kSize, typename Working, typename Master>
-__device__ void update(const Pointers<Working, Master>& p, const Factors<Master>& f, int64_t i) {
-  const auto gradient = load_once<kSize>(p.gradient + i);
-  auto first = load_once<kSize>(p.first + i), second = load_once<kSize>(p.second + i),
-       master = load_once<kSize>(p.master + i);
-  Pack<Working, kSize> working;
-#pragma unroll
-  for (int l = 0; l < kSize; ++l) {
-    const Master g = static_cast<Master>(gradient.values[l]) * f.scale;
-    const Master m = f.beta1 * first.values[l] + (1 - f.beta1) * g;
-    const Master v = f.beta2 * second.values[l] + (1 - f.beta2) * g * g;
-    const Master w =
-        master.values[l] * f.decay - f.step_size * m / (sqrt(v) * f.root_correction + f.epsilon);
-    first.values[l] = m;
-    second.values[l] = v;
-    master.values[l] = w;
-    working.values[l] = static_cast<Working>(w);
-  }
-  store_once(p.first + i, first);
-  store_once(p.second + i, second);
-  store_once(p.master + i, master);
-  if (p.working != nullptr) *reinterpret_cast<Pack<Working, kSize>*>(p.working + i) = working;
-}
+struct Neighbours {
+  Pack<Working, kSize> gradient;
+  Pack<Master, kSize> first, second, master;
 
-// kSize neighbours a thread; the last of `size`, fewer than kSize, one each.
+  __device__ void load(const Pointers<Working, Master>& p, int64_t i) {
+    gradient = load_pack<kSize>(p.gradient + i);
+    first = load_pack<kSize>(p.first + i);
+    second = load_pack<kSize>(p.second + i);
+    master = load_pack<kSize>(p.master + i);
+  }
+  __device__ void move_and_store(const Pointers<Working, Master>& p, const Factors<Master>& f,
+                                 int64_t i) {
+    Pack<Working, kSize> working;
+#pragma unroll
+    for (int l = 0; l < kSize; ++l) {
+      const Master g = static_cast<Master>(gradient.values[l]) * f.scale;
+      const Master m = f.beta1 * first.values[l] + (1 - f.beta1) * g;
+      const Master v = f.beta2 * second.values[l] + (1 - f.beta2) * g * g;
+      const Master w =
+          master.values[l] * f.decay - f.step_size * m / (sqrt(v) * f.root_correction + f.epsilon);
+      first.values[l] = m;
+      second.values[l] = v;
+      master.values[l] = w;
+      working.values[l] = static_cast<Working>(w);
+    }
+    store_pack(p.first + i, first);
+    store_pack(p.second + i, second);
+    store_pack(p.master + i, master);
+    if (p.working != nullptr) store_pack(p.working + i, working);
+  }
+};
+
+// kAtOnce times kSize neighbours a thread; the last of `size`, fewer than kSize, one each. Accesses
+// are plain ones: with the hint that nothing is read again the memory is slower.
 template <int kSize, typename Working, typename Master>
 __global__ __launch_bounds__(kThreads) void adam_kernel(Pointers<Working, Master> p,
                                                         const double* numbers,
@@ -107,15 +100,27 @@ __global__ __launch_bounds__(kThreads) void adam_kernel(Pointers<Working, Master
   const bool moves = isfinite(scale);
   if (!moves && !c.clear) return;
   const Factors<Master> f(c, numbers, scale);
-  const int64_t mine = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int64_t packs = size / kSize;
-  for (int64_t pack = mine; pack < packs; pack += int64_t{gridDim.x} * kThreads) {
-    if (moves) update<kSize>(p, f, pack * kSize);
-    if (c.clear) store_once(p.gradient + pack * kSize, Pack<Working, kSize>{});
+  const int64_t begin = int64_t{blockIdx.x} * kThreads * kAtOnce + threadIdx.x;
+  const auto for_each = [&](const auto& work) {
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int64_t pack = begin + k * kThreads;
+      if (pack < packs) work(k, pack * kSize);
+    }
+  };
+  if (moves) {
+    Neighbours<kSize, Working, Master> here[kAtOnce];
+    for_each([&](int k, int64_t i) { here[k].load(p, i); });
+    for_each([&](int k, int64_t i) { here[k].move_and_store(p, f, i); });
   }
-  const int64_t rest = packs * kSize + mine;
-  if (rest < size) {
-    if (moves) update<1>(p, f, rest);
+  if (c.clear)
+    for_each([&](int, int64_t i) { store_pack(p.gradient + i, Pack<Working, kSize>{}); });
+  const int64_t rest = packs * kSize + begin;
+  if (begin < kThreads && rest < size) {
+    Neighbours<1, Working, Master> one;
+    one.load(p, rest);
+    if (moves) one.move_and_store(p, f, rest);
     if (c.clear) p.gradient[rest] = Working(0);
   }
 }
@@ -136,10 +141,9 @@ void launch(const Pointers<Working, Master>& p, const Tensor& numbers, const Ten
             const Constants& constants, int64_t size) {
   constexpr int kSize = 16 / sizeof(Master);
   const auto go = [&]<int kPack>(std::integral_constant<int, kPack>) {
-    const int64_t wanted = (size / kPack + kThreads - 1) / kThreads;
-    const int64_t most =
-        int64_t{at::cuda::getCurrentDeviceProperties()->multiProcessorCount} * kBlocksPerProcessor;
-    const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(wanted, 1, most));
+    const int64_t of_block = int64_t{kThreads} * kAtOnce * kPack;
+    const auto blocks =
+        static_cast<unsigned>(std::max<int64_t>(1, (size + of_block - 1) / of_block));
     adam_kernel<kPack><<<blocks, kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(
         p, numbers.const_data_ptr<double>(), gradient_scale.const_data_ptr<Master>(), constants,
         size);
