@@ -33,6 +33,19 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know it, nvc
 endif()
 find_package(CUDAToolkit REQUIRED)
 
+# cuDNN's own gradient of attention, where its headers are: those of cuDNN and of its front end, which
+# tools/setup fetches. libtorch_cuda brings the library. Without them libtorch's operation is used.
+find_path(CUDNN_INCLUDE_FOLDER cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+find_path(CUDNN_FRONTEND_FOLDER cudnn_frontend.h HINTS ${PROJECT_SOURCE_DIR}/.deps/cudnn-frontend/include)
+set(attention_gradient ${PROJECT_SOURCE_DIR}/ballast/kernels/attention_gradient_cuda.cpp)
+if(CUDNN_INCLUDE_FOLDER AND CUDNN_FRONTEND_FOLDER)
+  set_source_files_properties(${attention_gradient} PROPERTIES
+    COMPILE_OPTIONS "-isystem;${CUDNN_FRONTEND_FOLDER};-isystem;${CUDNN_INCLUDE_FOLDER}")
+else()
+  message(STATUS "No gradient of attention by cuDNN itself: cudnn.h or cudnn_frontend.h was not found")
+  list(REMOVE_ITEM cuda_sources ${attention_gradient})
+endif()
+
 add_library(ballast_cuda SHARED ${cuda_sources})
 target_compile_options(ballast_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>")
 target_include_directories(ballast_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})

@@ -12,8 +12,10 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <array>
@@ -27,6 +29,14 @@ namespace ballast::kernels {
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
+
+// By cuDNN, into views that may lie in one tensor. False: it has no such gradient, and nothing was
+// written. A plugin that was built without cuDNN's headers has no kernel for it.
+TORCH_LIBRARY_FRAGMENT(ballast, library) {
+  library.def(
+      "attention_gradient(Tensor dmixed, Tensor queries, Tensor keys, Tensor values, Tensor mixed, "
+      "Tensor logsumexp, Tensor(a!) dqueries, Tensor(b!) dkeys, Tensor(c!) dvalues) -> bool");
+}
 
 QueriesKeysValues split_heads(const Tensor& qkv, int64_t rows, const Heads& heads) {
   TORCH_CHECK(qkv.dim() == 2 && qkv.size(1) == heads.columns() && qkv.size(0) % rows == 0 &&
@@ -170,6 +180,24 @@ Gradients back_by_cudnn(const Tensor& dmixed, const QueriesKeysValues& qkv, cons
   return back_by_flash(dmixed, qkv, mix_by_flash(qkv));
 }
 
+// The gradient by qkv itself, each part of it written where it belongs; undefined: cuDNN cannot.
+Tensor back_side_by_side(const Tensor& dmixed, const Tensor& qkv, int64_t rows, const Heads& heads,
+                         const Mixed& mixed) {
+  using Op = bool(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                  const Tensor&, const Tensor&, const Tensor&, const Tensor&);
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("ballast::attention_gradient", "");
+  if (mixed.kernel != Kernel::kCudnn || heads.keys != heads.queries ||
+      !op.hasKernelForDispatchKey(c10::DispatchKey::CUDA))
+    return {};
+  Tensor dqkv = at::empty_like(qkv);
+  const auto [queries, keys, values] = split_heads(qkv, rows, heads);
+  const auto [dqueries, dkeys, dvalues] = split_heads(dqkv, rows, heads);
+  const bool is_written = op.typed<Op>().call(dmixed, queries, keys, values, mixed.values,
+                                              mixed.logsumexp, dqueries, dkeys, dvalues);
+  return is_written ? dqkv : Tensor();
+}
+
 Gradients back(const Tensor& dmixed, const QueriesKeysValues& qkv, const Mixed& mixed) {
   if (mixed.kernel == Kernel::kCpu) {
     return at::_scaled_dot_product_flash_attention_for_cpu_backward(
@@ -276,6 +304,10 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
     // cuDNN's plan is for the layout it saw first: always this one.
     const Tensor dmixed =
         dy[0].contiguous().view({shape[0], -1, heads.queries, heads.width}).transpose(1, 2);
+    const bool is_turned = saved[kCosines].defined() || saved[kQueryNorm].defined();
+    const Tensor dqkv =
+        is_turned ? Tensor() : back_side_by_side(dmixed, saved[kQkv], shape[0], heads, mixed);
+    if (dqkv.defined()) return {dqkv, {}, {}, {}, {}};
     const auto [dq, dk, dv] =
         back(dmixed, parts_for(mixed.kernel, saved[kTurned], saved[kQkv], shape[0], heads), mixed);
     const bool all = dk.size(1) == heads.queries;

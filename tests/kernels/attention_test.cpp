@@ -7,6 +7,8 @@
 
 #include <cmath>
 
+#include "ballast/kernels/cuda_plugin.h"
+#include "ballast/kernels/find_op.h"
 #include "tests/kernels/twins.h"
 
 namespace ballast::kernels {
@@ -142,6 +144,38 @@ TEST_P(CausalAttentionOfATraining, GivesTheSameBitsInDeterministicRuns) {
     gradients.push_back(qkv.grad().clone());
   }
   EXPECT_TRUE(at::equal(gradients[0], gradients[1]) && at::equal(gradients[0], gradients[2]));
+}
+
+// The gradients by queries, keys and values, each where it belongs in one tensor, are those that
+// libtorch's operation writes into three.
+TEST(AttentionGradientCuda, IsWrittenIntoOneTensor) {
+  ASSERT_TRUE(load_cuda_plugin().loaded);
+  const auto op =
+      find_op<bool(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                   const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
+          "ballast::attention_gradient");
+  for (const Shape& s : {Shape{2, 128, 3, 64}, Shape{2, 1024, 16, 128}, Shape{1, 64, 1, 8}}) {
+    SCOPED_TRACE(::testing::Message() << s.context << ", " << s.heads << " heads of " << s.head);
+    const Heads heads{s.heads, s.heads, s.head};
+    const auto options = at::device(at::kCUDA).dtype(at::kBFloat16);
+    const Tensor qkv = at::randn({s.rows * s.context, 3 * s.width()}, options);
+    const auto [q, k, v] = split_heads(qkv, s.rows, heads);
+    const auto mixed = at::_scaled_dot_product_cudnn_attention(q, k, v, std::nullopt, true, 0.0,
+                                                               /*is_causal=*/true);
+    const Tensor d = at::randn_like(std::get<0>(mixed));
+    const auto [dq, dk, dv] = at::_scaled_dot_product_cudnn_attention_backward(
+        d, q, k, v, std::get<0>(mixed), std::get<1>(mixed), std::get<6>(mixed), std::get<7>(mixed),
+        {}, {}, {}, s.context, s.context, 0.0, /*is_causal=*/true);
+    const Tensor dqkv = at::full_like(qkv, std::nan(""));
+    const auto [to_q, to_k, to_v] = split_heads(dqkv, s.rows, heads);
+    ASSERT_TRUE(op.call(d, q, k, v, std::get<0>(mixed), std::get<1>(mixed), to_q, to_k, to_v));
+    // The order of its sums varies: last bits of bf16 do.
+    for (const auto& [got, want] : {std::pair(to_q, dq), {to_k, dk}, {to_v, dv}}) {
+      const Tensor difference = got.to(at::kDouble) - want.to(at::kDouble);
+      EXPECT_LE(difference.norm().item<double>(),
+                2e-3 * want.to(at::kDouble).norm().item<double>());
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, CausalAttention,
