@@ -113,7 +113,8 @@ __device__ inline void move_along(Paths<32>& paths, const Crossings& x, bool goe
                                   const Reached& at) {
   const int lane = threadIdx.x % 32;
   int root = lane, first = lane;  // `first`: the expert behind the root
-  for (bool moved = true; __any_sync(kAll, moved) != 0;) {
+  bool moved = true;
+  for (int moves = 0; moves < 32 && __any_sync(kAll, moved) != 0; ++moves) {
     const int before = __shfl_sync(kAll, at.before, root);
     moved = before != root;
     if (moved) {

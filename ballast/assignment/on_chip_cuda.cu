@@ -4,105 +4,17 @@
 #include <cstddef>
 
 #include "ballast/assignment/launch_check.h"
-#include "ballast/assignment/on_chip_load_cuda.cuh"
-#include "ballast/assignment/on_chip_output_cuda.cuh"
-#include "ballast/assignment/on_chip_repair_cuda.cuh"
+#include "ballast/assignment/on_chip_kernels_cuda.cuh"
 #include "ballast/assignment/on_chip_rounding_cuda.cuh"
 
 namespace ballast::assignment {
 namespace on_chip {
-
-// From c.best_price to the optimum. False: that was not reached; c.own and c.hard are of c.quanta.
-template <int kExperts>
-__device__ bool improve(Chip<kExperts>& c, const Annealing& a) {
-  if (threadIdx.x < kExperts) {
-    c.price[threadIdx.x] = c.best_price[threadIdx.x];
-    c.exact_price[threadIdx.x] = c.price[threadIdx.x];
-  }
-  __syncthreads();
-  if (!round_prices(c)) return false;
-  const auto want = static_cast<float>(5 * max(a.best_hard, c.experts));  // tokens that may move
-  const float near = a.trace > 0 ? a.trace_tau * want / a.trace : 0.05f * c.deviation;
-  const bool optimal = repair(c, near * c.exact_scale);
-  if (threadIdx.x < kExperts)
-    c.exact_price[threadIdx.x] = static_cast<double>(c.quanta[threadIdx.x]) / c.exact_scale;
-  __syncthreads();
-  return optimal;
-}
-
-struct Found {
-  Worth worth;
-  bool reached = false;  // the gap that is allowed
-  bool even = false;     // there is an assignment
-  bool started = true;   // false: the start prices are of other scores
-};
-
-// The optimum; with a gap allowed, what the work that is allowed leads to.
-template <int kExperts>
-__device__ Found solve(Chip<kExperts>& c, Annealing& a, double gap) {
-  const int goal = max(1, max(c.experts / 5, c.tokens / 1000));
-  Found found;
-  found.started = find_prices(c, a, goal);
-  if (!found.started) return found;
-  const bool optimal = improve(c, a);
-  if (!optimal && gap == 0) return found;
-  if (!optimal) round_off(c);
-  found.worth = value_result(c);
-  const double dual = found.worth.primal + found.worth.slack;
-  // Quanta that are too coarse for these scores leave slack: the general solver has finer ones.
-  const bool fine = found.worth.slack <= 4e-10 * found.worth.norm;
-  found.reached = found.worth.slack <= gap * (dual - found.worth.blind) || (optimal && fine);
-  found.even = gap > 0 || fine;
-  return found;
-}
-
-template <int kExperts>
-__device__ void solve_problem(Chip<kExperts>& c, const Arguments& a, int problem) {
-  open_problem(c);
-  begin_team(c);
-  load_scores(c, a.problems, problem);
-  __syncthreads();
-  await_team(c);
-  Refused refused;
-  const double* start = a.problems.start_prices;
-  if (start != nullptr) start += static_cast<int64_t>(problem) * c.experts;
-  Found found{.started = false};
-  // Once more where scores were mended or lifted, or the start was no good.
-  while (!found.started) {
-    Annealing annealing;
-    annealing.warm = load_start(c, start);
-    if (!(annealing.warm ? glance(c) : first_look(c, c.direction, a.quantile))) {
-      refused = mend_scores(c);
-    } else if (!lift_scores(c)) {
-      found = solve(c, annealing, a.options.gap);
-      start = nullptr;
-    }
-  }
-  if (found.even) {
-    write_places(c, a.results, problem);
-    if (c.rank == 0)
-      write_status(c, a, problem, found.worth, refused,
-                   found.reached ? AssignmentStatus::kOk : AssignmentStatus::kNotConverged);
-  }
-  if (c.rank == 0 && threadIdx.x == 0) a.solved[problem] = found.even ? 1 : 0;
-  meet(c);  // nobody's memory goes, or changes, while others read it
-}
-
-template <int kExperts>
-__global__ void __launch_bounds__(kThreads, 1) on_chip_kernel(const __grid_constant__ Arguments a) {
-  extern __shared__ __align__(128) char memory[];
-  auto& c = *reinterpret_cast<Chip<kExperts>*>(memory);
-  open_team(c, a);
-  const int team = static_cast<int>(blockIdx.x) / a.blocks;
-  for (int problem = team; problem < a.problems.problems; problem += a.teams)
-    solve_problem(c, a, problem);
-}
-
 namespace {
 
 // A team of blocks for each problem.
 struct Plan {
-  const void* kernel = nullptr;  // null: problems do not fit
+  const void* kernel = nullptr;      // for exact results; null: problems do not fit
+  const void* gap_kernel = nullptr;  // with a gap allowed; takes as much of everything
   int blocks = 0, rows = 0;
   int rows_together = 0;   // that a block reads in one turn
   int teams = 0;           // at a time
@@ -122,7 +34,8 @@ Plan plan_for(const CudaProblems& p, int blocks, Meeting meeting) {
   const size_t rounding = Exchange<kExperts>::bytes(desk ? 0 : p.tokens);
   const size_t notes = desk ? 0 : 2 * sizeof(Note<kExperts>) * static_cast<size_t>(blocks);
   const size_t scores = sizeof(float) * static_cast<size_t>(padded) * kExperts;
-  return {.kernel = reinterpret_cast<const void*>(&on_chip_kernel<kExperts>),
+  return {.kernel = kernel_of<kExperts, Wish::kExact>(),
+          .gap_kernel = kernel_of<kExperts, Wish::kGap>(),
           .blocks = blocks,
           .rows = padded,
           .rows_together = C::kTogether,
@@ -142,17 +55,16 @@ bool fits(const Plan& plan, const CudaDevice& device) {
   return plan.bytes <= static_cast<size_t>(device.shared_bytes) && plan.rows <= kOnChipRows;
 }
 
-cudaLaunchConfig_t config_of(const Plan& plan, cudaLaunchAttribute& together) {
-  check_launch(cudaFuncSetAttribute(plan.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+cudaLaunchConfig_t config_of(const Plan& plan, const void* kernel, cudaLaunchAttribute& together) {
+  check_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(plan.bytes)),
                "the on-chip solver's shared memory");
   if (plan.desk_bytes > 0) {
     together.id = cudaLaunchAttributeCooperative;
     together.val.cooperative = 1;
   } else {
-    check_launch(
-        cudaFuncSetAttribute(plan.kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
-        "the on-chip solver's clusters");
+    check_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+                 "the on-chip solver's clusters");
     together.id = cudaLaunchAttributeClusterDimension;
     together.val.clusterDim.x = static_cast<unsigned>(plan.blocks);
     together.val.clusterDim.y = together.val.clusterDim.z = 1;
@@ -169,7 +81,7 @@ cudaLaunchConfig_t config_of(const Plan& plan, cudaLaunchAttribute& together) {
 // How many clusters the device can take side by side.
 int clusters_at_once(const Plan& plan) {
   cudaLaunchAttribute cluster{};
-  const cudaLaunchConfig_t config = config_of(plan, cluster);
+  const cudaLaunchConfig_t config = config_of(plan, plan.kernel, cluster);
   int clusters = 0;
   check_launch(cudaOccupancyMaxActiveClusters(&clusters, plan.kernel, &config), "clusters");
   return clusters;
@@ -280,10 +192,11 @@ void launch_on_chip_cuda(const CudaProblems& problems, const CudaAssignments& re
                  "the on-chip solver's memory");
   }
   cudaLaunchAttribute together{};
-  cudaLaunchConfig_t config = on_chip::config_of(plan, together);
+  const void* kernel = options.gap > 0 ? plan.gap_kernel : plan.kernel;
+  cudaLaunchConfig_t config = on_chip::config_of(plan, kernel, together);
   config.stream = stream;
   void* parameters[] = {&arguments};
-  check_launch(cudaLaunchKernelExC(&config, plan.kernel, parameters), "the on-chip solver");
+  check_launch(cudaLaunchKernelExC(&config, kernel, parameters), "the on-chip solver");
 }
 
 }  // namespace ballast::assignment

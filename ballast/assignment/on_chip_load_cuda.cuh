@@ -6,7 +6,18 @@
 // From device memory to shared memory.
 namespace ballast::assignment::on_chip {
 
-// This block's scores, from device memory.
+// The larger of two, NaN where one is.
+__device__ inline float larger(float x, float y) {
+  float most;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(x), "f"(y));
+  return most;
+}
+__device__ inline float lanes_max_or_nan(float x) {
+  for (int step = 16; step > 0; step /= 2) x = larger(x, __shfl_xor_sync(kAll, x, step));
+  return x;
+}
+
+// This block's scores, from device memory; c.own_largest and c.own_refused.
 template <int kExperts>
 __device__ void load_scores(Chip<kExperts>& c, const CudaProblems& p, int problem) {
   constexpr int kFours = kExperts / 4;
@@ -14,6 +25,7 @@ __device__ void load_scores(Chip<kExperts>& c, const CudaProblems& p, int proble
                      p.token_stride % 4 == 0 && p.problem_stride % 4 == 0 &&
                      reinterpret_cast<uintptr_t>(p.scores) % 16 == 0;
   const float* base = static_cast<const float*>(p.scores) + problem * p.problem_stride;
+  float largest = 0;
 #pragma unroll 4
   for (int i = threadIdx.x; i < c.count * kFours; i += kThreads) {
     const int row = i / kFours, four = i % kFours, token = c.first + row;
@@ -28,10 +40,22 @@ __device__ void load_scores(Chip<kExperts>& c, const CudaProblems& p, int proble
       if (4 * four + 3 < p.experts) x.w = raw_score(p, problem, token, 4 * four + 3);
     }
     reinterpret_cast<float4*>(c.scores())[four_at<kExperts>(row, four)] = x;
+    const float score[] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      if (4 * four + k < p.experts) largest = larger(largest, fabsf(score[k]));
   }
+  largest = lanes_max_or_nan(largest);
+  if (threadIdx.x % 32 == 0) c.warp_most[threadIdx.x / 32] = largest;
 #pragma unroll 1
   for (int e = threadIdx.x; e < p.experts; e += kThreads)
     c.direction[e] = raw_score(p, problem, 0, e);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int warp = 1; warp < kWarps; ++warp) largest = larger(largest, c.warp_most[warp]);
+    c.own_refused = isfinite(largest) ? 0 : 1;
+    c.own_largest = c.own_refused != 0 ? 0 : largest;
+  }
 }
 
 // The start prices, in c.price. True: they say something.
@@ -41,12 +65,31 @@ __device__ bool load_start(Chip<kExperts>& c, const double* start) {
   bool finite = true, differ = false;
 #pragma unroll 1
   for (int e = threadIdx.x; e < c.experts; e += kThreads) {
-    const auto price = static_cast<float>(start[e] * c.lift);
+    const auto price = static_cast<float>(start[e]);
     finite = finite && isfinite(price);
     differ = differ || start[e] != start[0];
     c.price[e] = price;
   }
   return __syncthreads_and(finite) != 0 && __syncthreads_or(differ) != 0;
+}
+
+// Whether squares and differences of scores of this magnitude may be no ordinary numbers.
+__device__ inline bool is_odd(float largest) {
+  return largest > 0 && (largest < 0x1p-40f || largest >= 0x1p41f);
+}
+
+// Whether start prices, in c.price, can be of scores of this size, which must be an ordinary one:
+// prices that the optimum has are no farther apart than scores are.
+template <int kExperts>
+__device__ inline bool start_fits(const Chip<kExperts>& c) {
+  if (is_odd(c.largest)) return false;
+  float low = INFINITY, high = -INFINITY;
+#pragma unroll 1
+  for (int e = threadIdx.x % 32; e < c.experts; e += 32) {
+    low = fminf(low, c.price[e]);
+    high = fmaxf(high, c.price[e]);
+  }
+  return lanes_max(high, 32) + lanes_max(-low, 32) <= 16 * c.largest;
 }
 
 // What is the same for all problems of the team.
@@ -78,12 +121,8 @@ __device__ void open_problem(Chip<kExperts>& c) {
   __syncthreads();
 }
 
-// Brings very small and very large scores to where squares and differences are ordinary numbers.
-// False: they are already.
 template <int kExperts>
-__device__ bool lift_scores(Chip<kExperts>& c) {
-  const int exponent = c.largest > 0 ? ilogbf(c.largest) : 0;
-  if (exponent >= -40 && exponent <= 40) return false;
+__noinline__ __device__ void lift_by(Chip<kExperts>& c, int exponent) {
   __syncthreads();
 #pragma unroll 1
   for (int i = threadIdx.x; i < c.count * kExperts; i += kThreads)
@@ -92,6 +131,14 @@ __device__ bool lift_scores(Chip<kExperts>& c) {
     c.direction[e] = ldexpf(c.direction[e], -exponent);
   if (threadIdx.x == 0) c.lift = ldexp(1.0, -exponent);
   meet(c);  // all have read what first_look writes anew
+}
+
+// Brings very small and very large scores to where squares and differences are ordinary numbers.
+// False: they are already.
+template <int kExperts>
+__device__ inline bool lift_scores(Chip<kExperts>& c) {
+  if (!is_odd(c.largest)) return false;
+  lift_by(c, ilogbf(c.largest));
   return true;
 }
 
@@ -103,7 +150,7 @@ struct Refused {
 
 // Puts the lowest finite score in place of all that are not finite.
 template <int kExperts>
-__device__ Refused mend_scores(Chip<kExperts>& c) {
+__noinline__ __device__ Refused mend_scores(Chip<kExperts>& c) {
   double lowest = INFINITY;
   int count = 0, last = -1;  // `last`: how far from the problem's end the first is
 #pragma unroll 1

@@ -123,22 +123,30 @@ __device__ void start_prices(Chip<kExperts>& c, const float* pivot, float quanti
   __syncthreads();
 }
 
-// What all blocks have seen, in c.largest, and c.deviation. False: a score is not finite.
+// What this block's scores are like, for all others, in the notes of this turn.
 template <int kExperts>
-__device__ bool conclude(Chip<kExperts>& c, float variance) {
+__device__ inline void tell_seen(Chip<kExperts>& c) {
+  if (static_cast<int>(threadIdx.x) >= copies(c)) return;
+  Note<kExperts>& note = note_for(c, threadIdx.x, c.turn);
+  note.value[0] = c.own_largest;
+  note.value[1] = c.own_refused;
+}
+
+// What all blocks told in the notes of `turn`: the largest score, in c.largest. False: a score is
+// not finite.
+template <int kExperts>
+__device__ bool hear_seen(Chip<kExperts>& c, int turn) {
   if (threadIdx.x < 32) {
     double largest = 0, refused = 0;
 #pragma unroll 1
     for (int block = threadIdx.x; block < c.blocks; block += 32) {
-      largest = fmax(largest, note_of(c, block, 0).value[0]);
-      refused += note_of(c, block, 0).value[1];
+      largest = fmax(largest, note_of(c, block, turn).value[0]);
+      refused += note_of(c, block, turn).value[1];
     }
-    const auto most = static_cast<float>(lanes_max(largest, 32));
+    largest = lanes_max(largest, 32);
     refused = lanes_sum(refused, 32);
     if (threadIdx.x == 0) {
-      c.largest = most;
-      c.deviation = fmaxf(sqrtf(variance), fmaxf(1e-6f * most, 1e-30f));
-      c.turn = 1;
+      c.largest = static_cast<float>(largest);
       c.flag = refused > 0 ? 0 : 1;
     }
   }
@@ -148,62 +156,33 @@ __device__ bool conclude(Chip<kExperts>& c, float variance) {
   return finite;
 }
 
-// A shorter look, for scores less the prices in c.price: sets c.deviation and c.largest. False: a
-// score is not finite.
+// Sets c.deviation by some rows of the scores less the prices in c.price. All blocks read the same
+// rows, so they need not meet.
 template <int kExperts>
-__device__ bool glance(Chip<kExperts>& c) {
+__device__ void sample_deviation(Chip<kExperts>& c, const CudaProblems& p, int problem) {
   constexpr int kLanes = Chip<kExperts>::kLanes;
-  const int lane = threadIdx.x % kLanes;
-  float largest = 0, squares = 0;
-  bool finite = true;
-#pragma unroll 1
-  for (int base = 0; base < c.count; base += Chip<kExperts>::kTogether) {
-    const int row = base + threadIdx.x / kLanes;
-    float value[kValues], total = 0;
-    read_row(c, row, value);
+  const int lane = threadIdx.x % kLanes, row = threadIdx.x / kLanes, rows = min(64, c.tokens);
+  float value[kValues] = {}, total = 0, squares = 0;
+  if (row < rows) {
+    const int token = row * (c.tokens / rows);
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
       const int e = expert_at<kExperts>(lane, i);
-      if (e >= c.experts) value[i] = c.price[e];
-      finite = finite && isfinite(value[i]);
-      largest = fmaxf(largest, e < c.experts ? fabsf(value[i]) : 0);
-      value[i] -= c.price[e];
+      if (e >= c.experts) continue;
+      value[i] = raw_score(p, problem, token, e) - c.price[e];
       total += value[i];
     }
-    const float mean = lanes_sum(total, kLanes) / static_cast<float>(c.experts);
-    if (row >= c.count) continue;
+  }
+  const float mean = lanes_sum(total, kLanes) / static_cast<float>(c.experts);
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      const float x = expert_at<kExperts>(lane, i) < c.experts ? value[i] - mean : 0;
-      squares = fmaf(x, x, squares);
-    }
+  for (int i = 0; i < kValues; ++i) {
+    const float x = expert_at<kExperts>(lane, i) < c.experts ? value[i] - mean : 0;
+    squares = fmaf(x, x, squares);
   }
-  largest = lanes_max(largest, 32);
-  squares = lanes_sum(squares, 32);
-  if (threadIdx.x % 32 == 0) {
-    c.warp_most[threadIdx.x / 32] = largest;
-    c.warp_sums[0][threadIdx.x / 32] = squares;
-  }
-  finite = __syncthreads_and(finite) != 0;
-  if (static_cast<int>(threadIdx.x) < copies(c)) {
-    squares = 0;
-#pragma unroll 1
-    for (int warp = 0; warp < kWarps; ++warp) {
-      squares += c.warp_sums[0][warp];
-      largest = fmaxf(largest, c.warp_most[warp]);
-    }
-    Note<kExperts>& note = note_for(c, threadIdx.x, 0);
-    note.value[0] = largest;
-    note.value[1] = finite ? 0 : 1;
-    note.value[2] = squares;
-  }
-  meet(c);
-  double all = 0;
-#pragma unroll 1
-  for (int block = threadIdx.x % 32; block < c.blocks; block += 32)
-    all += note_of(c, block, 0).value[2];
-  all = lanes_sum(all, 32);
-  return conclude(c, static_cast<float>(all / (static_cast<double>(c.tokens) * c.experts)));
+  squares = exact_cuda::block_sum(squares, c.warp_sums[0]);
+  if (threadIdx.x == 0)
+    c.deviation = fmaxf(sqrtf(squares / static_cast<float>(rows * c.experts)), 1e-30f);
+  __syncthreads();
 }
 
 // Sets c.cold_price, c.deviation and c.largest. False: a score is not finite. `pivot`: the first
@@ -217,7 +196,14 @@ __device__ bool first_look(Chip<kExperts>& c, const float* pivot, float quantile
   float variances = 0;
 #pragma unroll 1
   for (int e = threadIdx.x % 32; e < c.experts; e += 32) variances += c.product[e];
-  return conclude(c, lanes_sum(variances, 32) / static_cast<float>(c.experts));
+  variances = lanes_sum(variances, 32) / static_cast<float>(c.experts);
+  const bool finite = hear_seen(c, 0);
+  if (threadIdx.x == 0) {
+    c.deviation = fmaxf(sqrtf(variances), fmaxf(1e-6f * c.largest, 1e-30f));
+    c.turn = 1;
+  }
+  __syncthreads();
+  return finite;
 }
 
 }  // namespace ballast::assignment::on_chip

@@ -6,16 +6,7 @@
 // What callers get: tokens by expert, loads, prices, and how good the assignment is.
 namespace ballast::assignment::on_chip {
 
-// What this block's tokens add to the certificate, on the scores themselves.
-struct Worth {
-  double primal = 0, slack = 0, blind = 0;
-  double norm = 0;  // sum of the chosen scores' magnitudes
-
-  __device__ Worth over_lanes() const {
-    return {lanes_sum(primal, 32), lanes_sum(slack, 32), lanes_sum(blind, 32), lanes_sum(norm, 32)};
-  }
-};
-
+// What this block's tokens add to the certificate.
 template <int kExperts>
 __device__ Worth value_rows(Chip<kExperts>& c) {
   constexpr int kLanes = Chip<kExperts>::kLanes;
@@ -82,9 +73,9 @@ __device__ void write_places(Chip<kExperts>& c, const CudaAssignments& results, 
 }
 
 // Places of all tokens need what earlier blocks have; the certificate needs all blocks. Sets
-// c.counts to the tokens of each expert in earlier blocks.
+// c.counts to the tokens of each expert in earlier blocks, and c.worth.
 template <int kExperts>
-__device__ Worth value_result(Chip<kExperts>& c) {
+__device__ void value_result(Chip<kExperts>& c) {
   if (threadIdx.x < kExperts) c.counts[threadIdx.x] = 0;
   __syncthreads();
 #pragma unroll 1
@@ -121,14 +112,16 @@ __device__ Worth value_result(Chip<kExperts>& c) {
       },
       [&](int e, int sum) { c.counts[e] = sum; });
   __syncthreads();
-  if (threadIdx.x == 0) c.turn = 1 - turn;
+  if (threadIdx.x == 0) {
+    c.turn = 1 - turn;
+    c.worth = all;
+  }
   __syncthreads();
-  return all;
 }
 
 // Loads, prices and status, for the first block.
 template <int kExperts>
-__device__ void write_status(Chip<kExperts>& c, const Arguments& a, int problem, const Worth& worth,
+__device__ void write_status(Chip<kExperts>& c, const Arguments& a, int problem,
                              const Refused& refused, AssignmentStatus::Code code) {
   const CudaAssignments& results = a.results;
   const int64_t offset = static_cast<int64_t>(problem) * c.experts;
@@ -147,10 +140,10 @@ __device__ void write_status(Chip<kExperts>& c, const Arguments& a, int problem,
     status.replaced = refused.count;
   }
   status.valid = 1;
-  status.primal = worth.primal / c.lift;
-  status.gap = worth.slack / c.lift;
+  status.primal = c.worth.primal / c.lift;
+  status.gap = c.worth.slack / c.lift;
   status.dual = status.primal + status.gap;
-  status.blind = worth.blind / c.lift;
+  status.blind = c.worth.blind / c.lift;
   results.status[problem] = status;
 }
 

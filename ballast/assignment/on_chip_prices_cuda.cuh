@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ballast/assignment/on_chip_curvature_cuda.cuh"
+#include "ballast/assignment/on_chip_load_cuda.cuh"
 #include "ballast/assignment/on_chip_look_cuda.cuh"
 
 // Prices at which the tokens' best experts are nearly balanced: a start from the scores' means and
@@ -9,7 +10,12 @@
 namespace ballast::assignment::on_chip {
 
 constexpr int kSinkhornPasses = 3;
-constexpr int kMostPasses = 14;
+// What is allowed of passes over the scores and of sweeps over the pairs that are exchanged.
+struct Effort {
+  int passes, sweeps, rounds;
+};
+constexpr Effort kBounded{40, 400, 4};    // with a gap allowed: a step must not wait for odd scores
+constexpr Effort kThorough{40, 1600, 8};  // collapsed scores need as much
 // How fast it may cool, and how many times the goal may be missed by for the step after it to be
 // the last. Measured: steps with few experts are cheap beside the exchanges they spare, and the
 // other way round.
@@ -18,6 +24,7 @@ constexpr float kFastest = kExperts <= 32 ? 0.3f : 0.4f;
 template <int kExperts>
 constexpr int kLastStep = kExperts <= 64 ? 3 : 1;
 constexpr float kLog2e = 1.44269504f;
+constexpr float kNearbyWarmth = 0.045f;  // deviations: cool enough for a step to be the last
 
 // One pass at c.price: sums of the probabilities exp((score - price) / tau), in c.load. kCurve:
 // also the rows of probabilities, in the arena, each row's best expert, in c.own, and the loads by
@@ -111,25 +118,40 @@ __device__ inline void sinkhorn_step(Chip<kExperts>& c, float tau) {
   __syncthreads();
 }
 
+// How near to balance prices shall be. kNearby: near enough for a few moves at a small loss.
+enum class Aim { kExchanges, kNearby };
+
 // The next temperature after a Newton step at a pass of soft imbalance `soft`.
-__device__ inline void cool(Annealing& a, float soft, float fastest, float floor) {
+__device__ inline void cool(Annealing& a, float soft, float fastest, Aim aim, float floor) {
   float factor = soft < 0.04f ? fastest : soft < 0.1f ? 0.55f : 1.0f;
+  if (aim == Aim::kNearby && soft < 0.13f) factor = soft < 0.08f ? 0.4f : 0.55f;
   if (soft > 0.7f * a.last_soft && soft > 0.03f) factor = soft > 0.1f ? 1.6f : 1.0f;
   a.last_soft = soft;
   a.tau = fmaxf(a.tau * factor, floor);
 }
 
+// Tokens that may be above their expert's share for one Newton step to lead near balance: loads
+// differ by chance as prices do.
+template <int kExperts>
+__device__ inline int within_chance(const Chip<kExperts>& c) {
+  return static_cast<int>(0.35f *
+                          sqrtf(static_cast<float>(c.experts) * static_cast<float>(c.tokens)));
+}
+
 // Brings c.price near balance, until at most `goal` tokens are above their expert's share or no
 // better is in sight. c.best_price: the prices with fewest. Near the goal the last step's result is
-// not looked at. False: the start prices are of other scores.
+// not looked at. False: start prices do not suit the scores.
 template <int kExperts>
-__device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal) {
+__device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal, Aim aim, int most) {
   constexpr float kFirst = 0.5f, kLast = 0.1f;  // temperatures of Sinkhorn steps, in deviations
   const float ratio = powf(kLast / kFirst, 1.0f / (kSinkhornPasses - 1));
-  a.tau = kLast * c.deviation;
-  int left = a.warm ? 0 : kSinkhornPasses;  // Sinkhorn steps from the cold start
+  // What chance alone leaves of start prices that suit other tokens of the same sort, and more.
+  const float strange =
+      fmaxf(0.12f, 0.8f * sqrtf(static_cast<float>(c.experts) / static_cast<float>(c.tokens)));
+  if (a.passes == 0) a.tau = kLast * c.deviation;
+  int left = a.warm || a.passes > 0 ? 0 : kSinkhornPasses;  // Sinkhorn steps from the cold start
 #pragma unroll 1
-  for (; a.passes < kMostPasses; ++a.passes) {
+  for (; a.passes < most; ++a.passes) {
     if (left == kSinkhornPasses) {
       if (threadIdx.x < kExperts) c.price[threadIdx.x] = c.cold_price[threadIdx.x];
       a.tau = kFirst * c.deviation;
@@ -141,10 +163,13 @@ __device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal) {
       if (--left > 0) a.tau *= ratio;
       continue;
     }
+    const bool begins = a.warm && a.passes == 0;  // nothing is known of the scores yet
+    const int turn = c.turn;
+    if (begins) tell_seen(c);
     soft_pass<kExperts, true>(c, kLog2e / a.tau);
     float soft = 0;
     const int hard = imbalance_of(c, soft);
-    if (a.warm && a.newtons == 0 && soft > 0.12f) return false;
+    if (begins && !(hear_seen(c, turn) && start_fits(c) && soft <= strange)) return false;
     if (hard < a.best_hard) {
       a.stalled = hard < 0.8f * static_cast<float>(a.best_hard) ? 0 : a.stalled + 1;
       a.best_hard = hard;
@@ -163,11 +188,14 @@ __device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal) {
       a.trace = newton_step(c, a.tau);
       a.trace_tau = a.tau;
       ++a.newtons;
-      if (hard <= kLastStep<kExperts> * goal) {
+      const bool near =
+          aim == Aim::kNearby && hard <= within_chance(c) && a.tau <= kNearbyWarmth * c.deviation;
+      cool(a, soft, kFastest<kExperts>, aim, 1e-6f * c.deviation);
+      if (near || hard <= kLastStep<kExperts> * goal) {
         if (threadIdx.x < kExperts) c.best_price[threadIdx.x] = c.price[threadIdx.x];
+        ++a.passes;
         break;
       }
-      cool(a, soft, kFastest<kExperts>, 1e-6f * c.deviation);
     }
   }
   __syncthreads();

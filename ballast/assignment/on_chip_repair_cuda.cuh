@@ -9,9 +9,7 @@
 // expert at little cost are listed in the first block, which exchanges them along shortest paths.
 namespace ballast::assignment::on_chip {
 
-constexpr int kMostRounds = 4;
 constexpr int kMostHalvings = 16;  // of the reach, in a round
-constexpr int kMostSweeps = 400;   // over the pairs of all rounds
 constexpr int kScoreBits = 28;     // scores are below 2^28 quanta, prices from 0 to below 2^30
 
 // In quanta.
@@ -96,8 +94,6 @@ struct Lists {
   int groups, pairs;                // of all blocks
   int groups_before, pairs_before;  // of the blocks before this one
 };
-
-constexpr int kPairBits = 18;  // in one integer with the groups
 
 // A row's pairs, for its first lane: with its one group. 0: it has only its best expert.
 template <int kExperts>
@@ -274,43 +270,35 @@ __device__ void exchange(Chip<kExperts>& c, int reach, const Lists& lists, int& 
   }
 #pragma unroll 1
   for (int i = threadIdx.x; i < copies(c) * kExperts; i += kThreads) {
-    const int e = i % kExperts;
-    Chip<kExperts>* there = c.desk == nullptr ? cluster.map_shared_rank(&c, i / kExperts) : nullptr;
-    (there != nullptr ? there->quanta : c.desk->quanta)[e] = paths.price[e];
-    (there != nullptr ? there->hard : c.desk->hard)[e] = c.even + paths.surplus[e];
-    if (e == 0)
-      (there != nullptr ? there->verdict : c.desk->verdict) = even ? 1 : sweeps_left < 0 ? 2 : 0;
+    int* quanta =
+        c.desk != nullptr ? c.desk->quanta : cluster.map_shared_rank(&c, i / kExperts)->quanta;
+    quanta[i % kExperts] = paths.price[i % kExperts];
   }
+  tell_loads(c, paths.surplus, even ? 1 : sweeps_left < 0 ? 2 : 0);
 }
 
 // What `exchange` told, for each block: its verdict.
 template <int kExperts>
 __device__ int take_exchange(Chip<kExperts>& c) {
-  if (c.desk != nullptr) {
-    if (threadIdx.x < kExperts) {
-      c.quanta[threadIdx.x] = c.desk->quanta[threadIdx.x];
-      c.hard[threadIdx.x] = c.desk->hard[threadIdx.x];
-    }
-    if (threadIdx.x == 0) c.verdict = c.desk->verdict;
-    take_own(c);
-    __syncthreads();
-  }
+  if (c.desk != nullptr && threadIdx.x < kExperts)
+    c.quanta[threadIdx.x] = c.desk->quanta[threadIdx.x];
+  const int verdict = take_loads(c);
   if (threadIdx.x < kExperts)
     c.price[threadIdx.x] = static_cast<float>(c.quanta[threadIdx.x]) / c.exact_scale;
   __syncthreads();
-  return c.verdict;
+  return verdict;
 }
 
 // True: c.own is optimal at c.quanta; false: it is the best at c.quanta, but not even. `near`:
 // about how many quanta apart tokens are that matter.
 template <int kExperts>
-__device__ bool repair(Chip<kExperts>& c, float near) {
-  int sweeps_left = kMostSweeps;  // the first block's
+__device__ bool repair(Chip<kExperts>& c, float near, Effort effort) {
+  int sweeps_left = effort.sweeps;  // the first block's
   bool choose = true;
   int reach = static_cast<int>(fminf(fmaxf(near, 64.0f), static_cast<float>(1 << 27)));
   int halvings = 0;
 #pragma unroll 1
-  for (int round = 0; round < kMostRounds;) {
+  for (int round = 0; round < effort.rounds;) {
     const Lists lists = count_lists(c, reach, choose);
     choose = false;
     if (lists.pairs > kPairs || lists.groups > kGroups) {

@@ -164,8 +164,7 @@ __device__ bool trade(Chip<kExperts>& c, Exchange<kExperts>& x) {
 
 // Makes c.own balanced at c.price, where c.own are the best experts and c.hard their loads.
 template <int kExperts>
-__device__ void round_off(Chip<kExperts>& c) {
-  const auto cluster = cooperative_groups::this_cluster();
+__noinline__ __device__ void round_off(Chip<kExperts>& c) {
   // Each round ends with all in balance, or with another expert full.
   for (int round = 0; round <= c.experts; ++round) {
     bool open = false;
@@ -180,19 +179,10 @@ __device__ void round_off(Chip<kExperts>& c) {
       sort_offers(c, x);
       while (trade(c, x)) {
       }
-      for (int i = threadIdx.x; i < copies(c) * c.experts; i += kThreads) {
-        const int e = i % c.experts;
-        int* hard =
-            c.desk != nullptr ? c.desk->hard : cluster.map_shared_rank(&c, i / c.experts)->hard;
-        hard[e] = c.even + x.surplus[e];
-      }
+      tell_loads(c, x.surplus, 0);
     }
     meet(c);
-    if (c.desk != nullptr) {
-      for (int e = threadIdx.x; e < c.experts; e += kThreads) c.hard[e] = c.desk->hard[e];
-      take_own(c);
-      __syncthreads();
-    }
+    take_loads(c);
   }
 }
 

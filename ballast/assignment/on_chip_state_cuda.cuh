@@ -20,6 +20,7 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kValues = 16;    // scores of a row that a thread has
 constexpr int kPairs = 4096;   // of tokens and experts that a repair can hold
 constexpr int kGroups = 1536;  // tokens in it
+constexpr int kPairBits = 18;  // of a count of pairs, in one integer with that of tokens
 constexpr int kArenaBytes = 69632;
 
 struct Arguments {
@@ -44,6 +45,18 @@ struct alignas(16) Note {
   int list[2];               // groups and pairs
 };
 
+// Sums over tokens for the certificate, on the scores themselves.
+struct Worth {
+  double primal = 0, slack = 0, blind = 0;
+  double norm = 0;  // of the chosen scores' magnitudes
+
+  __device__ Worth over_lanes() const {
+    return {lanes_sum(primal, 32), lanes_sum(slack, 32), lanes_sum(blind, 32), lanes_sum(norm, 32)};
+  }
+  // Whether the assignment is within the gap.
+  __device__ bool is_within(double gap) const { return slack <= gap * (primal + slack - blind); }
+};
+
 template <int kExperts>
 struct Desk;
 
@@ -60,6 +73,7 @@ struct alignas(128) Chip {
   static constexpr int kTileGroups = kWarps / (kSideTiles * kSideTiles);
 
   double double_scratch[32];
+  Worth worth;  // of the assignment
   int int_scratch[32];
   float warp_most[kWarps];
   float warp_sums[kWarps][kExperts];
@@ -85,6 +99,8 @@ struct alignas(128) Chip {
   unsigned goal;              // of the desk's counter
   Desk<kExperts>* desk;       // null: the team is a cluster
   float deviation, largest;   // of scores about their means; largest magnitude
+  float own_largest;          // of this block's scores
+  int own_refused;            // 1: some of them are not finite
   double lift;                // a power of two: scores here are those given times this
   float exact_scale;          // scores times this, rounded, are quanta
 

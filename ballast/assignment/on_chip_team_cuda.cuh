@@ -23,6 +23,20 @@ struct Offer {
 };
 constexpr unsigned kNoOffer = 0xffffffffu;
 
+// A token that could be at another expert.
+struct alignas(8) NearPair {
+  unsigned loss;
+  uint16_t group;  // the token, by its place in the lists
+  uint8_t to;
+};
+
+// Tokens that could, for the first block.
+struct NearLists {
+  NearPair pair[kPairs];
+  uint16_t token[kGroups];
+  uint8_t own[kGroups];  // their experts
+};
+
 // Device memory of a team.
 template <int kExperts>
 struct alignas(256) Desk {
@@ -34,6 +48,7 @@ struct alignas(256) Desk {
   uint2 products[kOnChipTeam][kExperts * kExperts / 4];  // [E, E] of each block, in bf16
   uint2 curvature[kExperts * kExperts / 4];              // their sum
   Paths<kExperts> paths;                                 // lists alone
+  NearLists near;
   int quanta[kExperts], hard[kExperts], verdict;
   alignas(16) Offer offers[kOnChipTokens];
   uint16_t of_expert[kOnChipTokens];
@@ -111,6 +126,33 @@ __device__ inline void set_own(Chip<kExperts>& c, int token, int expert) {
                                           .map_shared_rank(&c, token / c.rows)
                                           ->own[token % c.rows];
   *own = static_cast<uint8_t>(expert);
+}
+
+// The first block tells all others how far loads are above the share, and its verdict.
+template <int kExperts>
+__device__ inline void tell_loads(Chip<kExperts>& c, const int* surplus, int verdict) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < copies(c) * kExperts; i += kThreads) {
+    const int e = i % kExperts;
+    Chip<kExperts>* there =
+        c.desk == nullptr ? cooperative_groups::this_cluster().map_shared_rank(&c, i / kExperts)
+                          : nullptr;
+    (there != nullptr ? there->hard : c.desk->hard)[e] = c.even + surplus[e];
+    if (e == 0) (there != nullptr ? there->verdict : c.desk->verdict) = verdict;
+  }
+}
+
+// What it told, for each block, once all have met: loads in c.hard, experts in c.own. Returns the
+// verdict.
+template <int kExperts>
+__device__ inline int take_loads(Chip<kExperts>& c) {
+  if (c.desk != nullptr) {
+    if (threadIdx.x < kExperts) c.hard[threadIdx.x] = c.desk->hard[threadIdx.x];
+    if (threadIdx.x == 0) c.verdict = c.desk->verdict;
+    take_own(c);
+    __syncthreads();
+  }
+  return c.verdict;
 }
 
 // Sums over blocks of what part(block, expert) gives, in the same order everywhere, for

@@ -201,6 +201,56 @@ TEST_F(OnChipCuda, OrdinaryScoresReachTheGap) {
   }
 }
 
+// Prices that no scores of this size can have, or that mean nothing, do not keep it from the end.
+TEST_F(OnChipCuda, StartPricesOfAnotherSizeAreDropped) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const double scale : {1e-39, 1e-6, 1.0, 1e30}) {
+    const Tensor scores = (at::randn({3, 512, 4}, at::kDouble) * scale).to(at::kFloat);
+    const auto want = read_status(Assigner({}).assign(scores));
+    for (const double size : {0.2, 1e20, 1e38, 1e300, static_cast<double>(nan)}) {
+      SCOPED_TRACE("scores of " + std::to_string(scale) + ", prices of " + std::to_string(size));
+      AssignInputs warm;
+      warm.start_prices = (at::rand({4}, at::kDouble) * size).cuda();
+      for (const double gap : {0.0, 1e-3}) {
+        const auto got = read_status(Assigner({.gap = gap}).assign(scores.cuda(), warm));
+        for (size_t p = 0; p < 3; ++p) {
+          EXPECT_EQ(got[p].code, AssignmentStatus::kOk);
+          const double rounding = 1e-9 * magnitude_of(scores[static_cast<int64_t>(p)]);
+          EXPECT_NEAR(got[p].primal, want[p].primal,
+                      rounding + gap * (want[p].dual - want[p].blind) * (1 + 1e-4));
+        }
+      }
+    }
+  }
+}
+
+// A preference that all tokens share, two sorts of tokens, and directions each a fraction of the
+// one before.
+Tensor collapsed_scores(int64_t tokens, int64_t experts) {
+  const Tensor sort = at::where(at::rand({tokens, 1}) < 0.7, at::full({tokens, 1}, -0.65),
+                                at::full({tokens, 1}, 1.5));
+  Tensor scores = 2 * at::randn({1, experts}) +
+                  (sort + 0.01 * at::randn({tokens, 1})) * at::randn({1, experts});
+  for (const double part : {2e-2, 3e-3, 1e-3, 5e-4, 3e-4, 2e-4, 1e-4})
+    scores = scores + part * at::randn({tokens, 1}) * at::randn({1, experts});
+  return scores;
+}
+
+TEST_F(OnChipCuda, CollapsedScoresAreSolvedAsOnTheCpu) {
+  for (const auto& [tokens, experts] : {std::pair<int64_t, int64_t>{2048, 32}, {2048, 128}}) {
+    const Tensor scores =
+        at::stack({collapsed_scores(tokens, experts), collapsed_scores(tokens, experts)});
+    const TensorAssignment got = Assigner({}).assign(scores.cuda());
+    const auto on_gpu = read_status(got), on_cpu = read_status(Assigner({}).assign(scores));
+    for (int64_t p = 0; p < 2; ++p) {
+      const auto at = static_cast<size_t>(p);
+      expect_even(problem_of(got, p), tokens, experts);
+      EXPECT_EQ(on_gpu[at].code, AssignmentStatus::kOk);
+      EXPECT_NEAR(on_gpu[at].primal, on_cpu[at].primal, 1e-9 * magnitude_of(scores[p]));
+    }
+  }
+}
+
 TEST_F(OnChipCuda, WhatIsNotFiniteIsReplacedOrRefusedAsOnTheCpu) {
   const float nan = std::numeric_limits<float>::quiet_NaN(),
               infinity = std::numeric_limits<float>::infinity();

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ballast/assignment/on_chip_solve_cuda.cuh"
+
+namespace ballast::assignment::on_chip {
+
+template const void* kernel_of<32, Wish::kExact>();
+template const void* kernel_of<64, Wish::kExact>();
+template const void* kernel_of<128, Wish::kExact>();
+
+}  // namespace ballast::assignment::on_chip
