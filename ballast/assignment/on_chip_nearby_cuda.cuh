@@ -15,7 +15,7 @@ using ShortLabel = unsigned;
 constexpr int kShortMoves = 3;        // of a path, about; more gained nothing
 constexpr int kShortUnits = 1 << 18;  // of loss, within the reach of the lists
 constexpr int kMostShortRounds = 12;
-constexpr int kShortTries = 24;  // at most 1/24 of the tokens may be at wrong experts
+constexpr int kManyWrong = 24;  // more than 1/24 of the tokens at wrong experts are too many
 constexpr ShortLabel kNoShortPath = 0xffffffffu;
 constexpr ShortLabel kShortGroup = (1u << kGroupBits) - 1;
 constexpr uint8_t kMoved = 0xff;  // no expert
@@ -290,7 +290,7 @@ __device__ void exchange_lists(Chip<kExperts>& c, int turn) {
   ShortPairs<kExperts> pairs(c, first_lists(c), turn);
   __syncthreads();
   int left = surplus_of(x);
-  const bool many = left * kShortTries > c.tokens;
+  const bool many = left * kManyWrong > c.tokens;
 #pragma unroll 1
   for (int round = 0; !many && left > 0 && round < kMostShortRounds; ++round) {
     if (!move_short(x, x.label[find_short(x, pairs)])) break;
