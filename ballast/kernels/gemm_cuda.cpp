@@ -11,12 +11,15 @@
 #include <cublasLt.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <vector>
 
+#include "ballast/kernels/gemm_configurations.h"
 #include "ballast/kernels/gemm_paths.h"
 #include "ballast/kernels/optional_tensor.h"
 
@@ -26,7 +29,16 @@ namespace {
 using at::Tensor;
 
 constexpr uint64_t kWorkspaceBytes = 32 << 20;
-constexpr int kCandidates = 16, kWarmUps = 2, kRuns = 3;
+constexpr int kCandidates = 16;
+// Candidates are measured in turns, several times.
+constexpr int kRounds = 3, kWarmUps = 1, kRuns = 3;
+constexpr float kHopeless = 1.1F;  // times the best so far: not measured again
+// Products from this size on make a GPU reach its limit of power. Then those are fastest that need
+// the least of it, which shows after a while: the best are measured once more, for longer.
+constexpr double kHeats = 1e11;
+constexpr size_t kContenders = 12;
+constexpr float kContends = 1.08F;  // times the best
+constexpr float kWarmUpMilliseconds = 30, kHotMilliseconds = 50;
 // Smaller products take about as long as their launch, which is what would be measured.
 constexpr double kWorthMeasuring = 4e9;
 // From this many operations a matrix of a stack is worth a call of its own, if that spares passes
@@ -184,6 +196,27 @@ class LtProduct {
     return ways;
   }
 
+  // Those of kConfigurations that the library has for this product.
+  std::vector<Way> more_ways() {
+    const cublasLtHandle_t handle = at::cuda::getCurrentCUDABlasLtHandle();
+    cublasLtMatmulAlgo_t plain{};
+    std::vector<Way> ways;
+    if (cublasLtMatmulAlgoInit(handle, CUBLAS_COMPUTE_32F, CUDA_R_32F, CUDA_R_16BF, CUDA_R_16BF,
+                               CUDA_R_16BF, CUDA_R_16BF, kAlgorithmOfHopper,
+                               &plain) != CUBLAS_STATUS_SUCCESS)
+      return ways;
+    for (const Configuration& configuration : kConfigurations) {
+      cublasLtMatmulAlgo_t algorithm = plain;
+      cublasLtMatmulHeuristicResult_t result{};
+      if (configure(algorithm, configuration) &&
+          cublasLtMatmulAlgoCheck(handle, &operation_, &a_, &b_, &d_, &d_, &algorithm, &result) ==
+              CUBLAS_STATUS_SUCCESS &&
+          result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kWorkspaceBytes)
+        ways.push_back({algorithm, result.workspaceSize});
+    }
+    return ways;
+  }
+
   // Computes into `y`, laid out as the request's, which is what is added to.
   cublasStatus_t run(const Way& way, const Tensor& y) {
     const Request& r = request_;
@@ -221,14 +254,24 @@ class LtProduct {
 };
 
 template <typename Work>
-float milliseconds(const Work& work) {
-  for (int i = 0; i < kWarmUps; ++i) work();
+float milliseconds(const Work& work, int warm_ups, int runs) {
+  for (int i = 0; i < warm_ups; ++i) work();
   c10::cuda::CUDAEvent start(cudaEventDefault), end(cudaEventDefault);
   start.record();
-  for (int i = 0; i < kRuns; ++i) work();
+  for (int i = 0; i < runs; ++i) work();
   end.record();
   end.synchronize();
-  return start.elapsed_time(end) / kRuns;
+  return start.elapsed_time(end) / static_cast<float>(runs);
+}
+
+float median(std::vector<float> numbers) {
+  const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
+  std::ranges::nth_element(numbers, middle);
+  return *middle;
+}
+
+Way fastest(const std::vector<Way>& ways) {
+  return *std::ranges::min_element(ways, {}, &Way::milliseconds);
 }
 
 std::optional<Way> first_way(const Request& r) {
@@ -240,13 +283,31 @@ std::optional<Way> fastest_way(const Request& r) {
   // A sum must not be added to by what is only measured.
   const Tensor y = r.adds() ? at::empty_strided(r.y.sizes(), r.y.strides(), r.y.options()) : r.y;
   LtProduct product(r);
-  std::optional<Way> best;
-  for (Way& way : product.ways()) {
-    if (product.run(way, y) != CUBLAS_STATUS_SUCCESS) continue;
-    way.milliseconds = milliseconds([&] { TORCH_CUDABLAS_CHECK(product.run(way, y)); });
-    if (!best || way.milliseconds < best->milliseconds) best = way;
+  std::vector<Way> ways = product.ways();
+  std::ranges::copy(product.more_ways(), std::back_inserter(ways));
+  std::erase_if(ways, [&](const Way& way) { return product.run(way, y) != CUBLAS_STATUS_SUCCESS; });
+  if (ways.empty()) return std::nullopt;
+  const auto run = [&](const Way& way) { TORCH_CUDABLAS_CHECK(product.run(way, y)); };
+  std::vector<std::vector<float>> times(ways.size());
+  for (int round = 0; round < kRounds; ++round) {
+    const float limit = kHopeless * fastest(ways).milliseconds;
+    for (size_t i = 0; i < ways.size(); ++i) {
+      if (round > 0 && ways[i].milliseconds > limit) continue;
+      times[i].push_back(milliseconds([&] { run(ways[i]); }, kWarmUps, kRuns));
+      ways[i].milliseconds = median(times[i]);
+    }
   }
-  return best;
+  if (r.operations() < kHeats) return fastest(ways);
+  std::ranges::sort(ways, {}, &Way::milliseconds);
+  const float limit = kContends * ways.front().milliseconds;
+  std::erase_if(ways, [&](const Way& way) { return way.milliseconds > limit; });
+  ways.resize(std::min(ways.size(), kContenders));
+  for (Way& way : ways) {
+    const auto runs = [&](float in_all) { return static_cast<int>(in_all / way.milliseconds) + 1; };
+    way.milliseconds =
+        milliseconds([&] { run(way); }, runs(kWarmUpMilliseconds), runs(kHotMilliseconds));
+  }
+  return fastest(ways);
 }
 
 // Measuring takes memory for another sum: where that is short, what the library thinks best.
