@@ -9,7 +9,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-BUILD = Path(os.environ["BALLAST_BUILD"])
+BUILD = Path(os.environ["BALLAST_BUILD"]).resolve()  # commands run in other folders
 BALLAST = BUILD / "ballast"
 # A training of a few milliseconds a step.
 TINY = (
