@@ -28,7 +28,8 @@ class Builder : public nlohmann::json_sax<json> {
   bool number_integer(number_integer_t value) override { return add(value); }
   bool number_unsigned(number_unsigned_t value) override { return add(value); }
   bool number_float(number_float_t value, const string_t&) override { return add(value); }
-  bool string(string_t& value) override { return add(std::move(value)); }
+  // A copy: the parser's own may have room for twice as much.
+  bool string(string_t& value) override { return add(value); }
   bool binary(binary_t&) override { return false; }  // of other formats than text
   bool start_object(size_t) override { return enter(json::object()); }
   bool start_array(size_t) override { return enter(json::array()); }
