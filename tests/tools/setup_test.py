@@ -73,7 +73,7 @@ class SetupCase(unittest.TestCase):
         (self.root / "tools").mkdir(parents=True)
         for name in ("setup", "requirements.txt"):
             shutil.copy(CHECKOUT / "tools" / name, self.root / "tools" / name)
-        (self.root / ".deps").mkdir()
+        (self.root / ".deps/cudnn-frontend").mkdir(parents=True)  # what is fetched where there is a CUDA compiler
         (self.root / ".deps/python").symlink_to(self.pip)
         (self.top / "site").mkdir()
         # The active Python's torch is the one in `site`, if any.
@@ -238,7 +238,7 @@ class SetupWithoutRoot(SetupCase):
         self.assertRegex(command, "^  (sudo )?apt-get update && (sudo )?apt-get install -y --no-install-recommends ")
         self.assertLessEqual({"mold", "librsvg2-bin"}, set(command.split()))
         self.assertNotIn("pip", result.stderr)
-        self.assertEqual({path.name for path in (self.root / ".deps").iterdir()}, {"lock", "python"})
+        self.assertEqual({path.name for path in (self.root / ".deps").iterdir()}, {"cudnn-frontend", "lock", "python"})
 
     def test_and_without_sudo_all_that_is_missing_is_said_before_anything_is_fetched(self):
         self.remove("mold", "rsvg-convert")
