@@ -11,9 +11,10 @@ namespace {
 void on_crash(int number) {
   write_in_signal(
       {"ballast: crashed (",
-       number == SIGSEGV  ? "SIGSEGV"
-       : number == SIGILL ? "SIGILL"
-                          : "SIGFPE",
+       number == SIGSEGV   ? "SIGSEGV"
+       : number == SIGILL  ? "SIGILL"
+       : number == SIGABRT ? "SIGABRT"
+                           : "SIGFPE",
        "): memory may have run out within a library, or it is a fault of ours. What was "
        "saved is whole; a run goes on by --resume auto\n"});
   std::signal(number, SIG_DFL);  // the same again, as it would have been
@@ -22,7 +23,7 @@ void on_crash(int number) {
 }  // namespace
 
 void explain_crashes() {
-  for (const int number : {SIGSEGV, SIGILL, SIGFPE}) {
+  for (const int number : {SIGSEGV, SIGILL, SIGFPE, SIGABRT}) {
     struct sigaction before = {};
     if (::sigaction(number, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) continue;
     struct sigaction action = {};
