@@ -54,6 +54,14 @@ json read_record(const fs::path& path) {
   return record;
 }
 
+// A folder of a run whose start failed and could not be cleared away. It has no checkpoint.
+bool is_left_over(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  std::error_code code;
+  return name == "tokenizer" || name == "tensorboard" ||
+         (name == "checkpoints" && fs::is_empty(entry, code) && !code);
+}
+
 // A folder that holds nothing, or what a start that died before it wrote run.json left.
 bool is_free(const fs::path& path) {
   static const std::set<std::string> ours = {"lock", "config.toml", "config.toml.tmp",
@@ -63,7 +71,7 @@ bool is_free(const fs::path& path) {
   auto entry = fs::directory_iterator(path, code);
   for (; !code && entry != fs::directory_iterator(); entry.increment(code)) {
     found.insert(entry->path().filename().string());
-    if (!ours.contains(entry->path().filename().string())) return false;
+    if (!ours.contains(entry->path().filename().string()) && !is_left_over(*entry)) return false;
   }
   if (code) fail("cannot look into {}: {}", path.string(), code.message());
   return found.empty() || found.contains("lock");  // without one, a config.toml is the user's own

@@ -125,6 +125,19 @@ TEST(RunDirectory, AnEmptyOrUnfinishedFolderIsTaken) {
   EXPECT_EQ(RunDirectory::open(folder / "died").stored_config(), kConfig);
 }
 
+TEST(RunDirectory, WhatAFailedStartCouldNotClearIsTakenButNoCheckpoint) {
+  const test::TemporaryFolder folder;
+  for (const char* name : {"tokenizer", "tensorboard", "checkpoints"})
+    fs::create_directories(folder / "left" / name);
+  write_text_atomically(folder / "left/tokenizer/tokenizer.json", "half");
+  EXPECT_NE(create_error(folder / "left"), "no error");  // without a lock it may be the user's own
+  write_text_atomically(folder / "left/lock", "");
+  fs::create_directory(folder / "left/checkpoints/step_00000004");
+  EXPECT_NE(create_error(folder / "left"), "no error");
+  fs::remove(folder / "left/checkpoints/step_00000004");
+  EXPECT_EQ(create_error(folder / "left"), "no error");
+}
+
 TEST(RunDirectory, ADamagedRecordIsRefusedAndLeftAlone) {
   const test::TemporaryFolder folder;
   { RunDirectory::create(folder / "run", kConfig, kStart); }
