@@ -13,6 +13,7 @@
 #include <set>
 #include <sstream>
 #include <system_error>
+#include <vector>
 
 #include "ballast/system/error.h"
 #include "ballast/system/json.h"
@@ -150,6 +151,21 @@ RunDirectory RunDirectory::create(const fs::path& path, std::string_view config,
   make_folder(run.tensorboard());
   make_folder(run.checkpoints());
   return run;
+}
+
+void RunDirectory::clear() const {
+  std::error_code code;
+  fs::remove(record(), code);
+  std::vector<fs::path> entries;
+  for (fs::directory_iterator entry(path(), code); !code && entry != fs::directory_iterator();
+       entry.increment(code))
+    if (entry->path().filename() != "lock") entries.push_back(entry->path());
+  bool cleared = !code;
+  for (const fs::path& entry : entries) {
+    fs::remove_all(entry, code);
+    cleared = cleared && !code;
+  }
+  if (cleared) fs::remove(path() / "lock", code);
 }
 
 RunDirectory RunDirectory::open(const fs::path& path) {

@@ -37,6 +37,9 @@ class RunDirectory {
   // Locks the folder of an existing run, and changes nothing else in it.
   static RunDirectory open(const fs::path& path);
 
+  // Removes all that is in the folder, as far as that can be. Only then the lock goes, too: by it a
+  // folder is known for a run's, and create() takes it. For a start that failed.
+  void clear() const;
   // Adds a start to run.json, once it is decided that the run goes on.
   void record_start(const RunStart& start);
   std::string stored_config() const;  // what create() or store_config() wrote last

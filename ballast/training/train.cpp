@@ -2,10 +2,8 @@
 #include "ballast/training/train.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "ballast/checkpoint/step_folders.h"
 #include "ballast/comm/agreement.h"
@@ -211,23 +209,6 @@ void initialize_from(TrainingRun& training, const TrainRequest& request, const T
     log_warning("not part of this model, left out: {}", fmt::join(result.left_out, ", "));
 }
 
-// Removes what a start left, as far as that can be. The lock goes last: by it the folder is known
-// for a run's, and the next start takes it.
-void clear_run(const fs::path& run) {
-  std::error_code code;
-  fs::remove(run / "run.json", code);
-  std::vector<fs::path> entries;
-  for (fs::directory_iterator entry(run, code); !code && entry != fs::directory_iterator();
-       entry.increment(code))
-    if (entry->path().filename() != "lock") entries.push_back(entry->path());
-  bool cleared = !code;
-  for (const fs::path& entry : entries) {
-    fs::remove_all(entry, code);
-    cleared = cleared && !code;
-  }
-  if (cleared) fs::remove(run / "lock", code);
-}
-
 TrainSummary start_new(const TrainRequest& request, comm::World& world) {
   comm::Communicator& workers = world.everyone();
   Config config;
@@ -254,7 +235,7 @@ TrainSummary start_new(const TrainRequest& request, comm::World& world) {
     training.emplace(config, request.run, run ? &*run : nullptr, data, world);
     if (!request.initial_weights.empty()) initialize_from(*training, request, data, workers);
   } catch (...) {  // nothing was computed: leave things as they were
-    if (run) clear_run(run->path());
+    if (run) run->clear();
     std::error_code ignored;
     if (run && !was_there) fs::remove(run->path(), ignored);
     throw;
