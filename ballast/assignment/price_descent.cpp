@@ -106,7 +106,7 @@ bool PriceDescent::start_warm(std::span<const double> start_prices) {
     extract(rows, kCandidates);
     loads = newton_.measure(core(), targets_, prices_, first_temperature_);
   }
-  measured_rows_ = static_cast<double>(rows.count);
+  measured_rows_ = priced_rows_ = static_cast<double>(rows.count);
   last_temperature_ = first_temperature_;
   const double chance = chance_imbalance(rows, problem_->experts);
   const double tolerable = std::max(1.2 * chance, std::min(3 * chance, 0.25 * measured_rows_));
@@ -122,7 +122,7 @@ void PriceDescent::start_from_few() {
   const int64_t few = std::max({2 * experts, std::min<int64_t>(8 * experts, 128), int64_t{64}});
   const int64_t skip = std::max<int64_t>(1, rows.count / few) | 1;
   rows = {.count = rows.count / skip, .stride = rows.stride * skip};
-  start_rows_ = static_cast<double>(rows.count);
+  start_rows_ = priced_rows_ = static_cast<double>(rows.count);
   start_.find(*problem_, rows, extractor_.units_per_score(), shares_, prices_);
 }
 
@@ -224,7 +224,7 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
       measured_rows_ > 0 && measured_rows_ < count && targets_.free == 0;
   const double enough = is_last ? 0 : 0.6 * chance_imbalance(rows, problem_->experts);
   state_ = {.rows = count,
-            .priced_by = measured_rows_ > 0 ? measured_rows_ : start_rows_,
+            .priced_by = priced_rows_,
             .is_last = is_last,
             .temperature = first_temperature_};
   if (count == measured_rows_ && extractor_.grid() == 1) {
@@ -240,6 +240,8 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
         coarse ? newton_.measure_whole(core(), targets_, static_cast<float>(count / measured_rows_))
                : newton_.measure(cores_[depth_], targets_, prices_, state_.temperature);
     measured_rows_ = count;
+    // A coarse step leads as far as the sample's curvature knows: prices are still the sample's.
+    if (!coarse) priced_rows_ = count;
     last_temperature_ = state_.temperature;
     if (i == 0 && is_lost(loads)) {
       lost_ = true;

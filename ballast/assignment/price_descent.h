@@ -104,6 +104,7 @@ class PriceDescent {
   bool annealed_ = false;        // prices are those of `anneal`, or came from there
   double start_rows_ = 0;        // that the first prices are from
   double measured_rows_ = 0;     // of the level at which curvature was last measured; 0: nowhere
+  double priced_rows_ = 0;       // of the level whose shares last moved prices
   float first_temperature_ = 1;  // that fits the core's reach
   float last_temperature_ = 1;
   double moved_ = 0;  // by the last step, in temperatures

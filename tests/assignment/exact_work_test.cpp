@@ -131,6 +131,16 @@ TEST(ExactWork, ClusteredScoresOfAnySizeTakeFewPassesAndExchanges) {
   expect_all_sizes_within(clustered, {.passes = 6, .newton_steps = 16, .phases = 24});
 }
 
+// Prices of few tokens an expert, and a long first step on all of them, which can miss: loads are
+// off by what chance does to the sample, though all tokens have been looked at.
+TEST(ExactWork, AFirstStepOnAllTokensThatMissesIsNotTakenForLost) {
+  for (const uint64_t seed : {51, 52, 103}) {
+    expect_work_within(clustered(64 * 24, 64, seed),
+                       {.passes = 6, .newton_steps = 16, .phases = 24});
+  }
+  expect_work_within(clustered(128 * 24, 128, 49), {.passes = 6, .newton_steps = 16, .phases = 24});
+}
+
 TEST(ExactWork, ScoresAsInTrainingTakeFewPassesAndExchanges) {
   expect_all_sizes_within(as_in_training, {.passes = 8, .newton_steps = 24, .phases = 60});
 }
