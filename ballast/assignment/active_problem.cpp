@@ -64,10 +64,14 @@ void copy_row(const ScoreMatrix& scores, int64_t token, float* out) {
 // The largest bit pattern without sign: at least kInfinityBits when a score is not finite.
 BALLAST_VECTOR_CLONES
 uint32_t largest_bits(const ActiveProblem& problem, int64_t begin, int64_t end) {
+  // Rows without anything between them are one: its maxima come together once, not once a row.
+  const bool dense = problem.row_stride == problem.experts;
+  const int64_t rows = dense ? 1 : end - begin;
+  const int64_t width = dense ? (end - begin) * problem.experts : problem.experts;
   int32_t largest = 0;
-  for (int64_t token = begin; token < end; ++token) {
-    const float* row = problem.row(token);
-    for (int64_t e = 0; e < problem.experts; ++e) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* row = problem.row(begin + r);
+    for (int64_t e = 0; e < width; ++e) {
       largest = std::max(largest, std::bit_cast<int32_t>(row[e]) & 0x7fffffff);
     }
   }

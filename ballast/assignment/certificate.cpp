@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "ballast/assignment/lanes.h"
 #include "ballast/assignment/row_blocks.h"
@@ -17,21 +18,30 @@ namespace {
 constexpr int64_t kDoubles = 4;  // a vector of them
 using Doubles = double __attribute__((vector_size(kDoubles * sizeof(double))));
 
-BALLAST_INLINE Doubles profits_at(const float* row, const double* prices) {
-  using Singles = float __attribute__((vector_size(kDoubles * sizeof(float))));
-  Singles score;
-  Doubles price;
-  std::memcpy(&score, row, sizeof(score));
-  std::memcpy(&price, prices, sizeof(price));
-  return __builtin_convertvector(score, Doubles) - price;
+BALLAST_INLINE Doubles load_doubles(const double* from) {
+  Doubles loaded;
+  std::memcpy(&loaded, from, sizeof(loaded));
+  return loaded;
 }
 
 BALLAST_INLINE Doubles larger(Doubles a, Doubles b) { return a > b ? a : b; }
 
-// The largest of score - price in each row. Several maxima run side by side.
+// score - price of a vector of experts; adds the scores to `sums`.
+BALLAST_INLINE Doubles profits_at(const float* row, const double* prices, double* sums) {
+  using Singles = float __attribute__((vector_size(kDoubles * sizeof(float))));
+  Singles read;
+  std::memcpy(&read, row, sizeof(read));
+  const Doubles score = __builtin_convertvector(read, Doubles);
+  const Doubles sum = load_doubles(sums) + score;
+  std::memcpy(sums, &sum, sizeof(sum));
+  return score - load_doubles(prices);
+}
+
+// The largest of score - price in each row, and each expert's sum of scores, added to `sums`.
+// Several maxima run side by side.
 BALLAST_VECTOR_CLONES
 void best_profits(const float* scores, int64_t stride, int64_t rows, const double* prices,
-                  int64_t experts, double* best) {
+                  int64_t experts, double* best, double* sums) {
   constexpr double kNone = -std::numeric_limits<double>::infinity();
   constexpr int64_t kTogether = 4 * kDoubles;
   for (int64_t r = 0; r < rows; ++r) {
@@ -41,34 +51,25 @@ void best_profits(const float* scores, int64_t stride, int64_t rows, const doubl
     Doubles c = a;
     Doubles d = a;
     int64_t e = 0;
-    for (; e + kTogether <= experts; e += kTogether) {
-      a = larger(profits_at(row + e, prices + e), a);
-      b = larger(profits_at(row + e + kDoubles, prices + e + kDoubles), b);
-      c = larger(profits_at(row + e + 2 * kDoubles, prices + e + 2 * kDoubles), c);
-      d = larger(profits_at(row + e + 3 * kDoubles, prices + e + 3 * kDoubles), d);
+    const auto next = [&]() __attribute__((always_inline)) {
+      const int64_t at = std::exchange(e, e + kDoubles);
+      return profits_at(row + at, prices + at, sums + at);
+    };
+    while (e + kTogether <= experts) {
+      a = larger(next(), a);
+      b = larger(next(), b);
+      c = larger(next(), c);
+      d = larger(next(), d);
     }
-    for (; e + kDoubles <= experts; e += kDoubles) a = larger(profits_at(row + e, prices + e), a);
+    while (e + kDoubles <= experts) a = larger(next(), a);
     a = larger(larger(a, b), larger(c, d));
     double most = std::max(std::max(a[0], a[1]), std::max(a[2], a[3]));
-    for (; e < experts; ++e) most = std::max(most, static_cast<double>(row[e]) - prices[e]);
+    for (; e < experts; ++e) {
+      most = std::max(most, static_cast<double>(row[e]) - prices[e]);
+      sums[e] += static_cast<double>(row[e]);
+    }
     best[r] = most;
   }
-}
-
-// Interleaved as above. Products are exact (24 bits times a count), so that every instruction set
-// gets the same sum, fused or not.
-BALLAST_VECTOR_CLONES
-double weighted_sum(const float* row, const double* weights, int64_t experts) {
-  constexpr int64_t kLanes = 16;
-  double sums[kLanes] = {};
-  const int64_t whole = experts / kLanes * kLanes;
-  for (int64_t e = 0; e < whole; e += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      sums[lane] += static_cast<double>(row[e + lane]) * weights[e + lane];
-    }
-  }
-  for (int64_t e = whole; e < experts; ++e) sums[0] += static_cast<double>(row[e]) * weights[e];
-  return std::accumulate(sums, sums + kLanes, 0.0);
 }
 
 }  // namespace
@@ -105,11 +106,10 @@ void Certifier::weigh_experts(const ActiveProblem& problem) {
   weight_ = std::accumulate(weights_.begin(), weights_.end(), 0.0);
 }
 
-double Certifier::blind_score(const ActiveProblem& problem, int64_t token) const {
-  const float* row = problem.row(token);
-  if (!problem.has_forbidden) return weighted_sum(row, weights_.data(), problem.experts) / weight_;
+// What a token is worth that is spread over the experts it is allowed.
+double Certifier::blind_score(const float* row) const {
   double sum = 0, weight = 0;
-  for (int64_t e = 0; e < problem.experts; ++e) {
+  for (size_t e = 0; e < weights_.size(); ++e) {
     if (row[e] == -std::numeric_limits<float>::infinity()) continue;
     sum += static_cast<double>(row[e]) * weights_[e];
     weight += weights_[e];
@@ -118,16 +118,16 @@ double Certifier::blind_score(const ActiveProblem& problem, int64_t token) const
 }
 
 Certifier::BlockSums Certifier::sum_block(const ActiveProblem& problem, const Choice& choice,
-                                          int64_t begin, int64_t end) const {
+                                          int64_t begin, int64_t end) {
   BlockSums sums;
   constexpr int64_t kTogether = 16;
   double best[kTogether];
+  double* const scores = &scores_[begin / kRowsPerBlock * problem.experts];
   for (int64_t first = begin; first < end; first += kTogether) {
     const int64_t rows = std::min(kTogether, end - first);
     best_profits(problem.row(first), problem.row_stride, rows, choice.prices.data(),
-                 problem.experts, best);
+                 problem.experts, best, scores);
     for (int64_t r = 0; r < rows; ++r) {
-      sums.blind += blind_score(problem, first + r);
       const int32_t chosen = choice.expert_of_row[first + r];
       const double score = problem.row(first + r)[chosen];
       if (score == -std::numeric_limits<double>::infinity()) {
@@ -138,12 +138,18 @@ Certifier::BlockSums Certifier::sum_block(const ActiveProblem& problem, const Ch
       sums.slack += best[r] - (score - choice.prices[chosen]);
     }
   }
+  if (problem.has_forbidden) {
+    for (int64_t row = begin; row < end; ++row) sums.blind += blind_score(problem.row(row));
+  } else {
+    sums.blind = std::inner_product(weights_.begin(), weights_.end(), scores, 0.0) / weight_;
+  }
   return sums;
 }
 
 Certificate Certifier::certify(const ActiveProblem& problem, const Choice& choice,
                                std::span<const int32_t> loads, size_t threads) {
   blocks_.assign(static_cast<size_t>(num_row_blocks(problem)), {});
+  scores_.assign(blocks_.size() * static_cast<size_t>(problem.experts), 0.0);
   weigh_experts(problem);
   for_row_blocks(problem, threads, [&](int64_t begin, int64_t end) {
     blocks_[begin / kRowsPerBlock] = sum_block(problem, choice, begin, end);

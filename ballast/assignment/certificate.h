@@ -51,11 +51,12 @@ class Certifier {
     bool forbidden = false;
   };
   void weigh_experts(const ActiveProblem& problem);
-  double blind_score(const ActiveProblem& problem, int64_t token) const;
+  double blind_score(const float* row) const;
   BlockSums sum_block(const ActiveProblem& problem, const Choice& choice, int64_t begin,
-                      int64_t end) const;
+                      int64_t end);
 
   std::vector<BlockSums> blocks_;
+  std::vector<double> scores_;         // [blocks, E] sums over the block's rows
   std::vector<double> weights_;        // [E] shares of a blind spread, times their sum
   double weight_ = 0;                  // that sum
   std::vector<int32_t> by_price_;      // [E]

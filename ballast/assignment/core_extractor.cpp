@@ -142,7 +142,7 @@ Units CoreExtractor::reach_for(const RowSample& rows, const std::vector<Units>& 
                                int64_t candidates) {
   const int64_t probes = std::min(rows.count, kProbes);
   gaps_.clear();
-  for (int64_t e = 0; e < problem_->experts; ++e) prices_[e] = static_cast<int32_t>(prices[e]);
+  take_prices(prices);
   for (int64_t i = 0; i < probes; ++i) {
     const float* row = problem_->row(probe_row(i, probes, rows.count) * rows.stride);
     const int32_t found = scan(row, prices, std::numeric_limits<Units>::max() / 2);
@@ -159,7 +159,7 @@ Units CoreExtractor::reach_for(const RowSample& rows, const std::vector<Units>& 
 void CoreExtractor::extract(const RowSample& rows, const std::vector<Units>& prices, Units reach,
                             Core& core) {
   core.clear(prices, reach);
-  for (int64_t e = 0; e < problem_->experts; ++e) prices_[e] = static_cast<int32_t>(prices[e]);
+  take_prices(prices);
   best_expert_.resize(rows.count);
   group_of_.resize(rows.count);
   if (makes_groups()) {
@@ -169,8 +169,29 @@ void CoreExtractor::extract(const RowSample& rows, const std::vector<Units>& pri
   }
 }
 
+void CoreExtractor::take_prices(const std::vector<Units>& prices) {
+  for (int64_t e = 0; e < problem_->experts; ++e) prices_[e] = static_cast<int32_t>(prices[e]);
+}
+
+std::span<const int32_t> CoreExtractor::best_loads(const RowSample& rows,
+                                                   const std::vector<Units>& prices) {
+  take_prices(prices);
+  best_loads_.assign(problem_->experts, 0);
+  for (const Harvest& from : harvest_all(rows, 0)) {
+    for (int64_t i = 0; i < from.count; ++i) ++best_loads_[from.rows[i].first];
+  }
+  return best_loads_;
+}
+
 // Rows are divided among threads; what each found is put together in the rows' order.
 void CoreExtractor::extract_plainly(const RowSample& rows, Units reach, Core& core) {
+  const std::span<const Harvest> harvests = harvest_all(rows, reach);
+  make_places(harvests, core);
+  for (const Harvest& harvest : harvests) place_rows(harvest, core);
+}
+
+std::span<const CoreExtractor::Harvest> CoreExtractor::harvest_all(const RowSample& rows,
+                                                                   Units reach) {
   const CandidateScan scan = narrow_scan(reach);
   const int64_t useful = rows.count * problem_->experts / kWorthAThread;
   const auto shares = static_cast<size_t>(std::clamp<int64_t>(useful, 1, threads_));
@@ -188,20 +209,16 @@ void CoreExtractor::extract_plainly(const RowSample& rows, Units reach, Core& co
   } else {
     parallel_for(shares, shares, work);
   }
-  make_places(shares, core);
-  for (size_t share = 0; share < shares; ++share) {
-    place_rows(harvests_[share], begin_of(share), core);
-  }
+  return std::span(harvests_).first(shares);
 }
 
 // Groups with as many candidates lie together: loops over candidates then end where the processor
 // expects them to.
-void CoreExtractor::make_places(size_t shares, Core& core) {
+void CoreExtractor::make_places(std::span<const Harvest> harvests, Core& core) {
   std::array<int32_t, kMostAlike + 1> groups_with = {};
   int64_t pairs = 0;
   int32_t rows = 0;
-  for (size_t share = 0; share < shares; ++share) {
-    const Harvest& from = harvests_[share];
+  for (const Harvest& from : harvests) {
     for (int64_t i = 0; i < from.count; ++i)
       ++groups_with[std::min(from.rows[i].found, kMostAlike)];
     pairs += static_cast<int64_t>(from.pairs);
@@ -222,8 +239,8 @@ void CoreExtractor::make_places(size_t shares, Core& core) {
   core.size.assign(group, 1);
 }
 
-// Enters what was found in rows from `first` on.
-void CoreExtractor::place_rows(const Harvest& from, int64_t first, Core& core) {
+void CoreExtractor::place_rows(const Harvest& from, Core& core) {
+  const int64_t first = from.first;
   const auto before = places_;
   int32_t pair = 0;
   for (int64_t i = 0; i < from.count; ++i) {
@@ -269,6 +286,7 @@ void CoreExtractor::harvest(const CandidateScan& scan, const RowSample& rows, in
                             int64_t end, Harvest& into) const {
   const auto most = static_cast<size_t>(kScanBlock * problem_->experts + 16);
   into.rows.resize(end - begin + kScanBlock);
+  into.first = begin;
   into.count = end - begin;
   into.pairs = 0;
   for (int64_t first = begin; first < end; first += kScanBlock) {
@@ -288,7 +306,6 @@ void CoreExtractor::reserve(int64_t pairs) {
   gains_.reserve(problem_->tokens);
   row_values_.reserve(problem_->tokens);
   source_.reserve(problem_->tokens);
-  ties_.resize(2 * (kScanBlock * problem_->experts + 16));
   harvests_.resize(std::max<size_t>(harvests_.size(), threads_));
   for (Harvest& harvest : harvests_) {
     harvest.expert.reserve(pairs / threads_);

@@ -45,6 +45,10 @@ class CoreExtractor {
   void price_crowded(const RowSample& rows, std::span<const int32_t> crowded,
                      std::span<const double> shares, std::vector<Units>& prices);
 
+  // One pass over the rows: how many have each expert as their best, the first of several.
+  // REQUIRES: not is_wide(), prices from 0 on.
+  std::span<const int32_t> best_loads(const RowSample& rows, const std::vector<Units>& prices);
+
   // One pass over the rows. Afterwards best_expert() and group_of() describe each row of the
   // sample.
   void extract(const RowSample& rows, const std::vector<Units>& prices, Units reach, Core& core);
@@ -58,7 +62,7 @@ class CoreExtractor {
   struct Harvest {  // what was found in a range of rows
     std::vector<ScannedRow> rows;
     std::vector<int32_t> expert, deficit;
-    int64_t count = 0;
+    int64_t first = 0, count = 0;  // of the rows
     size_t pairs = 0;
   };
   struct Place {  // where the next group with as many candidates goes
@@ -71,10 +75,12 @@ class CoreExtractor {
   bool has_equal_rows();
   Units find_grid() const;
   void extract_plainly(const RowSample& rows, Units reach, Core& core);
+  void take_prices(const std::vector<Units>& prices);
+  std::span<const Harvest> harvest_all(const RowSample& rows, Units reach);
   void harvest(const CandidateScan& scan, const RowSample& rows, int64_t begin, int64_t end,
                Harvest& into) const;
-  void make_places(size_t shares, Core& core);
-  void place_rows(const Harvest& from, int64_t first, Core& core);
+  void make_places(std::span<const Harvest> harvests, Core& core);
+  void place_rows(const Harvest& from, Core& core);
   static void copy_pairs(const Harvest& from, int32_t first, int32_t count, int32_t to, Core& core);
   void extract_merging(const RowSample& rows, const std::vector<Units>& prices, Units reach,
                        Core& core);
@@ -98,10 +104,10 @@ class CoreExtractor {
   std::vector<int32_t> source_;               // [groups] where a group's pairs were harvested
   int64_t threads_ = 1;
   std::vector<Units> gaps_, row_values_, gains_;
-  std::vector<int32_t> ties_;  // what price_crowded does not need of a scan
   std::vector<int32_t> best_expert_, group_of_;
-  std::vector<int32_t> table_;  // groups by the hash of their candidates, -1: free
-  std::vector<uint32_t> hash_;  // [groups]
+  std::vector<int32_t> best_loads_;  // [E]
+  std::vector<int32_t> table_;       // groups by the hash of their candidates, -1: free
+  std::vector<uint32_t> hash_;       // [groups]
 };
 
 }  // namespace ballast::assignment

@@ -39,9 +39,9 @@ class CoreNewton {
   SoftLoads adopt(const WholeShares& shares, const SoftTargets& targets,
                   const std::vector<Units>& prices, float temperature);
 
-  // Instead of `measure`: whole tokens with their best expert, and the curvature that the last
-  // `measure` found in a smaller sample of tokens, `times` as large now.
-  SoftLoads measure_whole(const Core& core, const SoftTargets& targets, float times);
+  // Instead of `measure`: whole tokens, `loads` of them for each expert, and the curvature that the
+  // last `measure` found in a smaller sample of tokens, `times` as large now.
+  SoftLoads measure_whole(std::span<const int32_t> loads, const SoftTargets& targets, float times);
 
   // After `measure`, or `adopt`: the imbalance if each token went whole to its largest share.
   int64_t whole_imbalance(const SoftTargets& targets) const;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace ballast::assignment {
 namespace {
@@ -168,20 +169,24 @@ double PriceDescent::chance_deviation() const {
 void PriceDescent::refine(const RowSample& rows) {
   constexpr int kMostCores = 6;
   int64_t candidates = 6;
-  for (int i = 0; i < kMostCores; ++i) {
+  glance(rows);
+  for (int i = 0; i < kMostCores && !lost_; ++i) {
     if (i > 1) candidates *= 2;  // prices near the end of the first reach need no larger one
     extract(rows, std::min(candidates, problem_->experts / (i > 1 ? 2 : 4)));
     const bool stayed = descend(rows, false);
     snap_to_grid();
-    if (stayed || lost_) return;
+    if (stayed) return;
   }
 }
 
 bool PriceDescent::descend_on_all(int64_t candidates) {
   lost_ = false;  // what a sample said
-  if (left_core_ && !left_coarsely_) price_crowded_experts(all());
-  extract(all(), candidates);
-  left_core_ = !descend(all(), true);
+  if (left_core_) price_crowded_experts(all());
+  glance(all());
+  if (!lost_) {
+    extract(all(), candidates);
+    left_core_ = !descend(all(), true);
+  }
   if (lost_ && !annealed_) {
     anneal();
     extract(all(), candidates);
@@ -190,8 +195,30 @@ bool PriceDescent::descend_on_all(int64_t candidates) {
   return !left_core_;
 }
 
+// Before the first core of these rows, a long step from prices of fewer: whole tokens and a
+// sample's curvature will do, and the core, around better prices, can be smaller.
+void PriceDescent::glance(const RowSample& rows) {
+  set_targets(rows);
+  glanced_by_ = 0;
+  const auto count = static_cast<double>(rows.count);
+  const bool curvature_is_known = measured_rows_ > 0 && measured_rows_ < count;
+  if (!curvature_is_known || targets_.free > 0 || extractor_.is_wide()) return;
+  state_ = {.rows = count, .priced_by = priced_rows_};
+  const SoftLoads loads = newton_.measure_whole(extractor_.best_loads(rows, prices_), targets_,
+                                                static_cast<float>(count / measured_rows_));
+  work_->rows_read += rows.count;
+  lost_ = is_lost(loads);
+  if (lost_) return;
+  ++work_->newton_steps;
+  before_ = prices_;
+  newton_.step(prices_);
+  glanced_by_ = spread(before_, prices_);
+  snap_to_grid();
+}
+
 void PriceDescent::extract(const RowSample& rows, int64_t candidates) {
-  const Units reach = extractor_.reach_for(rows, prices_, candidates);
+  Units reach = extractor_.reach_for(rows, prices_, candidates);
+  if (glanced_by_ > 0) reach = std::clamp(std::exchange(glanced_by_, 0) * 6 / 10, reach / 5, reach);
   const bool all_pairs = candidates >= problem_->experts;
   extractor_.extract(rows, prices_, all_pairs ? kEverything : reach, core());
   first_temperature_ = std::max(1.0F, static_cast<float>(reach) / 9);
@@ -220,8 +247,6 @@ void PriceDescent::set_targets(const RowSample& rows) {
 bool PriceDescent::descend(const RowSample& rows, bool is_last) {
   set_targets(rows);
   const auto count = static_cast<double>(rows.count);
-  const bool curvature_is_known =
-      measured_rows_ > 0 && measured_rows_ < count && targets_.free == 0;
   const double enough = is_last ? 0 : 0.6 * chance_imbalance(rows, problem_->experts);
   state_ = {.rows = count,
             .priced_by = priced_rows_,
@@ -234,14 +259,8 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
   imbalance_ = 0;
   constexpr int kMostSteps = 60;
   for (int i = 0; i < kMostSteps; ++i) {
-    // The first step on all tokens is a large one: whole tokens and a sample's curvature will do.
-    const bool coarse = i == 0 && curvature_is_known;
-    const SoftLoads loads =
-        coarse ? newton_.measure_whole(core(), targets_, static_cast<float>(count / measured_rows_))
-               : newton_.measure(cores_[depth_], targets_, prices_, state_.temperature);
-    measured_rows_ = count;
-    // A coarse step leads as far as the sample's curvature knows: prices are still the sample's.
-    if (!coarse) priced_rows_ = count;
+    const SoftLoads loads = newton_.measure(cores_[depth_], targets_, prices_, state_.temperature);
+    measured_rows_ = priced_rows_ = count;
     last_temperature_ = state_.temperature;
     if (i == 0 && is_lost(loads)) {
       lost_ = true;
@@ -261,22 +280,19 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
       continue;
     }
     state_.shortened = 0;
-    if (!step_within_reach()) {
-      left_coarsely_ = coarse;
-      return false;
-    }
-    if (!cool_down(loads, coarse, went_up)) return true;
+    if (!step_within_reach()) return false;
+    if (!cool_down(loads, went_up)) return true;
     if (is_last) narrow_down(state_.temperature);
   }
   return true;
 }
 
 // False: nothing leads on at this temperature or another.
-bool PriceDescent::cool_down(const SoftLoads& loads, bool coarse, bool stuck) {
+bool PriceDescent::cool_down(const SoftLoads& loads, bool stuck) {
   // What is out of balance at this temperature would be more so at a lower one.
   const double share = loads.imbalance / state_.rows;
   const double least = share > 0.1 ? 1 : share > 0.04 ? 0.5 : 0.25;
-  state_.cooler = coarse ? 0.5 : std::clamp(0.5 * moved_, least, 1.0);
+  state_.cooler = std::clamp(0.5 * moved_, least, 1.0);
   const bool futile = targets_.free > 0 && loads.imbalance > 0.8 * state_.imbalance;
   state_.futile = futile ? state_.futile + 1 : 0;
   state_.imbalance = loads.imbalance;
@@ -287,7 +303,7 @@ bool PriceDescent::cool_down(const SoftLoads& loads, bool coarse, bool stuck) {
   }
   state_.temperature = std::max(1.0F, state_.temperature * static_cast<float>(state_.cooler));
   // The dual can be compared at one temperature; logarithms in it are good to four digits.
-  const bool comparable = state_.cooler == 1 && targets_.free == 0 && !coarse;
+  const bool comparable = state_.cooler == 1 && targets_.free == 0;
   state_.comparable_dual = comparable ? loads.dual + 1e-4 * state_.rows * state_.temperature
                                       : std::numeric_limits<double>::max();
   return true;

@@ -75,10 +75,11 @@ class PriceDescent {
   bool price_idle_experts(const RowSample& rows);
   void price_crowded_experts(const RowSample& rows);
   void refine(const RowSample& rows);
+  void glance(const RowSample& rows);
   void extract(const RowSample& rows, int64_t candidates);
   void set_targets(const RowSample& rows);
   bool descend(const RowSample& rows, bool is_last);
-  bool cool_down(const SoftLoads& loads, bool coarse, bool stuck);
+  bool cool_down(const SoftLoads& loads, bool stuck);
   bool is_enough(const SoftLoads& loads);
   bool step_within_reach();
   void shorten_step();
@@ -99,12 +100,12 @@ class PriceDescent {
   size_t depth_ = 0;                        // of the one in work
   size_t threads_ = 1;
   bool left_core_ = false;       // of all tokens, when last gone down in
-  bool left_coarsely_ = false;   // with its first, coarse step
   bool lost_ = false;            // prices were found to be too far off for any core
   bool annealed_ = false;        // prices are those of `anneal`, or came from there
   double start_rows_ = 0;        // that the first prices are from
   double measured_rows_ = 0;     // of the level at which curvature was last measured; 0: nowhere
   double priced_rows_ = 0;       // of the level whose shares last moved prices
+  Units glanced_by_ = 0;         // how far the last glance moved two prices apart
   float first_temperature_ = 1;  // that fits the core's reach
   float last_temperature_ = 1;
   double moved_ = 0;  // by the last step, in temperatures

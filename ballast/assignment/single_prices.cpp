@@ -2,7 +2,6 @@
 // CoreExtractor where one expert's price is far off: all others' stay, and its share of rows
 // decides.
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <limits>
 
@@ -51,22 +50,17 @@ void CoreExtractor::price_idle(const RowSample& rows, std::span<const int32_t> i
 void CoreExtractor::price_crowded(const RowSample& rows, std::span<const int32_t> crowded,
                                   std::span<const double> shares, std::vector<Units>& prices) {
   if (wide_ || crowded.empty()) return;
-  for (int64_t e = 0; e < problem_->experts; ++e) prices_[e] = static_cast<int32_t>(prices[e]);
+  take_prices(prices);
   for (const int32_t e : crowded) prices_[e] = static_cast<int32_t>(highest_price_);
   const auto units = [&](const float* row, int64_t e) {
     return static_cast<Units>(row[e] * static_cast<float>(units_per_score_));
   };
   row_values_.resize(rows.count);
-  std::array<ScannedRow, kScanBlock> scanned;
-  for (int64_t first = 0; first < rows.count; first += kScanBlock) {
-    const int64_t count = std::min(kScanBlock, rows.count - first);
-    scan_rows_(narrow_scan(0), problem_->row(first * rows.stride),
-               problem_->row_stride * rows.stride, count,
-               {scanned.data(), ties_.data(), ties_.data() + ties_.size() / 2});
-    for (int64_t i = 0; i < count; ++i) {
-      const int32_t best = scanned[i].first;
-      const float* row = problem_->row((first + i) * rows.stride);
-      row_values_[first + i] = units(row, best) - prices_[best];
+  for (const Harvest& from : harvest_all(rows, 0)) {
+    for (int64_t i = 0; i < from.count; ++i) {
+      const int32_t best = from.rows[i].first;
+      const float* row = problem_->row((from.first + i) * rows.stride);
+      row_values_[from.first + i] = units(row, best) - prices_[best];
     }
   }
   for (const int32_t e : crowded) {

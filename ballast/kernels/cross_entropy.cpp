@@ -116,7 +116,8 @@ LossAndGradient next_token_losses_and_gradient(const Tensor& hidden_on_graph,
     softmax_cross_entropy_(logits, part(targets), scale, part(losses));
     if (cap > 0) cap_gradient_(logits, capped, cap);
     multiply_weight_out(part(gradient), logits, embedding.value);
-    if (embedding.gradient.defined()) add_outer_products(embedding.gradient, logits, rows);
+    if (embedding.gradient.defined())
+      sum_outer_products({embedding.gradient, embedding.is_unwritten}, logits, rows);
   });
   return {losses, gradient};
 }

@@ -44,14 +44,16 @@ struct EmbedFunction : torch::autograd::Function<EmbedFunction> {
                         const Tensor&) {
     context->save_for_backward({tokens, positions});
     context->saved_data["sums"] = gradient_sums({token_embedding, position_embedding});
+    context->saved_data["unwritten"] = unwritten_sums({token_embedding, position_embedding});
     return embedded(tokens, positions, token_embedding, position_embedding);
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
     const auto saved = context->get_saved_variables();
     const auto sums = context->saved_data["sums"].toTensorList();
+    const auto unwritten = context->saved_data["unwritten"].toTensorList();
     for (size_t i = 0; i < 2; ++i) {
-      const Tensor sum = sums[i];
+      const Tensor sum = GradientSum(sums[i], unwritten[i]).begun();
       if (sum.defined()) add_rows_at_(sum, saved[i], dy[0]);
     }
     return {{}, {}, {}, {}, {}};
@@ -68,12 +70,15 @@ struct LookUpFunction : torch::autograd::Function<LookUpFunction> {
     const Tensor row = local.remainder(rows);
     context->save_for_backward({row, outside});
     context->saved_data["sums"] = gradient_sums({part});
+    context->saved_data["unwritten"] = unwritten_sums({part});
     return part.value.index_select(0, row).masked_fill_(outside, 0);
   }
 
   static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
     const auto saved = context->get_saved_variables();
-    const Tensor sum = context->saved_data["sums"].toTensorList()[0];
+    const auto sums = context->saved_data["sums"].toTensorList();
+    const auto unwritten = context->saved_data["unwritten"].toTensorList();
+    const Tensor sum = GradientSum(sums[0], unwritten[0]).begun();
     if (sum.defined()) add_rows_at_(sum, saved[0], dy[0].masked_fill(saved[1], 0));
     return {{}, {}, {}, {}};
   }

@@ -135,9 +135,13 @@ void write_outer_products(const at::Tensor& sum, const at::Tensor& y, const at::
   y.dim() == 2 ? at::mm_out(out, y.t(), x) : at::bmm_out(out, transposed(y), x);
 }
 
-void add_weight_gradients(const at::Tensor& weight_sum, const at::Tensor& bias_sum,
+void sum_outer_products(const GradientSum& sum, const at::Tensor& y, const at::Tensor& x) {
+  sum.begins() ? write_outer_products(sum.values, y, x) : add_outer_products(sum.values, y, x);
+}
+
+void add_weight_gradients(const GradientSum& weight_sum, const at::Tensor& bias_sum,
                           const at::Tensor& dy, const at::Tensor& x) {
-  if (weight_sum.defined()) add_outer_products(weight_sum, dy, x);
+  if (weight_sum.values.defined()) sum_outer_products(weight_sum, dy, x);
   if (bias_sum.defined()) add_rows(bias_sum, dy);
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "ballast/kernels/activation.h"
+#include "ballast/kernels/parameter.h"
 
 namespace ballast::kernels {
 
@@ -13,7 +14,7 @@ namespace ballast::kernels {
 // On the CPU in fp32 oneDNN runs the two products that have the weight on the right (measured 1.1x
 // MKL at our shapes), MKL the weight gradient. On the GPU in bf16 cublasLt also does what surrounds
 // a product, as it reads and writes. The first call with a shape measures which of its algorithms
-// is best.
+// is best: large ones for most of a second.
 
 // act(x W^T + b), where act is kNone or kRelu.  x [T, I], weight [O, I], bias [O] or undefined ->
 // [T, O]
@@ -33,9 +34,11 @@ at::Tensor multiply_weight_masked(const at::Tensor& y, const at::Tensor& weight,
 void add_outer_products(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& x);
 // sum = y^T x.
 void write_outer_products(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& x);
+// The first where the sum is begun, else the second.
+void sum_outer_products(const GradientSum& sum, const at::Tensor& y, const at::Tensor& x);
 // Adds the gradients of a linear layer x -> y, given dy, to those of its weight and bias. A sum
 // that is undefined is not wanted.
-void add_weight_gradients(const at::Tensor& weight_sum, const at::Tensor& bias_sum,
+void add_weight_gradients(const GradientSum& weight_sum, const at::Tensor& bias_sum,
                           const at::Tensor& dy, const at::Tensor& x);
 
 }  // namespace ballast::kernels

@@ -61,11 +61,6 @@ __device__ Words sum_of(const Words& a, const Words& b) {
   return rounded<Scalar>(sums);
 }
 
-// Numbers made of these words are made anew: kept from one loop for the next they take registers.
-__device__ inline void forget_numbers(Words& words) {
-  for (uint32_t& word : words.values) asm volatile("" : "+r"(word));
-}
-
 constexpr int kThreadsOfRows = kLanes * kWarpsPerBlock;
 
 // Rows of a width, each of which `warps` warps of a block share: 1, 2, 4 or 8, as many as it needs.

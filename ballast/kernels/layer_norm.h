@@ -27,8 +27,11 @@ struct NormedSum {
   at::Tensor sum;     // x + change, rounded to their type
   at::Tensor normed;  // layer_norm(sum, weight, bias, form)
 };
-// x, change [T, D] -> [T, D] each. The gradients by x and by change are one tensor.
+// x, change [T, D] -> [T, D] each. The gradients by x and by change are one tensor. Its rows are
+// added to the gradient of change_bias [D], which was added to all rows of `change`, unless that is
+// undefined: they pass by here anyway.
 NormedSum add_layer_norm(const at::Tensor& x, const at::Tensor& change, const Parameter& weight,
-                         const Parameter& bias, const NormForm& form = {});
+                         const Parameter& bias, const NormForm& form = {},
+                         const Parameter& change_bias = no_parameter());
 
 }  // namespace ballast::kernels

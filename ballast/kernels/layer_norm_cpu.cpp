@@ -4,6 +4,7 @@
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <torch/library.h>
 
+#include "ballast/kernels/bias_sums.h"
 #include "ballast/kernels/layer_norm_paths.h"
 #include "ballast/kernels/optional_tensor.h"
 #include "ballast/kernels/rows_alone.h"
@@ -56,16 +57,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> plain_norm_rows(const Tensor& x,
   return {sum, normed, mean, inverse_deviation};
 }
 
-Tensor plain_norm_rows_backward(const Tensor& dnormed, const OptionalTensor& dsum,
-                                const Tensor& sum, const Tensor& mean,
-                                const Tensor& inverse_deviation, const Tensor& weight,
-                                const OptionalTensor& weight_sum, const OptionalTensor& bias_sum,
-                                bool takes_mean) {
-  if (!takes_mean) {
-    const Tensor dx =
-        rms_rows_backward(dnormed, sum, inverse_deviation, weight, weight_sum, bias_sum);
-    return dsum ? dx + *dsum : dx;
-  }
+namespace {
+
+Tensor layer_rows_backward(const Tensor& dnormed, const OptionalTensor& dsum, const Tensor& sum,
+                           const Tensor& mean, const Tensor& inverse_deviation,
+                           const Tensor& weight, const OptionalTensor& weight_sum,
+                           const OptionalTensor& bias_sum) {
   // Of the bias it takes the shape alone.
   const auto [dx, dweight, dbias] = at::native_layer_norm_backward(
       dnormed, sum, {sum.size(-1)}, mean, inverse_deviation, weight, /*bias=*/weight,
@@ -73,6 +70,25 @@ Tensor plain_norm_rows_backward(const Tensor& dnormed, const OptionalTensor& dsu
   if (weight_sum) weight_sum->add_(dweight);
   if (bias_sum) bias_sum->add_(dbias);
   return dsum ? dx.add_(*dsum) : dx;
+}
+
+}  // namespace
+
+Tensor plain_norm_rows_backward(const Tensor& dnormed, const OptionalTensor& dsum,
+                                const Tensor& sum, const Tensor& mean,
+                                const Tensor& inverse_deviation, const Tensor& weight,
+                                const OptionalTensor& weight_sum, const OptionalTensor& bias_sum,
+                                bool takes_mean, const OptionalTensor& change_sum) {
+  Tensor dx;
+  if (takes_mean) {
+    dx = layer_rows_backward(dnormed, dsum, sum, mean, inverse_deviation, weight, weight_sum,
+                             bias_sum);
+  } else {
+    dx = rms_rows_backward(dnormed, sum, inverse_deviation, weight, weight_sum, bias_sum);
+    if (dsum) dx = dx + *dsum;
+  }
+  if (change_sum) add_rows(*change_sum, dx);
+  return dx;
 }
 
 TORCH_LIBRARY_IMPL(ballast, CPU, library) {

@@ -22,11 +22,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> plain_norm_rows(
     const OptionalTensor& bias, bool takes_mean, double epsilon);
 
 // dsum + the norm's gradient by its argument; adds those by weight and bias to the sums that are
-// wanted. `sum` is what was normed.  -> [T, D]
+// wanted, and the rows of the result to change_sum. `sum` is what was normed.  -> [T, D]
 at::Tensor plain_norm_rows_backward(const at::Tensor& dnormed, const OptionalTensor& dsum,
                                     const at::Tensor& sum, const at::Tensor& mean,
                                     const at::Tensor& inverse_deviation, const at::Tensor& weight,
                                     const OptionalTensor& weight_sum,
-                                    const OptionalTensor& bias_sum, bool takes_mean);
+                                    const OptionalTensor& bias_sum, bool takes_mean,
+                                    const OptionalTensor& change_sum = std::nullopt);
 
 }  // namespace ballast::kernels

@@ -20,6 +20,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
                         const Parameter& bias) {
     context->save_for_backward({x, weight.value});
     context->saved_data["sums"] = gradient_sums({weight, bias});
+    context->saved_data["unwritten"] = unwritten_sums({weight});
     return multiply_transposed(x, weight.value, bias.value);
   }
 
@@ -27,7 +28,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const auto saved = context->get_saved_variables();
     const auto sums = context->saved_data["sums"].toTensorList();
     const Tensor &x = saved[0], &weight = saved[1];
-    add_weight_gradients(sums[0], sums[1], dy[0], x);
+    const auto unwritten = context->saved_data["unwritten"].toTensorList();
+    add_weight_gradients({sums[0], unwritten[0]}, sums[1], dy[0], x);
     return {context->needs_input_grad(0) ? multiply_weight(dy[0], weight) : Tensor(), {}, {}};
   }
 };
@@ -45,11 +47,23 @@ struct AddBiasFunction : torch::autograd::Function<AddBiasFunction> {
   }
 };
 
+struct SumBiasGradientFunction : torch::autograd::Function<SumBiasGradientFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Parameter& bias) {
+    context->saved_data["sums"] = gradient_sums({bias});
+    return x.view_as(x);
+  }
+
+  static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
+    return AddBiasFunction::backward(context, dy);
+  }
+};
+
 struct FeedForwardFunction : torch::autograd::Function<FeedForwardFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const FeedForwardWeights& w) {
     const Inner inner = activated_product(x, w.up.value, w.up_bias.value, w.activation);
     context->save_for_backward({x, inner.before, inner.active, w.up.value, w.down.value});
     context->saved_data["sums"] = gradient_sums({w.up, w.up_bias, w.down, w.down_bias});
+    context->saved_data["unwritten"] = unwritten_sums({w.up, w.down});
     context->saved_data["activation"] = static_cast<int64_t>(w.activation);
     return multiply_transposed(inner.active, w.down.value, w.down_bias.value);
   }
@@ -60,9 +74,10 @@ struct FeedForwardFunction : torch::autograd::Function<FeedForwardFunction> {
     const auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
     const Tensor &x = saved[0], &up = saved[3], &down = saved[4];
     const Inner inner{saved[1], saved[2]};
-    add_weight_gradients(sums[2], sums[3], dy[0], inner.active);
+    const auto unwritten = context->saved_data["unwritten"].toTensorList();
+    add_weight_gradients({sums[2], unwritten[1]}, sums[3], dy[0], inner.active);
     const Tensor dinner = inner_gradient(dy[0], down, inner, activation, sums[1]);
-    add_weight_gradients(sums[0], {}, dinner, x);
+    add_weight_gradients({sums[0], unwritten[0]}, {}, dinner, x);
     return {context->needs_input_grad(0) ? multiply_weight(dinner, up) : Tensor(), {}};
   }
 };
@@ -84,6 +99,11 @@ Tensor add_bias(const Tensor& x, const Parameter& bias) {
   TORCH_CHECK(x.dim() == 2 && bias.value.dim() == 1 && x.size(1) == bias.value.size(0),
               "add_bias: want x [T, O] and bias [O], got ", x.sizes(), " and ", bias.value.sizes());
   return AddBiasFunction::apply(x, bias);
+}
+
+Tensor sum_bias_gradient(const Tensor& x, const Parameter& bias) {
+  if (!at::GradMode::is_enabled() || !bias.gradient.defined()) return x;
+  return SumBiasGradientFunction::apply(x, bias);
 }
 
 Inner activated_product(const Tensor& x, const Tensor& up, const Tensor& up_bias,

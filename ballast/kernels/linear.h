@@ -11,6 +11,9 @@ at::Tensor linear(const at::Tensor& x, const Parameter& weight, const Parameter&
 // x + b.  x [T, O], bias [O] -> [T, O]
 at::Tensor add_bias(const at::Tensor& x, const Parameter& bias);
 
+// Returns x, to whose rows the bias was added before. The gradient's rows are added to the bias's.
+at::Tensor sum_bias_gradient(const at::Tensor& x, const Parameter& bias);
+
 // act(x U^T + u) V^T + v.  x [T, D], up [F, D] (kSwiglu: [2 F, D], the gate's rows first), up_bias
 // like its rows, down [D, F], down_bias [D] -> [T, D]. Biases may be undefined.
 struct FeedForwardWeights {

@@ -66,17 +66,17 @@ Attention::Attention(const config::ModelConfig& config, int64_t block,
              config.width_of_head()},
       shards_(shards),
       qkv_(table.declare(parameters::divided(
-          matrices(name_of(block) + ".qkv.weight", rows_of_qkv(config), config.width),
+          multiplied(matrices(name_of(block) + ".qkv.weight", rows_of_qkv(config), config.width)),
           division(shards, 0)))),
       qkv_bias_(declare_qkv_bias(config, block, table, shards)),
       query_norm_(declare_head_norm(config, name_of(block) + ".query_norm.weight",
                                     config.query_width(), table, shards)),
       key_norm_(declare_head_norm(config, name_of(block) + ".key_norm.weight", config.kv_width(),
                                   table, shards)),
-      out_(table.declare(
-          parameters::divided(residual_matrix(name_of(block) + ".out.weight", config.width,
-                                              config.query_width(), config),
-                              division(shards, 1)))),
+      out_(table.declare(parameters::divided(
+          multiplied(residual_matrix(name_of(block) + ".out.weight", config.width,
+                                     config.query_width(), config)),
+          division(shards, 1)))),
       out_bias_(declare_out_bias(config, block, table)) {}
 
 Tensor Attention::project(const Tensor& x, step::StepWatch* watch) const {
@@ -97,10 +97,12 @@ kernels::Turning Attention::turning(const RopeTables& rope) const {
   return turning;
 }
 
-Tensor Attention::forward(const Tensor& x, const Sequences& of, step::StepWatch* watch) const {
+Tensor Attention::forward(const Tensor& x, const Sequences& of, step::StepWatch* watch,
+                          BiasGradient of_out_bias) const {
   const Tensor mixed =
       kernels::causal_attention(project(x, watch), of.rows, heads_, turning(of.rope), of.documents);
-  return sum_of_shard_linears({shards_, label(), watch}, mixed, out_, out_bias_);
+  return sum_of_shard_linears({shards_, label(), watch}, mixed, out_,
+                              bias_of(out_bias_, of_out_bias));
 }
 
 // Nothing was there before.

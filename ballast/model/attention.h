@@ -10,6 +10,7 @@
 #include "ballast/kernels/parameter.h"
 #include "ballast/kernels/turned_heads.h"
 #include "ballast/model/key_value_cache.h"
+#include "ballast/model/residual_stream.h"
 #include "ballast/model/rope.h"
 #include "ballast/parameters/parameter_table.h"
 #include "ballast/step/step_watch.h"
@@ -32,8 +33,9 @@ class Attention {
             comm::Communicator& shards);
 
   // x [B * S, D] -> [B * S, D]
-  at::Tensor forward(const at::Tensor& x, const Sequences& of,
-                     step::StepWatch* watch = nullptr) const;
+  at::Tensor forward(const at::Tensor& x, const Sequences& of, step::StepWatch* watch = nullptr,
+                     BiasGradient of_out_bias = BiasGradient::kHere) const;
+  const kernels::Parameter& out_bias() const { return out_bias_; }
   // New tokens x [B * N, D] attend to the cache and to themselves; the cache's layer takes them in.
   // rope: of each of the B * N tokens' positions.
   at::Tensor forward(const at::Tensor& x, const KeyValueCache& cache, const LayerCache& layer,

@@ -24,6 +24,7 @@ class Dropout {
   // REQUIRES: the routing is of a training step.
   Dropout(const Options& options, const experts::Routing& routing);
 
+  bool is_on() const { return key_.defined(); }
   // x [T, D] -> x with zeros, the rest scaled up.
   at::Tensor after_embedding(const at::Tensor& x) const { return at_place(x, 0); }
   at::Tensor after_attention(const at::Tensor& x, int64_t block) const {

@@ -44,19 +44,20 @@ FeedForward::FeedForward(const config::ModelConfig& config, int64_t block,
       shards_(shards),
       norm_(config, name_of(block) + ".norm", table),
       up_(table.declare(parameters::divided(
-          matrices(name_of(block) + ".up.weight", inner_rows(config), config.width),
+          multiplied(matrices(name_of(block) + ".up.weight", inner_rows(config), config.width)),
           division(shards, 0)))),
       up_bias_(declare_up_bias(config, block, table, shards)),
-      down_(table.declare(
-          parameters::divided(residual_matrix(name_of(block) + ".down.weight", config.width,
-                                              config.feed_forward_width(), config),
-                              division(shards, 1)))),
+      down_(table.declare(parameters::divided(
+          multiplied(residual_matrix(name_of(block) + ".down.weight", config.width,
+                                     config.feed_forward_width(), config)),
+          division(shards, 1)))),
       down_bias_(declare_down_bias(config, block, table)) {}
 
-at::Tensor FeedForward::forward(ResidualStream& x, step::StepWatch* watch) const {
+at::Tensor FeedForward::forward(ResidualStream& x, step::StepWatch* watch,
+                                BiasGradient of_down_bias) const {
   const ShardCall call{shards_, {"feed-forward", static_cast<int>(block_)}, watch};
-  return sum_of_shard_feed_forwards(call, norm_(x),
-                                    {up_, up_bias_, down_, down_bias_, activation_});
+  const kernels::Parameter down_bias = bias_of(down_bias_, of_down_bias);
+  return sum_of_shard_feed_forwards(call, norm_(x), {up_, up_bias_, down_, down_bias, activation_});
 }
 
 }  // namespace ballast::model

@@ -21,7 +21,9 @@ class FeedForward {
   // Of block number `block`. REQUIRES: the shards divide F, and outlive this.
   FeedForward(const config::ModelConfig& config, int64_t block, parameters::ParameterTable& table,
               comm::Communicator& shards);
-  at::Tensor forward(ResidualStream& x, step::StepWatch* watch = nullptr) const;  // [T, D]
+  at::Tensor forward(ResidualStream& x, step::StepWatch* watch = nullptr,
+                     BiasGradient of_down_bias = BiasGradient::kHere) const;  // [T, D]
+  const kernels::Parameter& down_bias() const { return down_bias_; }
 
  private:
   const int64_t block_;

@@ -30,6 +30,12 @@ inline parameters::SegmentSpec matrices(const std::string& name, std::vector<int
   return spec;
 }
 
+// One whose gradient is a product of matrices.
+inline parameters::SegmentSpec multiplied(parameters::SegmentSpec spec) {
+  spec.multiplied = true;
+  return spec;
+}
+
 // A projection that is added to the residual stream.
 inline parameters::SegmentSpec residual_matrix(const std::string& name, int64_t rows,
                                                int64_t columns, const config::ModelConfig& config) {

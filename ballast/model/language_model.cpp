@@ -37,13 +37,20 @@ void Block::forward(ResidualStream& x, const BlockPass& pass) const {
   step::StepWatch* const watch = pass.watch;
   // A block that backward computes again finds the watch in the part that follows it.
   if (watch != nullptr) watch->switch_to(step::StepPart::kAttention);
-  x.add(pass.dropout.after_attention(attention.forward(attention_norm(x), pass.sequences, watch),
-                                     number));
+  // Where nothing is left out, the change's gradient is that of the stream.
+  const BiasGradient sums = pass.dropout.is_on() ? BiasGradient::kHere : BiasGradient::kByStream;
+  const auto bias = [&](const kernels::Parameter& of_change) -> const kernels::Parameter& {
+    return pass.dropout.is_on() ? kernels::no_parameter() : of_change;
+  };
+  x.add(pass.dropout.after_attention(
+            attention.forward(attention_norm(x), pass.sequences, watch, sums), number),
+        bias(attention.out_bias()));
   if (!feed_forward) return;
   x.pass([&](const Tensor& given) {
     return step::pass_into(step::StepPart::kFeedForward, given, watch);
   });
-  x.add(pass.dropout.after_feed_forward(feed_forward->forward(x, watch), number));
+  x.add(pass.dropout.after_feed_forward(feed_forward->forward(x, watch, sums), number),
+        bias(feed_forward->down_bias()));
 }
 
 namespace {

@@ -9,19 +9,22 @@
 
 #include <optional>
 
+#include "ballast/kernels/linear.h"
+
 namespace ballast::model {
 
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-void ResidualStream::add(const Tensor& change) {
+void ResidualStream::add(const Tensor& change, const kernels::Parameter& bias) {
   x_ = value();
   change_ = change;
+  bias_ = &bias;
 }
 
 const Tensor& ResidualStream::value() {
-  if (change_.defined()) x_ = x_ + std::exchange(change_, {});
+  if (change_.defined()) x_ = x_ + kernels::sum_bias_gradient(std::exchange(change_, {}), *bias_);
   return x_;
 }
 
@@ -29,7 +32,7 @@ Tensor ResidualStream::normed(const kernels::Parameter& weight, const kernels::P
                               const kernels::NormForm& form) {
   if (!change_.defined()) return kernels::layer_norm(x_, weight, bias, form);
   const auto [sum, normed] =
-      kernels::add_layer_norm(x_, std::exchange(change_, {}), weight, bias, form);
+      kernels::add_layer_norm(x_, std::exchange(change_, {}), weight, bias, form, *bias_);
   x_ = sum;
   return normed;
 }
@@ -43,18 +46,21 @@ void ResidualStream::pass(const std::function<Tensor(const Tensor&)>& mark) {
 // Autograd sees one operation on x and change.
 struct RecomputedPart : torch::autograd::Function<RecomputedPart> {
   struct Kept : torch::CustomClassHolder {
-    explicit Kept(ResidualStream::Part given) : part(std::move(given)) {}
+    Kept(ResidualStream::Part given, const kernels::Parameter* of_change)
+        : part(std::move(given)), bias(of_change) {}
     const ResidualStream::Part part;
+    const kernels::Parameter* const bias;  // of the change that enters
   };
 
   static tensor_list forward(AutogradContext* context, const Tensor& x,
-                             const std::optional<Tensor>& change,
-                             const ResidualStream::Part& part) {
+                             const std::optional<Tensor>& change, const ResidualStream::Part& part,
+                             const kernels::Parameter** bias) {
     context->save_for_backward({x, change.value_or(Tensor())});
-    context->saved_data["part"] = c10::IValue::make_capsule(c10::make_intrusive<Kept>(part));
+    context->saved_data["part"] = c10::IValue::make_capsule(c10::make_intrusive<Kept>(part, *bias));
     context->set_materialize_grads(false);
-    ResidualStream stream(x, change.value_or(Tensor()));
+    ResidualStream stream(x, change.value_or(Tensor()), *bias);
     part(stream);
+    *bias = stream.bias_;
     return stream.change_.defined() ? tensor_list{stream.x_, stream.change_}
                                     : tensor_list{stream.x_};
   }
@@ -63,11 +69,12 @@ struct RecomputedPart : torch::autograd::Function<RecomputedPart> {
     tensor_list entered;
     for (const Tensor& saved : context->get_saved_variables())
       entered.push_back(saved.defined() ? saved.detach().requires_grad_() : Tensor());
-    ResidualStream stream(entered[0], entered[1]);
+    const auto kept =
+        c10::static_intrusive_pointer_cast<Kept>(context->saved_data["part"].toCapsule());
+    ResidualStream stream(entered[0], entered[1], kept->bias);
     {
       const at::AutoGradMode with_graph(true);
-      c10::static_intrusive_pointer_cast<Kept>(context->saved_data["part"].toCapsule())
-          ->part(stream);
+      kept->part(stream);
     }
     tensor_list left, gradients;
     const tensor_list results{stream.x_, stream.change_};
@@ -78,15 +85,15 @@ struct RecomputedPart : torch::autograd::Function<RecomputedPart> {
     }
     if (!entered[1].defined()) entered.pop_back();
     tensor_list by_entered = torch::autograd::grad(left, entered, gradients);
-    by_entered.resize(3);
+    by_entered.resize(4);
     return by_entered;
   }
 };
 
 void ResidualStream::pass_recomputed(const Part& part) {
   if (!at::GradMode::is_enabled()) return part(*this);
-  const tensor_list results =
-      RecomputedPart::apply(x_, change_.defined() ? std::optional(change_) : std::nullopt, part);
+  const tensor_list results = RecomputedPart::apply(
+      x_, change_.defined() ? std::optional(change_) : std::nullopt, part, &bias_);
   x_ = results[0];
   change_ = results.size() > 1 ? results[1] : Tensor();
 }

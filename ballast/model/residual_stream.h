@@ -11,14 +11,23 @@
 
 namespace ballast::model {
 
+// Who sums the gradient of the bias that a change of the stream ends with: the part that makes the
+// change, or the stream it is added to.
+enum class BiasGradient { kHere, kByStream };
+inline kernels::Parameter bias_of(const kernels::Parameter& bias, BiasGradient sums) {
+  return sums == BiasGradient::kHere ? bias : kernels::Parameter{bias.value, {}};
+}
+
 // The residual stream x [T, D]. The last change may not have been added yet: the norm that follows
 // adds it and norms, in one pass.
 class ResidualStream {
  public:
   explicit ResidualStream(at::Tensor x) : x_(std::move(x)) {}
 
-  void add(const at::Tensor& change);  // x = x + change
-  const at::Tensor& value();           // x
+  // x = x + change. To all rows of the change `bias` was added, whose gradient nobody has summed:
+  // that is done on the way back through this sum.
+  void add(const at::Tensor& change, const kernels::Parameter& bias = kernels::no_parameter());
+  const at::Tensor& value();  // x
   at::Tensor normed(const kernels::Parameter& weight, const kernels::Parameter& bias,
                     const kernels::NormForm& form);  // layer_norm(x)
   // x = mark(x). `mark` returns its argument and marks a boundary: backward reaches it after all
@@ -32,9 +41,11 @@ class ResidualStream {
 
  private:
   friend struct RecomputedPart;
-  ResidualStream(at::Tensor x, at::Tensor change) : x_(std::move(x)), change_(std::move(change)) {}
+  ResidualStream(at::Tensor x, at::Tensor change, const kernels::Parameter* bias)
+      : x_(std::move(x)), change_(std::move(change)), bias_(bias) {}
 
   at::Tensor x_, change_;  // change_ undefined: nothing is to be added
+  const kernels::Parameter* bias_ = &kernels::no_parameter();  // of the change
 };
 
 }  // namespace ballast::model

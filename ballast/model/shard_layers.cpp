@@ -60,6 +60,7 @@ struct ShardLinear : torch::autograd::Function<ShardLinear> {
     save(call, context);
     context->save_for_backward({x, weight.value});
     context->saved_data["sums"] = kernels::gradient_sums({weight, bias});
+    context->saved_data["unwritten"] = kernels::unwritten_sums({weight});
     return kernels::multiply_transposed(x, weight.value, bias.value);
   }
 
@@ -69,7 +70,8 @@ struct ShardLinear : torch::autograd::Function<ShardLinear> {
     const Tensor dx = kernels::multiply_weight(dy[0], saved[1]).contiguous();
     const ShardCall call = saved_call(context);
     comm::Pending sum = begin_sum(call, dx);
-    kernels::add_weight_gradients(sums[0], sums[1], dy[0], saved[0]);
+    const auto unwritten = context->saved_data["unwritten"].toTensorList();
+    kernels::add_weight_gradients({sums[0], unwritten[0]}, sums[1], dy[0], saved[0]);
     wait_for(sum, call.watch);
     return {dx, {}, {}, {}};
   }
@@ -84,6 +86,7 @@ struct ShardFeedForward : torch::autograd::Function<ShardFeedForward> {
     save(call, context);
     context->save_for_backward({x, inner.before, inner.active, w.up.value, w.down.value});
     context->saved_data["sums"] = kernels::gradient_sums({w.up, w.up_bias, w.down});
+    context->saved_data["unwritten"] = kernels::unwritten_sums({w.up, w.down});
     context->saved_data["activation"] = static_cast<int64_t>(w.activation);
     return kernels::multiply_transposed(inner.active, w.down.value, {});
   }
@@ -99,8 +102,9 @@ struct ShardFeedForward : torch::autograd::Function<ShardFeedForward> {
     const Tensor dx = kernels::multiply_weight(dinner, up).contiguous();
     const ShardCall call = saved_call(context);
     comm::Pending sum = begin_sum(call, dx);
-    kernels::add_weight_gradients(sums[2], {}, dy[0], inner.active);
-    kernels::add_weight_gradients(sums[0], {}, dinner, x);
+    const auto unwritten = context->saved_data["unwritten"].toTensorList();
+    kernels::add_weight_gradients({sums[2], unwritten[1]}, {}, dy[0], inner.active);
+    kernels::add_weight_gradients({sums[0], unwritten[0]}, {}, dinner, x);
     wait_for(sum, call.watch);
     return {dx, {}, {}};
   }

@@ -46,12 +46,14 @@ Vocabulary::Vocabulary(const config::ModelConfig& config, parameters::ParameterT
       first_(rows_ * shards.rank()),
       shards_(shards),
       cap_(config.logit_cap),
-      embedding_(table.declare(parameters::divided(matrix("token_embedding", size_, config.width),
-                                                   division(shards, 0)))),
-      output_(config.tied
-                  ? embedding_
-                  : table.declare(parameters::divided(matrix("output.weight", size_, config.width),
-                                                      division(shards, 0)))) {}
+      embedding_(table.declare(parameters::divided(
+          config.tied ? multiplied(matrix("token_embedding", size_, config.width))
+                      : matrix("token_embedding", size_, config.width),
+          division(shards, 0)))),
+      output_(config.tied ? embedding_
+                          : table.declare(parameters::divided(
+                                multiplied(matrix("output.weight", size_, config.width)),
+                                division(shards, 0)))) {}
 
 Tensor Vocabulary::embed(const Tensor& tokens, const Tensor& graph_root) const {
   const Tensor part = kernels::look_up(tokens, first_, embedding_, graph_root);
@@ -158,7 +160,8 @@ kernels::LossAndGradient Vocabulary::losses_and_gradient(const Tensor& hidden_on
     if (cap_ > 0) kernels::cap_gradient_(logits, capped, cap_);
     logits = logits.to(hidden.scalar_type());
     gradient.narrow(0, first, count).copy_(kernels::multiply_weight(logits, output_.value));
-    if (output_.gradient.defined()) kernels::add_outer_products(output_.gradient, logits, rows);
+    if (output_.gradient.defined())
+      kernels::sum_outer_products({output_.gradient, output_.is_unwritten}, logits, rows);
   }
   shards_.all_reduce(gradient, comm::Reduction::kSum, {"gradient of the loss"});
   return {at::cat(losses), gradient};

@@ -8,6 +8,7 @@
 #include <ATen/ops/linalg_qr.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <numbers>
@@ -145,6 +146,38 @@ void ParameterTable::allocate(const TableOptions& options) {
     if (options.trainable && !segments_[declared.first].frozen)
       declared.parameter.gradient = view(gradient_, declared);
   }
+  if (options.trainable && options.writes_gradients) let_passes_write();
+}
+
+void ParameterTable::let_passes_write() {
+  const auto group_of = [&](const Segment& segment) {
+    return std::ranges::find_if(groups_, [&](const Group& group) {
+      return group.begin <= segment.offset && segment.offset < group.end;
+    });
+  };
+  for (const Segment& segment : segments_) {
+    if (segment.multiplied && segment.update == Update::kAdam) group_of(segment)->forgotten = true;
+  }
+  for (Declared& declared : declared_) {
+    const Segment& segment = segments_[declared.first];
+    if (segment.update != Update::kAdam || !group_of(segment)->forgotten) continue;
+    kernels::Parameter& parameter = declared.parameter;
+    if (!segment.multiplied) {
+      cleared_.push_back(parameter.gradient);
+      continue;
+    }
+    parameter.is_unwritten = at::zeros({}, at::kBool);
+    written_.emplace_back(parameter.gradient, parameter.is_unwritten);
+  }
+}
+
+void ParameterTable::forget_gradients() const {
+  for (const kernels::GradientSum& sum : written_) sum.is_unwritten.fill_(true);
+  for (const Tensor& gradient : cleared_) gradient.zero_();
+}
+
+void ParameterTable::settle_gradients() const {
+  for (const kernels::GradientSum& sum : written_) (void)sum.begun();
 }
 
 std::vector<ParameterTable::Entry> ParameterTable::entries() const {

@@ -53,6 +53,8 @@ struct SegmentSpec {
   bool decay = false;   // takes part in weight decay
   double rate = 1;      // of learning, as a factor of the others'
   bool frozen = false;  // has no gradient and is not updated
+  // Its gradient is a product: the first pass back of a step may write it. See forget_gradients().
+  bool multiplied = false;
   // Rows of the matrices that lie one above another in the whole tensor; empty: it is one matrix.
   std::vector<int64_t> matrices = {};
   std::optional<Slice> slice = {};  // of kShard: what part of the tensor of this name it is
@@ -91,6 +93,7 @@ struct TableOptions {
   bool trainable = true;                      // false: no gradients, moments or separate master
   bool muon = false;                          // for matrices of blocks and experts
   bool average = false;                       // keeps an average of the weights that are trained
+  bool writes_gradients = false;              // see forget_gradients()
   std::vector<StateDivision> divisions = {};  // in the order of owners; none: state is whole
   int64_t chunk_bytes = 8 << 20;              // of working weights: HeldState's chunks
 };
@@ -175,6 +178,7 @@ class ParameterTable {
     bool decay = false;
     double rate = 1;
     Update update = Update::kAdam;
+    bool forgotten = false;  // forget_gradients() makes its gradients ready for a step
   };
   const std::vector<Group>& groups() const { return groups_; }
 
@@ -184,6 +188,11 @@ class ParameterTable {
   const at::Tensor& first_moment() const { return first_moment_; }    // likewise; Muon's momentum
   const at::Tensor& second_moment() const { return second_moment_; }  // of what Adam moves
   const at::Tensor& average() const { return average_; }  // of what is trained; undefined: none
+  // Where options.writes_gradients: a step begins. In groups with products that Adam moves, the
+  // gradients of products have no meaning until a pass writes them; others are zeros now.
+  void forget_gradients() const;
+  // All passes of the step are done: gradients that none of them wrote are zeros.
+  void settle_gradients() const;
   // After the master weights were written (loading, initialising): refreshes the working copy of
   // those that are here, and the average begins there.
   void copy_master_to_working();
@@ -199,6 +208,7 @@ class ParameterTable {
   int64_t lay_out();             // returns the length of the buffers
   void lay_out(Update update, Owner owner, int64_t& total);
   at::Tensor view(const at::Tensor& flat, const Declared& declared) const;
+  void let_passes_write();
 
   std::vector<Segment> segments_;  // in the order of declaration
   std::deque<Declared> declared_;  // a deque keeps references valid
@@ -206,6 +216,8 @@ class ParameterTable {
   std::unordered_set<std::string> names_;
   std::array<std::array<Range, 4>, 3> ranges_ = {};  // by update and owner
   std::vector<Group> groups_;
+  std::vector<kernels::GradientSum> written_;  // by passes back
+  std::vector<at::Tensor> cleared_;            // by forget_gradients()
   HeldState held_;
   at::Tensor working_, master_, gradient_, first_moment_, second_moment_, average_;
 };

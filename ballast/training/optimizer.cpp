@@ -46,19 +46,19 @@ Tensor Optimizer::divided_gradient_norm() const {
   return norm_of(here);
 }
 
-kernels::AdamConstants Optimizer::constants(bool decays, double rate) const {
+kernels::AdamConstants Optimizer::constants(bool decays, double rate, bool clears) const {
   return {.beta1 = config_.beta1,
           .beta2 = config_.beta2,
           .epsilon = config_.epsilon,
           .weight_decay = decays ? config_.weight_decay : 0.0,
           .rate = rate,
-          .clear = true};
+          .clear = clears};
 }
 
 Tensor Optimizer::numbers(int64_t update, double learning_rate) const {
   // The plain average of the first updates, then an exponential one: nothing to correct for.
   const double share = std::max(1 - config_.average, 1 / static_cast<double>(update));
-  return at::cat({kernels::adam_numbers(constants(true, 1), learning_rate, update),
+  return at::cat({kernels::adam_numbers(constants(true, 1, true), learning_rate, update),
                   at::full({1}, share, at::kDouble)});
 }
 
@@ -70,7 +70,8 @@ void Optimizer::update(const Tensor& numbers, const Tensor& scale) {
       const auto part = [&](const Tensor& flat) { return table_.part(flat, range); };
       kernels::adam_({part(table_.working()), part(table_.master()), part(table_.gradient()),
                       part(table_.first_moment()), part(table_.second_moment())},
-                     constants(group.decay, group.rate), numbers.narrow(0, 0, 3), scale);
+                     constants(group.decay, group.rate, !group.forgotten), numbers.narrow(0, 0, 3),
+                     scale);
     }
   }
   // Of what others move, this worker's own sums are left.

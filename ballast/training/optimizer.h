@@ -34,14 +34,14 @@ class Optimizer {
   // What update() needs for the `update`-th update, counted from 1; on the host. [kNumbers] fp64
   static constexpr int64_t kNumbers = 4;
   at::Tensor numbers(int64_t update, double learning_rate) const;
-  // Moves the weights and leaves gradients of zeros. `numbers` and `scale`, by which gradients are
-  // multiplied, are where the weights are; a scale that is not finite moves nothing. Collective
-  // among the shards.
+  // Moves the weights and leaves gradients of zeros, but for those that the table forgets at the
+  // next step's begin. `numbers` and `scale`, by which gradients are multiplied, are where the
+  // weights are; a scale that is not finite moves nothing. Collective among the shards.
   void update(const at::Tensor& numbers, const at::Tensor& scale);
 
  private:
   at::Tensor norm_of(const std::vector<parameters::ParameterTable::Range>& ranges) const;
-  kernels::AdamConstants constants(bool decays, double rate) const;
+  kernels::AdamConstants constants(bool decays, double rate, bool clears) const;
 
   const parameters::ParameterTable& table_;
   config::OptimizerConfig config_;

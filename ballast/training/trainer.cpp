@@ -59,6 +59,7 @@ Trainer::Trainer(const config::Config& config, const model::ComputePlace& place,
                    .master = place.master,
                    .muon = config.optimizer.algorithm == config::Algorithm::kMuon,
                    .average = config.optimizer.average > 0,
+                   .writes_gradients = place.device.is_cuda(),
                    .divisions = config.training.shard_optimizer
                                     ? state_divisions(grid_)
                                     : std::vector<parameters::StateDivision>(),
@@ -150,6 +151,7 @@ Tensor Trainer::add_gradients() {
   // they are in.
   const int64_t targets = config_.training.batch * config_.model.context;
   Tensor sum;
+  table_.forget_gradients();
   for (int64_t micro = 0; micro < config_.training.micro_steps; ++micro) {
     const loading::BatchTensors& batch = inputs_of_step_[static_cast<size_t>(micro)];
     const bool is_last = micro + 1 == config_.training.micro_steps;
@@ -162,6 +164,7 @@ Tensor Trainer::add_gradients() {
     const Tensor part = losses.sum(at::kDouble);
     sum = sum.defined() ? sum.add_(part) : part;
   }
+  table_.settle_gradients();
   return sum;
 }
 

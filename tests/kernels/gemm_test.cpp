@@ -134,6 +134,24 @@ TEST_P(Products, OfWeightGradientsAreWritten) {
                "weights");
 }
 
+// What is in a sum that is not begun is of no meaning, even if it is not a number.
+TEST_P(Products, OfWeightGradientsBeginASumAndAreAddedToIt) {
+  const Tensor written = at::full_like(random({GetParam().out, GetParam().in}), std::nan("")),
+               once = at::empty_like(written), twice = at::empty_like(written);
+  const GradientSum sum(written, at::ones({}, at::kBool));
+  write_outer_products(once, dy, x);
+  twice.copy_(once);
+  add_outer_products(twice, dy, x);
+  add_weight_gradients(sum, {}, dy, x);
+  EXPECT_TRUE(at::equal(written, once));
+  EXPECT_FALSE(sum.begins()) << "it is begun";
+  add_weight_gradients(sum, {}, dy, x);
+  EXPECT_TRUE(at::equal(written, twice));
+  const GradientSum other(written, at::ones({}, at::kBool));
+  EXPECT_TRUE(at::equal(other.begun(), at::zeros_like(written))) << "for those who only add";
+  EXPECT_FALSE(other.begins());
+}
+
 TEST_P(Products, OfWeightGradientsAreAdded) {
   const int64_t length = GetParam().rows;
   const Tensor weight_sum = random({GetParam().out, GetParam().in}),
@@ -146,7 +164,7 @@ TEST_P(Products, OfWeightGradientsAreAdded) {
                outer = weight_sum.clone();
   add_weight_gradients(weight_sum, bias_sum, dy, x);
   add_weight_gradients(weight_alone, {}, dy, x);
-  add_weight_gradients({}, bias_alone, dy, x);
+  add_weight_gradients(Tensor(), bias_alone, dy, x);
   add_outer_products(outer, dy, x);
   for (const Tensor& sum : {weight_sum, weight_alone, outer}) {
     expect_within(sum, weight_want,

@@ -45,11 +45,13 @@ class LayerNorms : public test::Twins {
     SCOPED_TRACE(::testing::Message() << shape.rows << " x " << shape.width);
     const std::vector<int64_t> size{shape.rows, shape.width};
     Tensor x = (random(size) * 3 + 1).requires_grad_(), change = random(size).requires_grad_();
-    const Parameter weight = parameter({shape.width}), bias = parameter({shape.width});
-    const Tensor weight_before = exact(weight.gradient), bias_before = exact(bias.gradient);
+    const Parameter weight = parameter({shape.width}), bias = parameter({shape.width}),
+                    change_bias = parameter({shape.width});
+    const Tensor weight_before = exact(weight.gradient), bias_before = exact(bias.gradient),
+                 change_before = exact(change_bias.gradient);
     const Tensor dsum = by_sum ? random(size) : Tensor();
     const Tensor dnormed = by_normed ? random(size) : Tensor();
-    const auto [sum, normed] = add_layer_norm(x, change, weight, bias);
+    const auto [sum, normed] = add_layer_norm(x, change, weight, bias, {}, change_bias);
     EXPECT_TRUE(at::equal(sum, x + change)) << "rounded as libtorch does";
     go_back({sum, normed}, {dsum, dnormed});
 
@@ -68,6 +70,8 @@ class LayerNorms : public test::Twins {
     const Tensor dbias = by_normed ? twin_bias.grad() : at::zeros_like(twin_bias);
     expect_close(weight.gradient, weight_before + dweight, "gradient by the weight", dweight);
     expect_close(bias.gradient, bias_before + dbias, "gradient by the bias", dbias);
+    const Tensor dchange = twin_sum.grad().sum(0);
+    expect_close(change_bias.gradient, change_before + dchange, "by the change's bias", dchange);
   }
 };
 
@@ -118,6 +122,23 @@ TEST_P(LayerNorms, LeaveOutGradientsThatAreNotWanted) {
   }
 }
 
+TEST_P(LayerNorms, GiveTheSameWithAndWithoutASumForTheChangesBias) {
+  for (const int64_t width : {768, 1000, 2048}) {
+    const Tensor x = random({37, width}).requires_grad_(), change = random({37, width});
+    const Tensor d = random({37, width});
+    const Tensor values = random({width});
+    std::vector<Tensor> gradients;
+    for (const bool of_change : {false, true}) {
+      const Parameter weight{values, at::zeros_like(values)}, bias{values, at::zeros_like(values)},
+          change_bias{values, of_change ? at::zeros_like(values) : Tensor()};
+      x.mutable_grad().reset();
+      backward({add_layer_norm(x, change, weight, bias, {}, change_bias).normed}, {d});
+      gradients.push_back(at::cat({x.grad().view({-1}), weight.gradient, bias.gradient}));
+    }
+    EXPECT_TRUE(at::equal(gradients[0], gradients[1]));
+  }
+}
+
 TEST_P(LayerNorms, TakeRowsThatAreApartOrNotOnABoundary) {
   const Tensor wide = random({37, 2 * 768 + 8});
   const Parameter weight = parameter({768}), bias = parameter({768});
@@ -163,9 +184,10 @@ TEST_P(LayerNormsOfATraining, AddUpTheSameBitsEachTime) {
   const Tensor d = random({16384, 1024}), weight = random({1024}), bias = random({1024});
   std::vector<Tensor> sums;
   for (int i = 0; i < 3; ++i) {
-    const Parameter w{weight, at::zeros_like(weight)}, b{bias, at::zeros_like(bias)};
-    backward({add_layer_norm(x, change, w, b).normed}, {d});
-    sums.push_back(at::stack({w.gradient, b.gradient}));
+    const Parameter w{weight, at::zeros_like(weight)}, b{bias, at::zeros_like(bias)},
+        c{bias, at::zeros_like(bias)};
+    backward({add_layer_norm(x, change, w, b, {}, c).normed}, {d});
+    sums.push_back(at::stack({w.gradient, b.gradient, c.gradient}));
   }
   EXPECT_TRUE(at::equal(sums[0], sums[1]) && at::equal(sums[0], sums[2]));
 }

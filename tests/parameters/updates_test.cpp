@@ -57,6 +57,50 @@ TEST(Updates, MuonIsForMatricesOfBlocksAndExperts) {
   }
 }
 
+// A step writes the gradients of products, adds to all others, and leaves some out.
+TEST(Updates, GradientsOfProductsAreForgottenAndOthersInTheirGroupCleared) {
+  ParameterTable table;
+  const auto& first =
+      table.declare({.name = "first", .shape = {3, 4}, .decay = true, .multiplied = true});
+  const auto& second =
+      table.declare({.name = "second", .shape = {3, 4}, .decay = true, .multiplied = true});
+  const auto& table_of_rows = table.declare({.name = "rows", .shape = {5, 4}, .decay = true});
+  const auto& bias = table.declare({.name = "bias", .shape = {4}});
+  const auto& frozen = table.declare(
+      {.name = "frozen", .shape = {3, 4}, .decay = true, .frozen = true, .multiplied = true});
+  table.allocate({.writes_gradients = true});
+  EXPECT_FALSE(frozen.is_unwritten.defined() || bias.is_unwritten.defined() ||
+               table_of_rows.is_unwritten.defined());
+  for (const ParameterTable::Group& group : table.groups())
+    EXPECT_EQ(group.forgotten, group.decay) << "the group of the bias is cleared by Adam";
+  for (int step = 0; step < 2; ++step) {
+    table.gradient().fill_(7);  // what the step before left
+    bias.gradient.zero_();
+    table.forget_gradients();
+    EXPECT_TRUE(first.is_unwritten.item<bool>() && second.is_unwritten.item<bool>());
+    EXPECT_TRUE(at::equal(table_of_rows.gradient, at::zeros({5, 4})));
+    const kernels::GradientSum sum(first.gradient, first.is_unwritten);
+    if (sum.begins()) sum.values.fill_(2);
+    table.settle_gradients();
+    EXPECT_TRUE(at::equal(first.gradient, at::full({3, 4}, 2.0)));
+    EXPECT_TRUE(at::equal(second.gradient, at::zeros({3, 4}))) << "nobody wrote it";
+    EXPECT_FALSE(first.is_unwritten.item<bool>() || second.is_unwritten.item<bool>());
+  }
+}
+
+TEST(Updates, WithoutWritingAllGradientsAreAlwaysSums) {
+  ParameterTable table;
+  const auto& matrix =
+      table.declare({.name = "matrix", .shape = {3, 4}, .decay = true, .multiplied = true});
+  table.allocate({});
+  EXPECT_FALSE(matrix.is_unwritten.defined());
+  matrix.gradient.fill_(3);
+  table.forget_gradients();
+  table.settle_gradients();
+  EXPECT_TRUE(at::equal(matrix.gradient, at::full({3, 4}, 3.0)));
+  EXPECT_FALSE(table.groups().front().forgotten);
+}
+
 int64_t frozen_in(const ParameterTable& table) {
   int64_t count = 0;
   for (const Segment& segment : table.segments()) count += segment.frozen ? segment.size : 0;
