@@ -173,12 +173,20 @@ void CoreExtractor::take_prices(const std::vector<Units>& prices) {
   for (int64_t e = 0; e < problem_->experts; ++e) prices_[e] = static_cast<int32_t>(prices[e]);
 }
 
-std::span<const int32_t> CoreExtractor::best_loads(const RowSample& rows,
-                                                   const std::vector<Units>& prices) {
+std::span<const double> CoreExtractor::best_loads(const RowSample& rows,
+                                                  const std::vector<Units>& prices) {
   take_prices(prices);
-  best_loads_.assign(problem_->experts, 0);
+  best_loads_.assign(problem_->experts, 0.0);
   for (const Harvest& from : harvest_all(rows, 0)) {
-    for (int64_t i = 0; i < from.count; ++i) ++best_loads_[from.rows[i].first];
+    const int32_t* tied = from.expert.data();
+    for (int64_t i = 0; i < from.count; ++i) {
+      const ScannedRow& row = from.rows[i];
+      if (row.found == 1) {
+        best_loads_[row.first] += 1;
+        continue;
+      }
+      for (int32_t k = 0; k < row.found; ++k) best_loads_[*tied++] += 1.0 / row.found;
+    }
   }
   return best_loads_;
 }

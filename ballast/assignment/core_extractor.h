@@ -45,9 +45,9 @@ class CoreExtractor {
   void price_crowded(const RowSample& rows, std::span<const int32_t> crowded,
                      std::span<const double> shares, std::vector<Units>& prices);
 
-  // One pass over the rows: how many have each expert as their best, the first of several.
-  // REQUIRES: not is_wide(), prices from 0 on.
-  std::span<const int32_t> best_loads(const RowSample& rows, const std::vector<Units>& prices);
+  // One pass over the rows: how many have each expert as their best; those that have several are
+  // shared out. REQUIRES: not is_wide(), prices from 0 on.
+  std::span<const double> best_loads(const RowSample& rows, const std::vector<Units>& prices);
 
   // One pass over the rows. Afterwards best_expert() and group_of() describe each row of the
   // sample.
@@ -105,9 +105,9 @@ class CoreExtractor {
   int64_t threads_ = 1;
   std::vector<Units> gaps_, row_values_, gains_;
   std::vector<int32_t> best_expert_, group_of_;
-  std::vector<int32_t> best_loads_;  // [E]
-  std::vector<int32_t> table_;       // groups by the hash of their candidates, -1: free
-  std::vector<uint32_t> hash_;       // [groups]
+  std::vector<double> best_loads_;  // [E]
+  std::vector<int32_t> table_;      // groups by the hash of their candidates, -1: free
+  std::vector<uint32_t> hash_;      // [groups]
 };
 
 }  // namespace ballast::assignment

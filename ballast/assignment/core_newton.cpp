@@ -217,12 +217,24 @@ void CoreNewton::complete_hessian() {
   }
 }
 
-SoftLoads CoreNewton::measure_whole(std::span<const int32_t> loads, const SoftTargets& targets,
+SoftLoads CoreNewton::measure_whole(std::span<const double> loads, const SoftTargets& targets,
                                     float times) {
   load_.assign(loads.begin(), loads.end());
   has_shares_ = false;
   for (float& entry : hessian_) entry *= times;
   return compare(targets);
+}
+
+SoftLoads CoreNewton::measure_whole(const Core& core, const SoftTargets& targets, float times) {
+  best_load_.assign(core.settled.begin(), core.settled.end());
+  for (int32_t g = 0; g < core.groups(); ++g) {
+    int32_t best = 0;
+    for (int32_t k = core.begin[g]; k < core.begin[g + 1]; ++k) {
+      best = std::max(best, core.expert[k] & -static_cast<int32_t>(core.deficit[k] == 0));
+    }
+    best_load_[best] += core.size[g];
+  }
+  return measure_whole(best_load_, targets, times);
 }
 
 SoftLoads CoreNewton::adopt(const WholeShares& shares, const SoftTargets& targets,

@@ -39,9 +39,10 @@ class CoreNewton {
   SoftLoads adopt(const WholeShares& shares, const SoftTargets& targets,
                   const std::vector<Units>& prices, float temperature);
 
-  // Instead of `measure`: whole tokens, `loads` of them for each expert, and the curvature that the
-  // last `measure` found in a smaller sample of tokens, `times` as large now.
-  SoftLoads measure_whole(std::span<const int32_t> loads, const SoftTargets& targets, float times);
+  // Instead of `measure`: whole tokens with their best expert, and the curvature that the last
+  // `measure` found in a smaller sample of tokens, `times` as large now.
+  SoftLoads measure_whole(std::span<const double> loads, const SoftTargets& targets, float times);
+  SoftLoads measure_whole(const Core& core, const SoftTargets& targets, float times);
 
   // After `measure`, or `adopt`: the imbalance if each token went whole to its largest share.
   int64_t whole_imbalance(const SoftTargets& targets) const;
@@ -74,6 +75,7 @@ class CoreNewton {
   std::vector<float> share_;       // [pairs] before normalisation
   std::vector<float> sum_, size_;  // [groups] of shares before normalisation, and tokens
   std::vector<double> load_;       // [E]
+  std::vector<double> best_load_;  // [E] of a core's whole tokens
   std::vector<double> free_load_;  // [E] free tokens among them
   std::vector<int64_t> whole_;     // [E] tokens that have their largest share there
   std::vector<int32_t> idle_, crowded_;

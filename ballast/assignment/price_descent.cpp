@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <utility>
 
 namespace ballast::assignment {
 namespace {
@@ -48,10 +47,15 @@ void PriceDescent::begin(const ActiveProblem& problem, const Setup& setup, Exact
 }
 
 void PriceDescent::plan_levels() {
+  // A glance mends what the largest sample got wrong: that one may be smaller.
   const int64_t fewest = std::max<int64_t>(2 * problem_->experts, 256);
+  const int64_t fewest_first =
+      can_glance() ? std::max<int64_t>(2 * problem_->experts, 192) : fewest;
   levels_.assign(1, {.count = problem_->tokens, .stride = 1});
   // Odd strides: sequences have lengths that are powers of two, and their first tokens are alike.
-  for (int64_t every = 4; problem_->tokens / (every + 1) >= fewest; every *= 4) {
+  for (int64_t every = 4;
+       problem_->tokens / (every + 1) >= (levels_.size() == 1 ? fewest_first : fewest);
+       every *= 4) {
     levels_.push_back({.count = problem_->tokens / (every + 1), .stride = every + 1});
   }
 }
@@ -134,7 +138,7 @@ void PriceDescent::start_cold() {
   for (size_t level = levels_.size() - 1; level > 0 && !lost_; --level) refine(levels_[level]);
   if (lost_) {
     anneal();
-  } else if (levels_.size() > 1) {
+  } else if (measured_rows_ > 0) {
     price_idle_experts(levels_[1]);
     price_crowded_experts(levels_[1]);
   }
@@ -173,6 +177,7 @@ void PriceDescent::refine(const RowSample& rows) {
   for (int i = 0; i < kMostCores && !lost_; ++i) {
     if (i > 1) candidates *= 2;  // prices near the end of the first reach need no larger one
     extract(rows, std::min(candidates, problem_->experts / (i > 1 ? 2 : 4)));
+    if (core().reach <= 1) return;  // in these units scores are alike, and tell prices nothing
     const bool stayed = descend(rows, false);
     snap_to_grid();
     if (stayed) return;
@@ -181,7 +186,7 @@ void PriceDescent::refine(const RowSample& rows) {
 
 bool PriceDescent::descend_on_all(int64_t candidates) {
   lost_ = false;  // what a sample said
-  if (left_core_) price_crowded_experts(all());
+  if (left_core_ && !left_coarsely_) price_crowded_experts(all());
   glance(all());
   if (!lost_) {
     extract(all(), candidates);
@@ -195,17 +200,20 @@ bool PriceDescent::descend_on_all(int64_t candidates) {
   return !left_core_;
 }
 
+// Whether it was measured in fewer tokens than those in work.
+bool PriceDescent::knows_curvature() const {
+  return measured_rows_ > 0 && measured_rows_ < state_.rows && targets_.free == 0;
+}
+
 // Before the first core of these rows, a long step from prices of fewer: whole tokens and a
 // sample's curvature will do, and the core, around better prices, can be smaller.
 void PriceDescent::glance(const RowSample& rows) {
   set_targets(rows);
   glanced_by_ = 0;
-  const auto count = static_cast<double>(rows.count);
-  const bool curvature_is_known = measured_rows_ > 0 && measured_rows_ < count;
-  if (!curvature_is_known || targets_.free > 0 || extractor_.is_wide()) return;
-  state_ = {.rows = count, .priced_by = priced_rows_};
+  state_ = {.rows = static_cast<double>(rows.count), .priced_by = priced_rows_};
+  if (!can_glance() || !knows_curvature()) return;
   const SoftLoads loads = newton_.measure_whole(extractor_.best_loads(rows, prices_), targets_,
-                                                static_cast<float>(count / measured_rows_));
+                                                static_cast<float>(state_.rows / measured_rows_));
   work_->rows_read += rows.count;
   lost_ = is_lost(loads);
   if (lost_) return;
@@ -218,7 +226,9 @@ void PriceDescent::glance(const RowSample& rows) {
 
 void PriceDescent::extract(const RowSample& rows, int64_t candidates) {
   Units reach = extractor_.reach_for(rows, prices_, candidates);
-  if (glanced_by_ > 0) reach = std::clamp(std::exchange(glanced_by_, 0) * 6 / 10, reach / 5, reach);
+  // After a glance prices have less far to go than it moved them.
+  if (glanced_by_ > 0) reach = std::clamp(glanced_by_ * 7 / 10, (reach + 3) / 4, reach);
+  glanced_by_ = 0;
   const bool all_pairs = candidates >= problem_->experts;
   extractor_.extract(rows, prices_, all_pairs ? kEverything : reach, core());
   first_temperature_ = std::max(1.0F, static_cast<float>(reach) / 9);
@@ -259,8 +269,14 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
   imbalance_ = 0;
   constexpr int kMostSteps = 60;
   for (int i = 0; i < kMostSteps; ++i) {
-    const SoftLoads loads = newton_.measure(cores_[depth_], targets_, prices_, state_.temperature);
-    measured_rows_ = priced_rows_ = count;
+    // Without a glance the first step is the long one.
+    const bool coarse = i == 0 && knows_curvature() && !can_glance();
+    const SoftLoads loads =
+        coarse ? newton_.measure_whole(core(), targets_, static_cast<float>(count / measured_rows_))
+               : newton_.measure(cores_[depth_], targets_, prices_, state_.temperature);
+    measured_rows_ = count;
+    // A coarse step leads as far as the sample's curvature knows: prices are still the sample's.
+    if (!coarse) priced_rows_ = count;
     last_temperature_ = state_.temperature;
     if (i == 0 && is_lost(loads)) {
       lost_ = true;
@@ -280,19 +296,22 @@ bool PriceDescent::descend(const RowSample& rows, bool is_last) {
       continue;
     }
     state_.shortened = 0;
-    if (!step_within_reach()) return false;
-    if (!cool_down(loads, went_up)) return true;
+    if (!step_within_reach()) {
+      left_coarsely_ = coarse;
+      return false;
+    }
+    if (!cool_down(loads, coarse, went_up)) return true;
     if (is_last) narrow_down(state_.temperature);
   }
   return true;
 }
 
 // False: nothing leads on at this temperature or another.
-bool PriceDescent::cool_down(const SoftLoads& loads, bool stuck) {
+bool PriceDescent::cool_down(const SoftLoads& loads, bool coarse, bool stuck) {
   // What is out of balance at this temperature would be more so at a lower one.
   const double share = loads.imbalance / state_.rows;
   const double least = share > 0.1 ? 1 : share > 0.04 ? 0.5 : 0.25;
-  state_.cooler = std::clamp(0.5 * moved_, least, 1.0);
+  state_.cooler = coarse ? 0.5 : std::clamp(0.5 * moved_, least, 1.0);
   const bool futile = targets_.free > 0 && loads.imbalance > 0.8 * state_.imbalance;
   state_.futile = futile ? state_.futile + 1 : 0;
   state_.imbalance = loads.imbalance;
@@ -303,7 +322,7 @@ bool PriceDescent::cool_down(const SoftLoads& loads, bool stuck) {
   }
   state_.temperature = std::max(1.0F, state_.temperature * static_cast<float>(state_.cooler));
   // The dual can be compared at one temperature; logarithms in it are good to four digits.
-  const bool comparable = state_.cooler == 1 && targets_.free == 0;
+  const bool comparable = state_.cooler == 1 && targets_.free == 0 && !coarse;
   state_.comparable_dual = comparable ? loads.dual + 1e-4 * state_.rows * state_.temperature
                                       : std::numeric_limits<double>::max();
   return true;
@@ -317,9 +336,11 @@ bool PriceDescent::is_enough(const SoftLoads& loads) {
   if (imbalance_ <= std::max(0.2 * static_cast<double>(problem_->experts), 0.001 * count)) {
     return true;
   }
+  // Whole tokens say little while shares at one temperature are still getting even.
+  const bool evens_out = state_.cooler == 1 && loads.imbalance < 0.8 * state_.imbalance;
   if (static_cast<double>(imbalance_) < 0.8 * static_cast<double>(state_.least_imbalance)) {
     state_.stalled = 0;
-  } else if (state_.cooler < 0.6 || loads.imbalance < 0.01 * count) {
+  } else if (!evens_out && (state_.cooler < 0.6 || loads.imbalance < 0.01 * count)) {
     ++state_.stalled;
   }
   state_.least_imbalance = std::min(state_.least_imbalance, imbalance_);

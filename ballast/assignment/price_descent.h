@@ -17,7 +17,7 @@ namespace ballast::assignment {
 
 // What a call of the exact solver did.
 struct ExactWork {
-  int64_t rows_read = 0;  // of scores, for cores and single prices
+  int64_t rows_read = 0;  // of scores, for glances, cores and single prices
   int64_t newton_steps = 0;
   int64_t whole_passes = 0;  // over all tokens and experts, where no core would do
   int64_t phases = 0;        // of exchanging
@@ -75,11 +75,13 @@ class PriceDescent {
   bool price_idle_experts(const RowSample& rows);
   void price_crowded_experts(const RowSample& rows);
   void refine(const RowSample& rows);
+  bool knows_curvature() const;
+  bool can_glance() const { return !extractor_.is_wide() && !extractor_.merges(); }
   void glance(const RowSample& rows);
   void extract(const RowSample& rows, int64_t candidates);
   void set_targets(const RowSample& rows);
   bool descend(const RowSample& rows, bool is_last);
-  bool cool_down(const SoftLoads& loads, bool stuck);
+  bool cool_down(const SoftLoads& loads, bool coarse, bool stuck);
   bool is_enough(const SoftLoads& loads);
   bool step_within_reach();
   void shorten_step();
@@ -100,6 +102,7 @@ class PriceDescent {
   size_t depth_ = 0;                        // of the one in work
   size_t threads_ = 1;
   bool left_core_ = false;       // of all tokens, when last gone down in
+  bool left_coarsely_ = false;   // with its first, coarse step
   bool lost_ = false;            // prices were found to be too far off for any core
   bool annealed_ = false;        // prices are those of `anneal`, or came from there
   double start_rows_ = 0;        // that the first prices are from
