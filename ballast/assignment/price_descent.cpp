@@ -200,30 +200,6 @@ bool PriceDescent::descend_on_all(int64_t candidates) {
   return !left_core_;
 }
 
-// Whether it was measured in fewer tokens than those in work.
-bool PriceDescent::knows_curvature() const {
-  return measured_rows_ > 0 && measured_rows_ < state_.rows && targets_.free == 0;
-}
-
-// Before the first core of these rows, a long step from prices of fewer: whole tokens and a
-// sample's curvature will do, and the core, around better prices, can be smaller.
-void PriceDescent::glance(const RowSample& rows) {
-  set_targets(rows);
-  glanced_by_ = 0;
-  state_ = {.rows = static_cast<double>(rows.count), .priced_by = priced_rows_};
-  if (!can_glance() || !knows_curvature()) return;
-  const SoftLoads loads = newton_.measure_whole(extractor_.best_loads(rows, prices_), targets_,
-                                                static_cast<float>(state_.rows / measured_rows_));
-  work_->rows_read += rows.count;
-  lost_ = is_lost(loads);
-  if (lost_) return;
-  ++work_->newton_steps;
-  before_ = prices_;
-  newton_.step(prices_);
-  glanced_by_ = spread(before_, prices_);
-  snap_to_grid();
-}
-
 void PriceDescent::extract(const RowSample& rows, int64_t candidates) {
   Units reach = extractor_.reach_for(rows, prices_, candidates);
   // After a glance prices have less far to go than it moved them.

@@ -76,7 +76,7 @@ class PriceDescent {
   void price_crowded_experts(const RowSample& rows);
   void refine(const RowSample& rows);
   bool knows_curvature() const;
-  bool can_glance() const { return !extractor_.is_wide() && !extractor_.merges(); }
+  bool can_glance() const;
   void glance(const RowSample& rows);
   void extract(const RowSample& rows, int64_t candidates);
   void set_targets(const RowSample& rows);
