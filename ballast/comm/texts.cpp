@@ -3,7 +3,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include <cstring>
+#include <algorithm>
 #include <numeric>
 
 namespace ballast::comm {
@@ -15,7 +15,7 @@ std::vector<std::string> gather_texts(Communicator& group, const std::string& te
   const auto* begin = all_lengths.const_data_ptr<int64_t>();
   const RowsOfWorker lengths(begin, begin + group.size());
   const at::Tensor own = at::empty({std::ssize(text)}, at::kByte);
-  std::memcpy(own.mutable_data_ptr(), text.data(), text.size());
+  std::ranges::copy(text, own.mutable_data_ptr<uint8_t>());
   const at::Tensor all =
       at::empty({std::accumulate(lengths.begin(), lengths.end(), int64_t{0})}, at::kByte);
   group.all_gather_uneven(all, own, lengths, label);
