@@ -24,7 +24,10 @@ constexpr float kFastest = kExperts <= 32 ? 0.3f : 0.4f;
 template <int kExperts>
 constexpr int kLastStep = kExperts <= 64 ? 3 : 1;
 constexpr float kLog2e = 1.44269504f;
-constexpr float kNearbyWarmth = 0.045f;  // deviations: cool enough for a step to be the last
+constexpr float kNewtonFirst = 0.1f;  // temperature of Newton's first step, in deviations
+// For a few moves at a small loss, in deviations: where Sinkhorn's steps have made loads nearly
+// even, the first of Newton's steps; otherwise, when it is cool enough for a step to be the last.
+constexpr float kNearbyFirst = 0.06f, kNearbyWarmth = 0.045f;
 
 // One pass at c.price: sums of the probabilities exp((score - price) / tau), in c.load. kCurve:
 // also the rows of probabilities, in the arena, each row's best expert, in c.own, and the loads by
@@ -95,18 +98,21 @@ struct Annealing {
   bool warm = false;
 };
 
-// Tokens above their expert's share, by best expert; `soft`: by probabilities, of all.
+// What is above experts' shares: tokens by their best expert, and by probabilities, of all.
 template <int kExperts>
-__device__ inline int imbalance_of(const Chip<kExperts>& c, float& soft) {
-  float spill = 0;
+__device__ inline int hard_imbalance(const Chip<kExperts>& c) {
   int over = 0;
 #pragma unroll 1
-  for (int e = threadIdx.x % 32; e < c.experts; e += 32) {
-    spill += fmaxf(0, c.load[e] - static_cast<float>(c.even));
-    over += max(0, c.hard[e] - c.even);
-  }
-  soft = lanes_sum(spill, 32) / static_cast<float>(c.tokens);
+  for (int e = threadIdx.x % 32; e < c.experts; e += 32) over += max(0, c.hard[e] - c.even);
   return lanes_sum(over, 32);
+}
+template <int kExperts>
+__device__ inline float soft_imbalance(const Chip<kExperts>& c) {
+  float over = 0;
+#pragma unroll 1
+  for (int e = threadIdx.x % 32; e < c.experts; e += 32)
+    over += fmaxf(0, c.load[e] - static_cast<float>(c.even));
+  return lanes_sum(over, 32) / static_cast<float>(c.tokens);
 }
 
 template <int kExperts>
@@ -130,12 +136,13 @@ __device__ inline void cool(Annealing& a, float soft, float fastest, Aim aim, fl
   a.tau = fmaxf(a.tau * factor, floor);
 }
 
-// Tokens that may be above their expert's share for one Newton step to lead near balance: loads
-// differ by chance as prices do.
+// Whether one Newton step at a.tau leads near balance. Loads differ by chance as prices do.
 template <int kExperts>
-__device__ inline int within_chance(const Chip<kExperts>& c) {
-  return static_cast<int>(0.35f *
-                          sqrtf(static_cast<float>(c.experts) * static_cast<float>(c.tokens)));
+__device__ inline bool leads_near(const Chip<kExperts>& c, const Annealing& a, int hard,
+                                  float soft) {
+  const float chance = sqrtf(static_cast<float>(c.experts) * static_cast<float>(c.tokens));
+  return (soft <= 0.07f && a.tau < 1.1f * kNearbyFirst * c.deviation) ||
+         (static_cast<float>(hard) <= 0.35f * chance && a.tau <= kNearbyWarmth * c.deviation);
 }
 
 // Brings c.price near balance, until at most `goal` tokens are above their expert's share or no
@@ -143,12 +150,12 @@ __device__ inline int within_chance(const Chip<kExperts>& c) {
 // not looked at. False: start prices do not suit the scores.
 template <int kExperts>
 __device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal, Aim aim, int most) {
-  constexpr float kFirst = 0.5f, kLast = 0.1f;  // temperatures of Sinkhorn steps, in deviations
-  const float ratio = powf(kLast / kFirst, 1.0f / (kSinkhornPasses - 1));
+  constexpr float kFirst = 0.5f;  // temperature of Sinkhorn's first step, in deviations
+  const float ratio = powf(kNewtonFirst / kFirst, 1.0f / (kSinkhornPasses - 1));
   // What chance alone leaves of start prices that suit other tokens of the same sort, and more.
   const float strange =
       fmaxf(0.12f, 0.8f * sqrtf(static_cast<float>(c.experts) / static_cast<float>(c.tokens)));
-  if (a.passes == 0) a.tau = kLast * c.deviation;
+  if (a.passes == 0) a.tau = kNewtonFirst * c.deviation;
   int left = a.warm || a.passes > 0 ? 0 : kSinkhornPasses;  // Sinkhorn steps from the cold start
 #pragma unroll 1
   for (; a.passes < most; ++a.passes) {
@@ -159,16 +166,21 @@ __device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal, Aim aim, 
     }
     if (left > 0) {
       soft_pass<kExperts, false>(c, kLog2e / a.tau);
+      const float soft = soft_imbalance(c);
       sinkhorn_step(c, a.tau);
-      if (--left > 0) a.tau *= ratio;
+      if (--left > 0) {
+        a.tau *= ratio;
+      } else if (aim == Aim::kNearby && soft <= 0.05f) {
+        a.tau = kNearbyFirst * c.deviation;
+      }
       continue;
     }
     const bool begins = a.warm && a.passes == 0;  // nothing is known of the scores yet
     const int turn = c.turn;
     if (begins) tell_seen(c);
     soft_pass<kExperts, true>(c, kLog2e / a.tau);
-    float soft = 0;
-    const int hard = imbalance_of(c, soft);
+    const int hard = hard_imbalance(c);
+    const float soft = soft_imbalance(c);
     if (begins && !(hear_seen(c, turn) && start_fits(c) && soft <= strange)) return false;
     if (hard < a.best_hard) {
       a.stalled = hard < 0.8f * static_cast<float>(a.best_hard) ? 0 : a.stalled + 1;
@@ -188,8 +200,7 @@ __device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal, Aim aim, 
       a.trace = newton_step(c, a.tau);
       a.trace_tau = a.tau;
       ++a.newtons;
-      const bool near =
-          aim == Aim::kNearby && hard <= within_chance(c) && a.tau <= kNearbyWarmth * c.deviation;
+      const bool near = aim == Aim::kNearby && leads_near(c, a, hard, soft);
       cool(a, soft, kFastest<kExperts>, aim, 1e-6f * c.deviation);
       if (near || hard <= kLastStep<kExperts> * goal) {
         if (threadIdx.x < kExperts) c.best_price[threadIdx.x] = c.price[threadIdx.x];

@@ -27,13 +27,13 @@ __device__ inline float reach_of(const Chip<kExperts>& c, const Annealing& a, in
   return a.trace > 0 ? a.trace_tau * static_cast<float>(want) / a.trace : 0.05f * c.deviation;
 }
 
-// From c.best_price to the optimum. False: that was not reached; c.own and c.hard are of c.quanta.
+// From c.best_price to the optimum; `reach`: of the first exchanges. False: that was not reached;
+// c.own and c.hard are of c.quanta.
 template <int kExperts>
-__device__ inline bool improve(Chip<kExperts>& c, const Annealing& a, Effort effort) {
+__device__ inline bool improve(Chip<kExperts>& c, float reach, Effort effort) {
   take_best_price(c);
   if (!round_prices(c)) return false;
-  const bool optimal =
-      repair(c, reach_of(c, a, 5 * max(a.best_hard, c.experts)) * c.exact_scale, effort);
+  const bool optimal = repair(c, reach * c.exact_scale, effort);
   if (threadIdx.x < kExperts)
     c.exact_price[threadIdx.x] = static_cast<double>(c.quanta[threadIdx.x]) / c.exact_scale;
   __syncthreads();
@@ -42,8 +42,13 @@ __device__ inline bool improve(Chip<kExperts>& c, const Annealing& a, Effort eff
 
 // The same where few scores need it: not a part of the kernel that all go through.
 template <int kExperts>
-__noinline__ __device__ bool improve_apart(Chip<kExperts>& c, const Annealing& a) {
-  return improve(c, a, kBounded);
+__noinline__ __device__ bool improve_apart(Chip<kExperts>& c, float reach) {
+  return improve(c, reach, kBounded);
+}
+
+template <int kExperts>
+__device__ inline float exchange_reach(const Chip<kExperts>& c, const Annealing& a) {
+  return reach_of(c, a, 5 * max(a.best_hard, c.experts));
 }
 
 // From c.best_price to a balanced assignment, by a few moves at a small loss. False: too many
@@ -52,16 +57,9 @@ template <int kExperts>
 __device__ inline bool move_nearby(Chip<kExperts>& c, const Annealing& a) {
   take_best_price(c);
   // About a third of the tokens that were at wrong experts before the last step still are. More
-  // than that many tokens would not fit into the lists.
-  const int want = min(10 * max(a.best_hard / 3, c.experts), 3 * kGroups / 5);
-  float reach = reach_of(c, a, want);
-  int verdict = kLeftOver;
-#pragma unroll 1
-  for (int turn = 0; turn < 2 && verdict == kLeftOver; ++turn) {
-    verdict = exchange_nearby(c, reach);
-    reach *= 2.5f;
-  }
-  return verdict == kEven;
+  // pairs would not fit into the lists: blocks have equal parts of these, but not equally many.
+  const int want = min(20 * max(a.best_hard / 3, c.experts), kPairs / 3);
+  return exchange_nearby(c, reach_of(c, a, want));
 }
 
 enum class Ending {
@@ -75,22 +73,26 @@ enum class Ending {
 template <int kExperts>
 __device__ Ending find_optimum(Chip<kExperts>& c, Annealing& a, int goal) {
   if (!find_prices(c, a, goal, Aim::kExchanges, kThorough.passes)) return Ending::kStrange;
-  if (!improve(c, a, kThorough)) return Ending::kOpen;
+  if (!improve(c, exchange_reach(c, a), kThorough)) return Ending::kOpen;
   value_result(c);
   // Quanta that are too coarse for these scores leave slack: the general solver has finer ones.
   return c.worth.slack <= 4e-10 * c.worth.norm ? Ending::kReached : Ending::kOpen;
 }
 
 // The same within the gap, or where the work that is allowed leads to. Ordinary scores get to the
-// gap by the short way; others go on from there.
+// gap by the short way after one or two of Newton's steps; others go on from there.
 template <int kExperts>
 __device__ Ending find_within(Chip<kExperts>& c, Annealing& a, int goal, double gap) {
+  constexpr int kShortTries = 4;
+  int newtons = -1;
 #pragma unroll 1
-  for (bool near = true;; near = false) {
+  for (int tries = 0;; ++tries) {
+    const bool near = tries < kShortTries && a.newtons > newtons;
+    newtons = a.newtons;
     if (!find_prices(c, a, goal, near ? Aim::kNearby : Aim::kExchanges, kBounded.passes))
       return Ending::kStrange;
     if (near && !move_nearby(c, a)) continue;
-    if (!near && !improve_apart(c, a)) round_off(c);
+    if (!near && !improve_apart(c, exchange_reach(c, a))) round_off(c);
     value_result(c);
     if (c.worth.is_within(gap)) return Ending::kReached;
     if (!near) return Ending::kBeyond;
