@@ -24,7 +24,7 @@ constexpr float kFastest = kExperts <= 32 ? 0.3f : 0.4f;
 template <int kExperts>
 constexpr int kLastStep = kExperts <= 64 ? 3 : 1;
 constexpr float kLog2e = 1.44269504f;
-constexpr float kNewtonFirst = 0.1f;  // temperature of Newton's first step, in deviations
+constexpr float kSinkhornFirst = 0.5f, kNewtonFirst = 0.1f;  // temperatures, in deviations
 // For a few moves at a small loss, in deviations: where Sinkhorn's steps have made loads nearly
 // even, the first of Newton's steps; otherwise, when it is cool enough for a step to be the last.
 constexpr float kNearbyFirst = 0.06f, kNearbyWarmth = 0.045f;
@@ -127,6 +127,15 @@ __device__ inline void sinkhorn_step(Chip<kExperts>& c, float tau) {
 // How near to balance prices shall be. kNearby: near enough for a few moves at a small loss.
 enum class Aim { kExchanges, kNearby };
 
+// The next temperature after one of Sinkhorn's steps at a pass of soft imbalance `soft`.
+__device__ inline void cool_sinkhorn(Annealing& a, int left, float soft, Aim aim, float deviation) {
+  if (left > 0) {
+    a.tau *= powf(kNewtonFirst / kSinkhornFirst, 1.0f / (kSinkhornPasses - 1));
+  } else if (aim == Aim::kNearby && soft <= 0.05f) {
+    a.tau = kNearbyFirst * deviation;
+  }
+}
+
 // The next temperature after a Newton step at a pass of soft imbalance `soft`.
 __device__ inline void cool(Annealing& a, float soft, float fastest, Aim aim, float floor) {
   float factor = soft < 0.04f ? fastest : soft < 0.1f ? 0.55f : 1.0f;
@@ -150,8 +159,6 @@ __device__ inline bool leads_near(const Chip<kExperts>& c, const Annealing& a, i
 // not looked at. False: start prices do not suit the scores.
 template <int kExperts>
 __device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal, Aim aim, int most) {
-  constexpr float kFirst = 0.5f;  // temperature of Sinkhorn's first step, in deviations
-  const float ratio = powf(kNewtonFirst / kFirst, 1.0f / (kSinkhornPasses - 1));
   // What chance alone leaves of start prices that suit other tokens of the same sort, and more.
   const float strange =
       fmaxf(0.12f, 0.8f * sqrtf(static_cast<float>(c.experts) / static_cast<float>(c.tokens)));
@@ -161,18 +168,14 @@ __device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal, Aim aim, 
   for (; a.passes < most; ++a.passes) {
     if (left == kSinkhornPasses) {
       if (threadIdx.x < kExperts) c.price[threadIdx.x] = c.cold_price[threadIdx.x];
-      a.tau = kFirst * c.deviation;
+      a.tau = kSinkhornFirst * c.deviation;
       __syncthreads();
     }
     if (left > 0) {
       soft_pass<kExperts, false>(c, kLog2e / a.tau);
       const float soft = soft_imbalance(c);
       sinkhorn_step(c, a.tau);
-      if (--left > 0) {
-        a.tau *= ratio;
-      } else if (aim == Aim::kNearby && soft <= 0.05f) {
-        a.tau = kNearbyFirst * c.deviation;
-      }
+      cool_sinkhorn(a, --left, soft, aim, c.deviation);
       continue;
     }
     const bool begins = a.warm && a.passes == 0;  // nothing is known of the scores yet
