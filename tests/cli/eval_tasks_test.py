@@ -107,14 +107,18 @@ class Items(Tasks):
         return json.loads(result.stdout)["completions"][0]["text"]
 
     def test_a_last_word_is_right_where_the_model_would_write_it(self):
-        contexts = ["The weather in the", "rain and", "def", "a cup of", "On Monday it was"]
+        contexts = ["The weather in the", "rain and", "def", "a cup of", "On Monday it was", "three and", "he said"]
         items, right = [], []
         for context in contexts:
-            written = self.greedy_word(context, 6)
+            # `generate` reads end-of-text before a prompt, a task reads the context alone: asked where that does not matter.
+            written, *others = {self.greedy_word(before + context, 6) for before in ("", "\n", ". ")}
+            if others:
+                continue
             word = written[1:].split(" ")[0] if written.startswith(" ") else ""
             for candidate in {word or "xyz", "zebra"}:
                 items.append({"text": f"{context} {candidate}"})
                 right.append(written.startswith(" " + candidate))
+        self.assertGreaterEqual(len(items), 4)
         self.write_lines("words.jsonl", *items)
         found = self.metrics("--last-word", "words.jsonl")
         self.assertAlmostEqual(found["acc,none"], sum(right) / len(right))
