@@ -286,7 +286,8 @@ std::vector<AssignmentStatus> read_status(const TensorAssignment& result) {
 
 std::vector<AssignmentStatus> status_blocks(const Tensor& bytes) {
   std::vector<AssignmentStatus> status(static_cast<size_t>(bytes.size(0)));
-  std::memcpy(status.data(), bytes.const_data_ptr(), status.size() * sizeof(AssignmentStatus));
+  if (!status.empty())
+    std::memcpy(status.data(), bytes.const_data_ptr(), status.size() * sizeof(AssignmentStatus));
   return status;
 }
 
