@@ -45,6 +45,11 @@ class Outcome:
     errors: str
     seconds: float  # from the disturbance to the end; -1: it did not end
 
+    @property
+    def told(self):
+        """What Ballast said. OpenMPI's own lines begin with the host that writes them, whoever is the culprit."""
+        return "\n".join(line for line in self.errors.splitlines() if line.startswith("ballast: "))
+
 
 class Job:
     """A training on hosts of the cluster."""

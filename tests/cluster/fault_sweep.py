@@ -48,7 +48,7 @@ class Sweep:
             return f"code {outcome.code}: {outcome.errors[-600:]}"
         if outcome.seconds > DEADLINE + TO_END:
             return f"took {outcome.seconds:.1f} s"
-        return "" if re.search(rf"\b{host}\b", outcome.errors) else f"{host} is not named: {outcome.errors[-600:]}"
+        return "" if re.search(rf"\b{host}\b", outcome.told) else f"{host} is not named: {outcome.errors[-600:]}"
 
     def went_on(self, outcome, run):
         if outcome.code != 0:
@@ -66,7 +66,7 @@ class Sweep:
         host, run = self.host(), self.run()
         outcome = cluster_jobs.go_on_after(self.cluster, run, disturb, mend, host, self.step())
         self.clear()
-        named = re.search(rf"\b{host}\b", outcome.errors)
+        named = re.search(rf"\b{host}\b", outcome.told)
         return Trial(kind, self.went_on(outcome, run) or ("" if named else f"{host} is not named: {outcome.errors[-600:]}"), outcome.seconds)
 
     def go_on_under(self, kind, disturb, mend, lasts=None, host=None):
