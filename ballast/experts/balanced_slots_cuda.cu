@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
+#include "ballast/experts/operations_cuda.h"
 #include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
@@ -84,9 +84,11 @@ __global__ void __launch_bounds__(kThreads) find_kernel(Rounds in, Slots out) {
   }
 }
 
-void find_on_gpu(const Tensor& expert, const Tensor& place, const Tensor& loads,
-                 const OptionalTensor& row_of_position, const Tensor& slot_of_row,
-                 const Tensor& row_of_slot, const Tensor& expert_of_row) {
+}  // namespace
+
+void balanced_slots_cuda(const Tensor& expert, const Tensor& place, const Tensor& loads,
+                         const OptionalTensor& row_of_position, const Tensor& slot_of_row,
+                         const Tensor& row_of_slot, const Tensor& expert_of_row) {
   const c10::cuda::CUDAGuard guard(expert.device());
   const int64_t groups = expert.size(1), tokens = expert.size(2), experts = loads.size(2);
   if (row_of_slot.size(0) == 0) return;
@@ -109,9 +111,5 @@ void find_on_gpu(const Tensor& expert, const Tensor& place, const Tensor& loads,
            expert_of_row.mutable_data_ptr<int64_t>()});
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) { library.impl("balanced_slots", find_on_gpu); }
 
 }  // namespace ballast::experts

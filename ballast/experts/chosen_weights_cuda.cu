@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include <cstdint>
 
 #include "ballast/experts/expert_lanes_cuda.cuh"
+#include "ballast/experts/operations_cuda.h"
 #include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
@@ -131,10 +129,12 @@ Sizes sizes_of(const Tensor& affinities, const Tensor& expert, bool sigmoid, boo
           sigmoid, among_all};
 }
 
+}  // namespace
+
 Tensor chosen_weights_cuda(const Tensor& affinities, const Tensor& expert, bool sigmoid,
                            bool among_all) {
   const c10::cuda::CUDAGuard guard(affinities.device());
-  const Tensor weights = at::empty(expert.sizes(), affinities.options());  // [T, K]
+  const Tensor weights = affinities.new_empty(expert.sizes());  // [T, K]
   const Sizes sizes = sizes_of(affinities, expert, sigmoid, among_all);
   if (sizes.tokens == 0) return weights;
   AT_DISPATCH_FLOATING_TYPES(affinities.scalar_type(), "chosen_weights", [&] {
@@ -154,7 +154,7 @@ Tensor chosen_weights_backward_cuda(const Tensor& dweights, const Tensor& affini
                                     const Tensor& expert, const Tensor& weights, bool sigmoid,
                                     bool among_all, const OptionalTensor& balance) {
   const c10::cuda::CUDAGuard guard(affinities.device());
-  const Tensor daffinities = at::empty_like(affinities);
+  const Tensor daffinities = affinities.new_empty(affinities.sizes());
   const Sizes sizes = sizes_of(affinities, expert, sigmoid, among_all);
   if (sizes.tokens == 0) return daffinities;
   const Balance beside =
@@ -172,13 +172,6 @@ Tensor chosen_weights_backward_cuda(const Tensor& dweights, const Tensor& affini
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   });
   return daffinities;
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
-  library.impl("chosen_weights", chosen_weights_cuda);
-  library.impl("chosen_weights_backward", chosen_weights_backward_cuda);
 }
 
 }  // namespace ballast::experts

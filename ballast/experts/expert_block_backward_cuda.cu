@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ATen/cuda/CUDAContext.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include <vector>
 
 #include "ballast/experts/expert_block_passes.h"
 #include "ballast/experts/expert_slots_cuda.cuh"
+#include "ballast/experts/operations_cuda.h"
 #include "ballast/kernels/optional_tensor.h"
 #include "ballast/kernels/row_norm_cuda.cuh"
 
@@ -264,7 +264,10 @@ SumStacks stacks_of(const MaybeList& wanted) {
   return sums;
 }
 
-Tensor norm_backward(const Tensor& dnormed, const MaybeList& inputs, const MaybeList& wanted) {
+}  // namespace
+
+Tensor expert_norm_backward_cuda(const Tensor& dnormed, const MaybeList& inputs,
+                                 const MaybeList& wanted) {
   const c10::cuda::CUDAGuard guard(dnormed.device());
   const Tensor x = OptionalTensor(inputs[In::kX]).value(),
                weight = OptionalTensor(inputs[In::kWeight]).value();
@@ -276,9 +279,8 @@ Tensor norm_backward(const Tensor& dnormed, const MaybeList& inputs, const Maybe
   const auto blocks = static_cast<unsigned>(parts_of(slots));
   const auto threads = static_cast<unsigned>((width / kSize + kernels::kLanes - 1) /
                                              kernels::kLanes * kernels::kLanes);
-  Tensor result = at::empty_like(at_rows ? x : dnormed);
-  const Tensor parts =
-      at::empty({int64_t{blocks} * quantities, width}, x.options().dtype(at::kFloat));
+  Tensor result = x.new_empty((at_rows ? x : dnormed).sizes());
+  const Tensor parts = x.new_empty({int64_t{blocks} * quantities, width}, at::kFloat);
   const auto stream = at::cuda::getCurrentCUDAStream();
   const auto kernel = at_rows ? norm_backward_kernel<true> : norm_backward_kernel<false>;
   kernel<<<blocks, threads, 0, stream>>>(slots, in, result.data_ptr<BFloat16>(),
@@ -291,9 +293,5 @@ Tensor norm_backward(const Tensor& dnormed, const MaybeList& inputs, const Maybe
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return result;
 }
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) { library.impl("expert_norm_backward", norm_backward); }
 
 }  // namespace ballast::experts

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ATen/cuda/CUDAContext.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include <optional>
 #include <tuple>
 
 #include "ballast/experts/expert_slots_cuda.cuh"
+#include "ballast/experts/operations_cuda.h"
 #include "ballast/kernels/layer_norm_paths.h"
 #include "ballast/kernels/optional_tensor.h"
 #include "ballast/kernels/row_norm_cuda.cuh"
@@ -183,16 +182,24 @@ __global__ void gate_backward_kernel(Slots slots, const BFloat16* dy, Changes so
   if (threadIdx.x == 0) dscores[slot] = gate * (1 - gate) * along;
 }
 
-std::tuple<Tensor, Tensor, Tensor> normalize(const Tensor& x, const OptionalTensor& row_of_slot,
-                                             const OptionalTensor& ends,
-                                             const OptionalTensor& before,
-                                             const OptionalTensor& change, const Tensor& weight,
-                                             const Tensor& bias) {
+// How many experts the stacks of vectors that are there have; where none is, nobody asks.
+int64_t experts_of(const OptionalTensor& embeddings, const OptionalTensor& bias) {
+  return embeddings ? embeddings->size(0) : bias ? bias->size(0) : 1;
+}
+
+}  // namespace
+
+std::tuple<Tensor, Tensor, Tensor> expert_normalize_cuda(const Tensor& x,
+                                                         const OptionalTensor& row_of_slot,
+                                                         const OptionalTensor& ends,
+                                                         const OptionalTensor& before,
+                                                         const OptionalTensor& change,
+                                                         const Tensor& weight, const Tensor& bias) {
   const c10::cuda::CUDAGuard guard(x.device());
   const Slots slots = slots_of(row_of_slot, ends, x.size(0), weight.size(0));
-  const auto floats = x.options().dtype(at::kFloat);
-  Tensor normed = at::empty({slots.count, x.size(1)}, x.options()),
-         mean = at::empty({slots.count}, floats), inverse = at::empty({slots.count}, floats);
+  Tensor normed = x.new_empty({slots.count, x.size(1)}),
+         mean = x.new_empty({slots.count}, at::kFloat),
+         inverse = x.new_empty({slots.count}, at::kFloat);
   const kernels::Division division = kernels::division_of(x.size(1), sizeof(BFloat16));
   const SlotsPass pass{.slots = slots,
                        .width = x.size(1),
@@ -209,19 +216,15 @@ std::tuple<Tensor, Tensor, Tensor> normalize(const Tensor& x, const OptionalTens
   return {normed, mean, inverse};
 }
 
-// How many experts the stacks of vectors that are there have; where none is, nobody asks.
-int64_t experts_of(const OptionalTensor& embeddings, const OptionalTensor& bias) {
-  return embeddings ? embeddings->size(0) : bias ? bias->size(0) : 1;
-}
-
-std::tuple<Tensor, Tensor> gate(const Tensor& x, const OptionalTensor& row_of_slot,
-                                const OptionalTensor& ends, const OptionalTensor& before,
-                                const Tensor& change, const OptionalTensor& bias,
-                                const OptionalTensor& embeddings) {
+std::tuple<Tensor, Tensor> expert_gate_cuda(const Tensor& x, const OptionalTensor& row_of_slot,
+                                            const OptionalTensor& ends,
+                                            const OptionalTensor& before, const Tensor& change,
+                                            const OptionalTensor& bias,
+                                            const OptionalTensor& embeddings) {
   const c10::cuda::CUDAGuard guard(x.device());
   const Slots slots = slots_of(row_of_slot, ends, x.size(0), experts_of(embeddings, bias));
-  Tensor y = at::empty_like(x),
-         gates = at::empty({embeddings ? slots.count : 0}, x.options().dtype(at::kFloat));
+  Tensor y = x.new_empty(x.sizes()),
+         gates = x.new_empty({embeddings ? slots.count : 0}, at::kFloat);
   with_packs(x.size(1), [&](auto packs) {
     gate_kernel<packs()>
         <<<kernels::blocks_for(slots.count), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
@@ -233,13 +236,13 @@ std::tuple<Tensor, Tensor> gate(const Tensor& x, const OptionalTensor& row_of_sl
   return {y, gates};
 }
 
-std::tuple<Tensor, Tensor> gate_backward(const Tensor& dy, const OptionalTensor& row_of_slot,
-                                         const OptionalTensor& ends, const OptionalTensor& before,
-                                         const Tensor& change, const OptionalTensor& bias,
-                                         const OptionalTensor& gates) {
+std::tuple<Tensor, Tensor> expert_gate_backward_cuda(
+    const Tensor& dy, const OptionalTensor& row_of_slot, const OptionalTensor& ends,
+    const OptionalTensor& before, const Tensor& change, const OptionalTensor& bias,
+    const OptionalTensor& gates) {
   const c10::cuda::CUDAGuard guard(dy.device());
-  Tensor dchange = at::empty_like(change),
-         dscores = at::empty({gates ? change.size(0) : 0}, dy.options().dtype(at::kFloat));
+  Tensor dchange = change.new_empty(change.sizes()),
+         dscores = dy.new_empty({gates ? change.size(0) : 0}, at::kFloat);
   with_packs(dy.size(1), [&](auto packs) {
     gate_backward_kernel<packs()>
         <<<kernels::blocks_for(change.size(0)), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
@@ -250,14 +253,6 @@ std::tuple<Tensor, Tensor> gate_backward(const Tensor& dy, const OptionalTensor&
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {dchange, dscores};
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
-  library.impl("expert_normalize", normalize);
-  library.impl("expert_gate", gate);
-  library.impl("expert_gate_backward", gate_backward);
 }
 
 }  // namespace ballast::experts

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The passes of expert_block_passes.h that grouped rows need beside those of all rows.
-#include <ATen/cuda/CUDAContext.h>
-#include <ATen/ops/empty.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include <algorithm>
 
 #include "ballast/experts/expert_slots_cuda.cuh"
+#include "ballast/experts/operations_cuda.h"
 #include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
@@ -125,11 +125,12 @@ unsigned whole_blocks(int64_t count, int64_t of_block) {
   return static_cast<unsigned>((count + of_block - 1) / of_block);
 }
 
+}  // namespace
+
 // As arguments of a kernel: a copy from the host would wait, or need memory that stays.
-Tensor ends_of(const Tensor& rows, at::IntArrayRef rows_of_expert) {
+Tensor expert_ends_cuda(const Tensor& rows, at::IntArrayRef rows_of_expert) {
   const c10::cuda::CUDAGuard guard(rows.device());
-  Tensor ends =
-      at::empty({static_cast<int64_t>(rows_of_expert.size())}, rows.options().dtype(at::kInt));
+  Tensor ends = rows.new_empty({static_cast<int64_t>(rows_of_expert.size())}, at::kInt);
   int64_t end = 0;
   for (size_t first = 0; first < rows_of_expert.size(); first += Ends::kMost) {
     const size_t count = std::min<size_t>(Ends::kMost, rows_of_expert.size() - first);
@@ -145,10 +146,10 @@ Tensor ends_of(const Tensor& rows, at::IntArrayRef rows_of_expert) {
   return ends;
 }
 
-Tensor padded_slots(const Tensor& ends, int64_t block) {
+Tensor expert_padded_slots_cuda(const Tensor& ends, int64_t block) {
   const c10::cuda::CUDAGuard guard(ends.device());
   constexpr int kThreads = 256;
-  Tensor row_of_slot = at::empty({ends.size(0) * block}, ends.options().dtype(at::kLong));
+  Tensor row_of_slot = ends.new_empty({ends.size(0) * block}, at::kLong);
   padded_slots_kernel<<<whole_blocks(row_of_slot.numel(), kThreads), kThreads, 0,
                         at::cuda::getCurrentCUDAStream()>>>(slots_of({}, ends, 0, ends.size(0)),
                                                             block, row_of_slot.data_ptr<int64_t>());
@@ -156,7 +157,7 @@ Tensor padded_slots(const Tensor& ends, int64_t block) {
   return row_of_slot;
 }
 
-void bias_relu(const Tensor& y, const Tensor& ends, const Tensor& bias) {
+void expert_bias_relu_cuda(const Tensor& y, const Tensor& ends, const Tensor& bias) {
   const c10::cuda::CUDAGuard guard(y.device());
   const Slots slots = slots_of({}, ends, y.size(0), ends.size(0));
   bias_relu_kernel<<<kernels::blocks_for(slots.count), kBlock, 0,
@@ -165,14 +166,13 @@ void bias_relu(const Tensor& y, const Tensor& ends, const Tensor& bias) {
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-void take_back_relu(const Tensor& dactive, const Tensor& active, const Tensor& ends,
-                    const OptionalTensor& sum) {
+void expert_take_back_relu_cuda(const Tensor& dactive, const Tensor& active, const Tensor& ends,
+                                const OptionalTensor& sum) {
   const c10::cuda::CUDAGuard guard(dactive.device());
   const Slots slots = slots_of({}, ends, dactive.size(0), ends.size(0));
   const int64_t width = dactive.size(1);
   const unsigned chunks = whole_blocks(slots.count, kRowsOfChunk);
-  const Tensor parts =
-      at::empty({int64_t{chunks} + slots.experts, width}, dactive.options().dtype(at::kFloat));
+  const Tensor parts = dactive.new_empty({int64_t{chunks} + slots.experts, width}, at::kFloat);
   const auto stream = at::cuda::getCurrentCUDAStream();
   mask_chunks_kernel<<<dim3(whole_blocks(width, kColumns), chunks), kBlock, 0, stream>>>(
       slots, active.const_data_ptr<BFloat16>(), dactive.data_ptr<BFloat16>(), width,
@@ -186,7 +186,7 @@ void take_back_relu(const Tensor& dactive, const Tensor& active, const Tensor& e
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-void add_to_experts(const Tensor& sum, const Tensor& terms, const Tensor& ends) {
+void expert_add_cuda(const Tensor& sum, const Tensor& terms, const Tensor& ends) {
   const c10::cuda::CUDAGuard guard(sum.device());
   constexpr int kThreads = 256;
   const int64_t size = terms.numel() / terms.size(0);
@@ -195,16 +195,6 @@ void add_to_experts(const Tensor& sum, const Tensor& terms, const Tensor& ends) 
       slots_of({}, ends, 0, ends.size(0)), sum.data_ptr<BFloat16>(), sum.stride(0),
       terms.const_data_ptr<BFloat16>(), size);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
-  library.impl("expert_ends", ends_of);
-  library.impl("expert_padded_slots", padded_slots);
-  library.impl("expert_bias_relu_", bias_relu);
-  library.impl("expert_take_back_relu_", take_back_relu);
-  library.impl("expert_add_", add_to_experts);
 }
 
 }  // namespace ballast::experts

@@ -15,8 +15,10 @@ constexpr int kFewExperts = 64;
 // The lanes that share a token with this one.
 template <int kShare>
 __device__ inline unsigned sharing_lanes() {
-  if constexpr (kShare == kLanes) return 0xffffffffu;
-  return ((1u << kShare) - 1u) << (threadIdx.x % kLanes / kShare * kShare);
+  if constexpr (kShare == kLanes)
+    return 0xffffffffu;
+  else
+    return ((1u << kShare) - 1u) << (threadIdx.x % kLanes / kShare * kShare);
 }
 
 inline int lanes_for(int64_t experts) { return experts <= kFewExperts ? kFewLanes : kLanes; }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
-#include <ATen/ops/empty.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
+
+#include "ballast/experts/operations_cuda.h"
 
 namespace ballast::experts {
 namespace {
@@ -129,7 +129,7 @@ Counted count(const Choices& in, int64_t groups, const Tensor& counts) {
   TORCH_CHECK(shared <= 48 * 1024 && groups < 65536, "expert_ranks: too many experts (",
               in.kinds - 1, ") or groups (", groups, ") for a GPU");
   const int64_t num_chunks = (in.tokens * in.of_token + kChunk - 1) / kChunk;
-  const Tensor chunks = at::empty({groups, num_chunks, in.kinds}, counts.options().dtype(at::kInt));
+  const Tensor chunks = counts.new_empty({groups, num_chunks, in.kinds}, at::kInt);
   const dim3 grid(static_cast<unsigned>(num_chunks), static_cast<unsigned>(groups));
   const auto stream = at::cuda::getCurrentCUDAStream();
   count_kernel<<<grid, kLanes, shared, stream>>>(in, chunks.data_ptr<int>());
@@ -143,7 +143,9 @@ Counted count(const Choices& in, int64_t groups, const Tensor& counts) {
   return {chunks, grid, shared};
 }
 
-void count_on_gpu(const Tensor& expert, const Tensor& rank, const Tensor& counts) {
+}  // namespace
+
+void count_choices_cuda(const Tensor& expert, const Tensor& rank, const Tensor& counts) {
   const c10::cuda::CUDAGuard guard(expert.device());
   const Choices in{expert.const_data_ptr<int64_t>(), expert.size(1), 1,
                    static_cast<int>(counts.size(1))};
@@ -153,8 +155,8 @@ void count_on_gpu(const Tensor& expert, const Tensor& rank, const Tensor& counts
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-void find_on_gpu(const Tensor& expert, int64_t experts, int64_t groups, const Tensor& slot_of_row,
-                 const Tensor& row_of_slot) {
+void block_slots_cuda(const Tensor& expert, int64_t experts, int64_t groups,
+                      const Tensor& slot_of_row, const Tensor& row_of_slot) {
   const c10::cuda::CUDAGuard guard(expert.device());
   if (expert.numel() == 0) {
     row_of_slot.fill_(-1);
@@ -162,20 +164,13 @@ void find_on_gpu(const Tensor& expert, int64_t experts, int64_t groups, const Te
   }
   const Choices in{expert.const_data_ptr<int64_t>(), expert.size(0) / groups, expert.size(1),
                    static_cast<int>(experts + 1)};
-  const Tensor counts = at::empty({groups, experts + 1}, expert.options());
+  const Tensor counts = expert.new_empty({groups, experts + 1});
   const Counted counted = count(in, groups, counts);
   const Blocks out{slot_of_row.data_ptr<int64_t>(), row_of_slot.data_ptr<int64_t>(),
                    row_of_slot.size(0) / (experts * groups)};
   place_kernel<<<counted.grid, kLanes, counted.shared, at::cuda::getCurrentCUDAStream()>>>(
       in, counted.chunks.const_data_ptr<int>(), counts.const_data_ptr<int64_t>(), out);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
-  library.impl("count_choices", count_on_gpu);
-  library.impl("block_slots", find_on_gpu);
 }
 
 }  // namespace ballast::experts

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <climits>
 
 #include "ballast/experts/expert_lanes_cuda.cuh"
 #include "ballast/experts/gate_parts.h"
+#include "ballast/experts/operations_cuda.h"
 #include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
@@ -90,33 +90,6 @@ __global__ void choose_kernel(Gate<Scalar> gate, int64_t* expert, double* probab
   }
 }
 
-void choose_on_gpu(const Tensor& logits, const OptionalTensor& lengths, const Tensor& expert,
-                   const Tensor& probability_sums) {
-  const c10::cuda::CUDAGuard guard(logits.device());
-  const int64_t groups = probability_sums.size(0), parts = probability_sums.size(1),
-                experts = logits.size(1);
-  if (logits.size(0) == 0) return;
-  TORCH_CHECK(expert.size(1) <= 2 || experts <= kMostOfSeveral, "gate_choices: ", expert.size(1),
-              " experts of a token are chosen from at most ", kMostOfSeveral,
-              " on a GPU, not from ", experts);
-  const size_t of_warp = static_cast<size_t>(experts) * logits.element_size();
-  TORCH_CHECK(of_warp <= kSharedBytes && groups < 65536, "gate_choices: too many experts (",
-              experts, ") or groups (", groups, ") for a GPU");
-  const auto warps = static_cast<unsigned>(std::min<size_t>(kMostWarps, kSharedBytes / of_warp));
-  const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(groups));
-  AT_DISPATCH_FLOATING_TYPES(logits.scalar_type(), "gate_choices", [&] {
-    const Gate<scalar_t> gate{.logits = logits.const_data_ptr<scalar_t>(),
-                              .lengths = kernels::data_or_null<scalar_t>(lengths),
-                              .tokens = logits.size(0) / groups,
-                              .experts = static_cast<int>(experts),
-                              .of_token = static_cast<int>(expert.size(1))};
-    choose_kernel<scalar_t>
-        <<<grid, warps * kLanes, warps * of_warp, at::cuda::getCurrentCUDAStream()>>>(
-            gate, expert.mutable_data_ptr<int64_t>(), probability_sums.mutable_data_ptr<double>());
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-  });
-}
-
 struct Firsts {
   const int64_t* expert;           // [T, K]
   const double* probability_sums;  // [P, C, E]
@@ -158,8 +131,37 @@ __global__ void __launch_bounds__(kThreads)
   losses[blockIdx.x] = sum * in.experts;
 }
 
-void balance_on_gpu(const Tensor& expert, const Tensor& probability_sums, double scale,
-                    const Tensor& losses, const Tensor& shares) {
+}  // namespace
+
+void gate_choices_cuda(const Tensor& logits, const OptionalTensor& lengths, const Tensor& expert,
+                       const Tensor& probability_sums) {
+  const c10::cuda::CUDAGuard guard(logits.device());
+  const int64_t groups = probability_sums.size(0), parts = probability_sums.size(1),
+                experts = logits.size(1);
+  if (logits.size(0) == 0) return;
+  TORCH_CHECK(expert.size(1) <= 2 || experts <= kMostOfSeveral, "gate_choices: ", expert.size(1),
+              " experts of a token are chosen from at most ", kMostOfSeveral,
+              " on a GPU, not from ", experts);
+  const size_t of_warp = static_cast<size_t>(experts) * logits.element_size();
+  TORCH_CHECK(of_warp <= kSharedBytes && groups < 65536, "gate_choices: too many experts (",
+              experts, ") or groups (", groups, ") for a GPU");
+  const auto warps = static_cast<unsigned>(std::min<size_t>(kMostWarps, kSharedBytes / of_warp));
+  const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(groups));
+  AT_DISPATCH_FLOATING_TYPES(logits.scalar_type(), "gate_choices", [&] {
+    const Gate<scalar_t> gate{.logits = logits.const_data_ptr<scalar_t>(),
+                              .lengths = kernels::data_or_null<scalar_t>(lengths),
+                              .tokens = logits.size(0) / groups,
+                              .experts = static_cast<int>(experts),
+                              .of_token = static_cast<int>(expert.size(1))};
+    choose_kernel<scalar_t>
+        <<<grid, warps * kLanes, warps * of_warp, at::cuda::getCurrentCUDAStream()>>>(
+            gate, expert.mutable_data_ptr<int64_t>(), probability_sums.mutable_data_ptr<double>());
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+  });
+}
+
+void gate_balance_cuda(const Tensor& expert, const Tensor& probability_sums, double scale,
+                       const Tensor& losses, const Tensor& shares) {
   const c10::cuda::CUDAGuard guard(expert.device());
   const int64_t groups = probability_sums.size(0), experts = probability_sums.size(2);
   const auto shared = static_cast<size_t>(experts) * sizeof(int);
@@ -177,13 +179,6 @@ void balance_on_gpu(const Tensor& expert, const Tensor& probability_sums, double
                    at::cuda::getCurrentCUDAStream()>>>(in, losses.mutable_data_ptr<double>(),
                                                        shares.mutable_data_ptr<double>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
-  library.impl("gate_choices", choose_on_gpu);
-  library.impl("gate_balance", balance_on_gpu);
 }
 
 }  // namespace ballast::experts

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include "ballast/experts/best_expert.h"
 #include "ballast/experts/expert_lanes_cuda.cuh"
+#include "ballast/experts/operations_cuda.h"
 #include "ballast/kernels/optional_tensor.h"
 
 namespace ballast::experts {
@@ -45,8 +45,11 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0) best[position] = found.expert;
 }
 
-void score_on_gpu(const Tensor& affinities, const OptionalTensor& lengths,
-                  const OptionalTensor& row_of_position, const Tensor& scores, const Tensor& best) {
+}  // namespace
+
+void routing_scores_cuda(const Tensor& affinities, const OptionalTensor& lengths,
+                         const OptionalTensor& row_of_position, const Tensor& scores,
+                         const Tensor& best) {
   const c10::cuda::CUDAGuard guard(affinities.device());
   const int64_t tokens = affinities.size(0);
   if (tokens == 0) return;
@@ -65,9 +68,5 @@ void score_on_gpu(const Tensor& affinities, const OptionalTensor& lengths,
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   });
 }
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) { library.impl("routing_scores", score_on_gpu); }
 
 }  // namespace ballast::experts

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include "ballast/experts/expert_lanes_cuda.cuh"
+#include "ballast/experts/operations_cuda.h"
 #include "ballast/experts/routing_sum_order.h"
 #include "ballast/kernels/optional_tensor.h"
 
@@ -76,21 +76,6 @@ __global__ void __launch_bounds__(kThreads)
   if (prices.rows != nullptr) sums[kSumOfGroups] += static_cast<double>(prices.count);
 }
 
-void add_assignment_on_gpu(const Tensor& sums, const Tensor& weights, const Tensor& best,
-                           const Tensor& expert, const OptionalTensor& prices) {
-  const c10::cuda::CUDAGuard guard(sums.device());
-  const Prices given = prices ? Prices{prices->const_data_ptr<double>(), prices->size(0),
-                                       static_cast<int>(prices->size(1))}
-                              : Prices{nullptr, 0, 0};
-  AT_DISPATCH_FLOATING_TYPES(weights.scalar_type(), "add_seen_assignment", [&] {
-    assignment_kernel<scalar_t><<<1, kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(
-        weights.size(0), static_cast<int>(weights.size(1)), weights.const_data_ptr<scalar_t>(),
-        best.const_data_ptr<int32_t>(), expert.const_data_ptr<int32_t>(), given,
-        sums.mutable_data_ptr<double>());
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-  });
-}
-
 struct Gates {
   const int64_t *expert, *slot_of_row;  // [T, K]
   const double* losses;                 // [P]
@@ -131,8 +116,25 @@ __global__ void __launch_bounds__(kThreads)
   sums[kSumOfPassedBy] += all_passed_by;
 }
 
-void add_gates_on_gpu(const Tensor& sums, const Tensor& weights, const Tensor& expert,
-                      const Tensor& slot_of_row, const Tensor& losses, int64_t experts) {
+}  // namespace
+
+void add_seen_assignment_cuda(const Tensor& sums, const Tensor& weights, const Tensor& best,
+                              const Tensor& expert, const OptionalTensor& prices) {
+  const c10::cuda::CUDAGuard guard(sums.device());
+  const Prices given = prices ? Prices{prices->const_data_ptr<double>(), prices->size(0),
+                                       static_cast<int>(prices->size(1))}
+                              : Prices{nullptr, 0, 0};
+  AT_DISPATCH_FLOATING_TYPES(weights.scalar_type(), "add_seen_assignment", [&] {
+    assignment_kernel<scalar_t><<<1, kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(
+        weights.size(0), static_cast<int>(weights.size(1)), weights.const_data_ptr<scalar_t>(),
+        best.const_data_ptr<int32_t>(), expert.const_data_ptr<int32_t>(), given,
+        sums.mutable_data_ptr<double>());
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+  });
+}
+
+void add_seen_gates_cuda(const Tensor& sums, const Tensor& weights, const Tensor& expert,
+                         const Tensor& slot_of_row, const Tensor& losses, int64_t experts) {
   const c10::cuda::CUDAGuard guard(sums.device());
   const Gates in{.expert = expert.const_data_ptr<int64_t>(),
                  .slot_of_row = slot_of_row.const_data_ptr<int64_t>(),
@@ -146,13 +148,6 @@ void add_gates_on_gpu(const Tensor& sums, const Tensor& weights, const Tensor& e
         in, weights.const_data_ptr<scalar_t>(), sums.mutable_data_ptr<double>());
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   });
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
-  library.impl("add_seen_assignment", add_assignment_on_gpu);
-  library.impl("add_seen_gates", add_gates_on_gpu);
 }
 
 }  // namespace ballast::experts

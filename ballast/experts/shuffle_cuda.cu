@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
+#include "ballast/experts/operations_cuda.h"
 #include "ballast/experts/shuffle_parts.h"
 #include "ballast/kernels/optional_tensor.h"
 #include "ballast/system/index_permutation.h"
@@ -42,8 +42,10 @@ __global__ void __launch_bounds__(kThreads)
     set_both(places, size, in.place + i, in.arrival + i);
 }
 
-void draw_on_gpu(const Tensor& keys, int64_t rank, int64_t workers, const Tensor& sent,
-                 const OptionalTensor& arrived) {
+}  // namespace
+
+void draw_shuffle_cuda(const Tensor& keys, int64_t rank, int64_t workers, const Tensor& sent,
+                       const OptionalTensor& arrived) {
   const c10::cuda::CUDAGuard guard(keys.device());
   const int64_t local = keys.size(0);
   const ShuffleShape shape{local * workers, sent.size(1) / local, rank, workers};
@@ -56,9 +58,5 @@ void draw_on_gpu(const Tensor& keys, int64_t rank, int64_t workers, const Tensor
       sent.mutable_data_ptr<int64_t>(), arrived ? arrived->mutable_data_ptr<int64_t>() : nullptr);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) { library.impl("draw_shuffle", draw_on_gpu); }
 
 }  // namespace ballast::experts

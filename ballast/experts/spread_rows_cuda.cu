@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include <tuple>
 
+#include "ballast/experts/operations_cuda.h"
 #include "ballast/kernels/row_access.h"
 #include "ballast/kernels/row_packs_cuda.cuh"
 
@@ -31,27 +29,6 @@ __global__ void gather_rows_kernel(const Unit* x, const int64_t* source, Unit* y
     y[row * width + i] = from < 0 ? Unit{} : x[from * width + i];
 }
 
-Tensor gather_rows_cuda(const Tensor& x, const Tensor& source) {
-  const c10::cuda::CUDAGuard guard(x.device());
-  const int64_t rows = source.size(0), bytes = x.size(1) * x.element_size();
-  Tensor y = at::empty({rows, x.size(1)}, x.options());
-  if (y.numel() == 0) return y;
-  const auto launch = [&](auto unit) {
-    using Unit = decltype(unit);
-    gather_rows_kernel<Unit>
-        <<<kernels::blocks_for(rows), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
-            static_cast<const Unit*>(x.const_data_ptr()), source.const_data_ptr<int64_t>(),
-            static_cast<Unit*>(y.mutable_data_ptr()), rows, x.size(0),
-            bytes / static_cast<int64_t>(sizeof(Unit)));
-  };
-  // Copies are the same for all types of numbers.
-  kernels::have_whole_accesses({&x, &y})      ? launch(uint4{})
-  : kernels::have_whole_accesses({&x, &y}, 2) ? launch(uint16_t{})
-                                              : launch(uint8_t{});
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return y;
-}
-
 template <typename Scalar, int kSize>
 __global__ void sum_rows_kernel(const Scalar* x, const int64_t* rows, Scalar* y, int64_t sources,
                                 int64_t places, int64_t width) {
@@ -71,22 +48,6 @@ __global__ void sum_rows_kernel(const Scalar* x, const int64_t* rows, Scalar* y,
     for (int l = 0; l < kSize; ++l) result.values[l] = static_cast<Scalar>(sums[l]);
     *reinterpret_cast<Unit*>(y + j * width + i) = result;
   }
-}
-
-Tensor sum_rows_cuda(const Tensor& x, const Tensor& rows) {
-  const c10::cuda::CUDAGuard guard(x.device());
-  Tensor y = at::empty({rows.size(0), x.size(1)}, x.options());
-  if (y.numel() == 0) return y;
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "sum_rows", [&] {
-    kernels::with_pack_size<scalar_t>(kernels::have_whole_accesses({&x, &y}), [&](auto size) {
-      sum_rows_kernel<scalar_t, size()>
-          <<<kernels::blocks_for(rows.size(0)), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
-              x.const_data_ptr<scalar_t>(), rows.const_data_ptr<int64_t>(), y.data_ptr<scalar_t>(),
-              rows.size(0), rows.size(1), x.size(1));
-    });
-  });
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return y;
 }
 
 template <typename Scalar>
@@ -187,9 +148,48 @@ Mix<Scalar> mix_of(const Tensor& h, const Tensor& y, const Tensor& rows, const T
           weights.const_data_ptr<kernels::RowSum<Scalar>>()};
 }
 
+}  // namespace
+
+Tensor gather_rows_cuda(const Tensor& x, const Tensor& source) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  const int64_t rows = source.size(0), bytes = x.size(1) * x.element_size();
+  Tensor y = x.new_empty({rows, x.size(1)});
+  if (y.numel() == 0) return y;
+  const auto launch = [&](auto unit) {
+    using Unit = decltype(unit);
+    gather_rows_kernel<Unit>
+        <<<kernels::blocks_for(rows), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
+            static_cast<const Unit*>(x.const_data_ptr()), source.const_data_ptr<int64_t>(),
+            static_cast<Unit*>(y.mutable_data_ptr()), rows, x.size(0),
+            bytes / static_cast<int64_t>(sizeof(Unit)));
+  };
+  // Copies are the same for all types of numbers.
+  kernels::have_whole_accesses({&x, &y})      ? launch(uint4{})
+  : kernels::have_whole_accesses({&x, &y}, 2) ? launch(uint16_t{})
+                                              : launch(uint8_t{});
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return y;
+}
+
+Tensor sum_rows_cuda(const Tensor& x, const Tensor& rows) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  Tensor y = x.new_empty({rows.size(0), x.size(1)});
+  if (y.numel() == 0) return y;
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "sum_rows", [&] {
+    kernels::with_pack_size<scalar_t>(kernels::have_whole_accesses({&x, &y}), [&](auto size) {
+      sum_rows_kernel<scalar_t, size()>
+          <<<kernels::blocks_for(rows.size(0)), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
+              x.const_data_ptr<scalar_t>(), rows.const_data_ptr<int64_t>(), y.data_ptr<scalar_t>(),
+              rows.size(0), rows.size(1), x.size(1));
+    });
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return y;
+}
+
 Tensor mix_rows_cuda(const Tensor& h, const Tensor& y, const Tensor& rows, const Tensor& weights) {
   const c10::cuda::CUDAGuard guard(h.device());
-  Tensor mixed = at::empty_like(h);
+  Tensor mixed = h.new_empty(h.sizes());
   if (mixed.numel() == 0) return mixed;
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, h.scalar_type(), "mix_rows", [&] {
     const auto in = mix_of<scalar_t>(h, y, rows, weights);
@@ -209,7 +209,8 @@ std::tuple<Tensor, Tensor, Tensor> mix_rows_backward_cuda(const Tensor& dmixed, 
                                                           const Tensor& source,
                                                           const Tensor& weights) {
   const c10::cuda::CUDAGuard guard(h.device());
-  Tensor dh = at::empty_like(h), dy = at::empty_like(y), dweights = at::empty_like(weights);
+  Tensor dh = h.new_empty(h.sizes()), dy = y.new_empty(y.sizes()),
+         dweights = weights.new_empty(weights.sizes());
   if (dh.numel() + dy.numel() == 0) return {dh, dy, dweights.zero_()};
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, h.scalar_type(), "mix_rows_backward", [&] {
     auto in = mix_of<scalar_t>(h, y, rows, weights);
@@ -225,15 +226,6 @@ std::tuple<Tensor, Tensor, Tensor> mix_rows_backward_cuda(const Tensor& dmixed, 
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {dh, dy, dweights};
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
-  library.impl("gather_rows", gather_rows_cuda);
-  library.impl("sum_rows", sum_rows_cuda);
-  library.impl("mix_rows", mix_rows_cuda);
-  library.impl("mix_rows_backward", mix_rows_backward_cuda);
 }
 
 }  // namespace ballast::experts

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
-#include <ATen/cuda/CUDAContext.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include "ballast/kernels/activation.h"
 #include "ballast/kernels/activation_paths.h"
 #include "ballast/kernels/held_rows_cuda.cuh"
+#include "ballast/kernels/operations_cuda.h"
 #include "ballast/kernels/row_access.h"
 
 namespace ballast::kernels {
@@ -155,13 +154,15 @@ unsigned blocks_of(const Packs& packs) {
   return static_cast<unsigned>((packs.count + kThreads - 1) / kThreads);
 }
 
+}  // namespace
+
 Tensor activate_cuda(const Tensor& given, int64_t activation) {
   const c10::cuda::CUDAGuard guard(given.device());
   const Tensor x = given.contiguous();
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() /= columns_taken(static_cast<Activation>(activation));
   if (!suits(x, shape.back())) return plain_activate(x, activation);
-  Tensor y = at::empty(shape, x.options());
+  Tensor y = x.new_empty(shape);
   const Packs packs = packs_of(y);
   if (packs.count == 0) return y;
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "activate", [&] {
@@ -180,7 +181,7 @@ Tensor activate_backward_cuda(const Tensor& given_dy, const Tensor& given_x, int
   const Tensor dy = given_dy.contiguous(), x = given_x.contiguous();
   if (!suits(x, dy.size(-1)) || !suits(dy, dy.size(-1)))
     return plain_activate_backward(dy, x, activation);
-  Tensor dx = at::empty_like(x);
+  Tensor dx = x.new_empty(x.sizes());
   const Packs packs = packs_of(dy);
   if (packs.count == 0) return dx;
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "activate_backward", [&] {
@@ -193,13 +194,6 @@ Tensor activate_backward_cuda(const Tensor& given_dy, const Tensor& given_x, int
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return dx;
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
-  library.impl("activate", activate_cuda);
-  library.impl("activate_backward", activate_backward_cuda);
 }
 
 }  // namespace ballast::kernels

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cstdint>
 
+#include "ballast/kernels/operations_cuda.h"
 #include "ballast/kernels/row_packs_cuda.cuh"
 
 namespace ballast::kernels {
@@ -152,6 +152,8 @@ void launch(const Pointers<Working, Master>& p, const Tensor& numbers, const Ten
   suits<kSize>(p) ? go(std::integral_constant<int, kSize>{}) : go(std::integral_constant<int, 1>{});
 }
 
+}  // namespace
+
 void adam_cuda_(const Tensor& working, const Tensor& master, const Tensor& gradient,
                 const Tensor& first_moment, const Tensor& second_moment, const Tensor& numbers,
                 const Tensor& gradient_scale, double beta1, double beta2, double epsilon,
@@ -172,9 +174,5 @@ void adam_cuda_(const Tensor& working, const Tensor& master, const Tensor& gradi
     });
   });
 }
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) { library.impl("adam_", adam_cuda_); }
 
 }  // namespace ballast::kernels

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ATen/cuda/CUDAContext.h>
-#include <ATen/ops/empty.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include <algorithm>
 
 #include "ballast/kernels/bias_sums_paths.h"
 #include "ballast/kernels/held_rows_cuda.cuh"
+#include "ballast/kernels/operations_cuda.h"
 #include "ballast/kernels/optional_tensor.h"
 #include "ballast/kernels/row_access.h"
 
@@ -131,6 +131,8 @@ Chunks chunks_of(const Tensor& y, int64_t matrices) {
   return {rows, width, rows_of_chunk, (rows + rows_of_chunk - 1) / rows_of_chunk};
 }
 
+}  // namespace
+
 void mask_and_add_rows_cuda(const Tensor& y, const OptionalTensor& active,
                             const OptionalTensor& sum) {
   if (y.numel() == 0 || (!active && !sum)) return;
@@ -140,8 +142,7 @@ void mask_and_add_rows_cuda(const Tensor& y, const OptionalTensor& active,
   const Chunks chunks = chunks_of(y, matrices);
   const auto stream = at::cuda::getCurrentCUDAStream();
   const Tensor parts =
-      sum ? at::empty({matrices, chunks.count, chunks.width}, y.options().dtype(at::kFloat))
-          : Tensor();
+      sum ? y.new_empty({matrices, chunks.count, chunks.width}, at::kFloat) : Tensor();
   float* const parts_data = sum ? parts.data_ptr<float>() : nullptr;
   const dim3 block(kLanes, kWarpsPerBlock);
   const dim3 grid(static_cast<unsigned>((chunks.width + kColumns - 1) / kColumns),
@@ -160,12 +161,6 @@ void mask_and_add_rows_cuda(const Tensor& y, const OptionalTensor& active,
   add_chunks_kernel<<<grid_of_sums, block, 0, stream>>>(
       chunks, parts_data, sum->data_ptr<BFloat16>(), sum->dim() == 2 ? sum->stride(0) : 0);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
-  library.impl("mask_and_add_rows_", mask_and_add_rows_cuda);
 }
 
 }  // namespace ballast::kernels

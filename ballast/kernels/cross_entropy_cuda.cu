@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_pipeline.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 
+#include "ballast/kernels/operations_cuda.h"
 #include "ballast/kernels/row_packs_cuda.cuh"
 
 namespace ballast::kernels {
@@ -209,6 +209,8 @@ void launch(Tensor& logits, const Tensor& targets, double scale, const Tensor& l
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
+}  // namespace
+
 void softmax_cross_entropy_cuda_(Tensor& logits, const Tensor& targets, double scale,
                                  const Tensor& losses) {
   const c10::cuda::CUDAGuard guard(logits.device());
@@ -222,12 +224,6 @@ void softmax_cross_entropy_cuda_(Tensor& logits, const Tensor& targets, double s
         bytes <= kMostKept ? launch<scalar_t, true>(logits, targets, scale, losses)
                            : launch<scalar_t, false>(logits, targets, scale, losses);
       });
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
-  library.impl("softmax_cross_entropy_", softmax_cross_entropy_cuda_);
 }
 
 }  // namespace ballast::kernels

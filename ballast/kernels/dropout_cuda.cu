@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
-#include <ATen/cuda/CUDAContext.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include "ballast/kernels/dropout_parts.h"
+#include "ballast/kernels/operations_cuda.h"
 #include "ballast/kernels/row_packs_cuda.cuh"
 
 namespace ballast::kernels {
@@ -37,10 +37,12 @@ __global__ void __launch_bounds__(kThreads) leave_out_kernel(LeaveOut<Scalar> at
                 : Scalar(0);
 }
 
+}  // namespace
+
 Tensor leave_out_cuda(const Tensor& given, const Tensor& key, int64_t place, int64_t first_row,
                       double part) {
   const c10::cuda::CUDAGuard guard(given.device());
-  const Tensor x = given.contiguous(), y = at::empty_like(x);
+  const Tensor x = given.contiguous(), y = x.new_empty(x.sizes());
   if (x.numel() == 0) return y;
   const auto blocks = static_cast<unsigned>((x.numel() + kThreads - 1) / kThreads);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "leave_out", [&] {
@@ -51,9 +53,5 @@ Tensor leave_out_cuda(const Tensor& given, const Tensor& key, int64_t place, int
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return y;
 }
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) { library.impl("leave_out", leave_out_cuda); }
 
 }  // namespace ballast::kernels

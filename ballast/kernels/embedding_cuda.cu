@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/sort.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include <cstdint>
 #include <limits>
 #include <tuple>
 #include <type_traits>
 
+#include "ballast/kernels/operations_cuda.h"
 #include "ballast/kernels/row_access.h"
 #include "ballast/kernels/row_packs_cuda.cuh"
 
@@ -188,6 +186,41 @@ void check(const Tensor& rows) {
               "embedding: want contiguous rows, got ", rows.sizes());
 }
 
+template <typename Scalar>
+void add_repeated(const Tensor& sum, const Tensor& indices, const Tensor& rows) {
+  const int64_t count = indices.size(0), width = sum.size(1);
+  with_pack_size<Scalar>(have_whole_accesses({&sum, &rows}), [&](auto size) {
+    add_repeated_kernel<Scalar, size()>
+        <<<grid_of(count, width, size()), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
+            sum.data_ptr<Scalar>(), indices.const_data_ptr<int64_t>(),
+            rows.const_data_ptr<Scalar>(), count, rows.size(0) / count, width, sum.size(0));
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+  });
+}
+
+template <typename Scalar>
+void add_runs(const Tensor& sum, const Tensor& indices, const Tensor& rows) {
+  const auto [index, order] = indices.to(at::kInt).sort(/*stable=*/true, 0, false);
+  const SortedRows in{index.template const_data_ptr<int>(),
+                      order.template const_data_ptr<int64_t>(), indices.size(0)};
+  const int64_t width = sum.size(1), chunks = (in.count + kLanes - 1) / kLanes;
+  const Tensor parts =
+      sum.new_empty({2 * chunks, width}, c10::CppTypeToScalarType<RowSum<Scalar>>::value);
+  with_pack_size<Scalar>(have_whole_accesses({&sum, &rows, &parts}), [&](auto size) {
+    const dim3 grid = grid_of(chunks, width, size());
+    const auto stream = at::cuda::getCurrentCUDAStream();
+    add_runs_kernel<Scalar, size()>
+        <<<grid, kBlock, 0, stream>>>(sum.data_ptr<Scalar>(), in, rows.const_data_ptr<Scalar>(),
+                                      parts.data_ptr<RowSum<Scalar>>(), width, sum.size(0));
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    add_parts_kernel<Scalar, size()><<<grid, kBlock, 0, stream>>>(
+        sum.data_ptr<Scalar>(), in, parts.const_data_ptr<RowSum<Scalar>>(), width);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+  });
+}
+
+}  // namespace
+
 Tensor embed_cuda(const Tensor& tokens, const Tensor& positions, const Tensor& words,
                   const Tensor& places) {
   const c10::cuda::CUDAGuard guard(words.device());
@@ -196,7 +229,7 @@ Tensor embed_cuda(const Tensor& tokens, const Tensor& positions, const Tensor& w
   TORCH_CHECK(words.scalar_type() == places.scalar_type() && words.size(1) == places.size(1),
               "embed: want tables of one dtype and width");
   const int64_t rows = tokens.size(0), width = words.size(1);
-  const Tensor y = at::empty({rows, width}, words.options());
+  const Tensor y = words.new_empty({rows, width});
   if (y.numel() == 0) return y;
   const Tensor from = tokens.contiguous(), at = positions.contiguous();
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, words.scalar_type(), "embed", [&] {
@@ -212,39 +245,6 @@ Tensor embed_cuda(const Tensor& tokens, const Tensor& positions, const Tensor& w
   return y;
 }
 
-template <typename Scalar>
-void add_repeated(const Tensor& sum, const Tensor& indices, const Tensor& rows) {
-  const int64_t count = indices.size(0), width = sum.size(1);
-  with_pack_size<Scalar>(have_whole_accesses({&sum, &rows}), [&](auto size) {
-    add_repeated_kernel<Scalar, size()>
-        <<<grid_of(count, width, size()), kBlock, 0, at::cuda::getCurrentCUDAStream()>>>(
-            sum.data_ptr<Scalar>(), indices.const_data_ptr<int64_t>(),
-            rows.const_data_ptr<Scalar>(), count, rows.size(0) / count, width, sum.size(0));
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-  });
-}
-
-template <typename Scalar>
-void add_runs(const Tensor& sum, const Tensor& indices, const Tensor& rows) {
-  const auto [index, order] = at::sort(indices.to(at::kInt), /*stable=*/true, 0, false);
-  const SortedRows in{index.template const_data_ptr<int>(),
-                      order.template const_data_ptr<int64_t>(), indices.size(0)};
-  const int64_t width = sum.size(1), chunks = (in.count + kLanes - 1) / kLanes;
-  const Tensor parts = at::empty({2 * chunks, width},
-                                 sum.options().dtype(c10::CppTypeToScalarType<RowSum<Scalar>>()));
-  with_pack_size<Scalar>(have_whole_accesses({&sum, &rows, &parts}), [&](auto size) {
-    const dim3 grid = grid_of(chunks, width, size());
-    const auto stream = at::cuda::getCurrentCUDAStream();
-    add_runs_kernel<Scalar, size()>
-        <<<grid, kBlock, 0, stream>>>(sum.data_ptr<Scalar>(), in, rows.const_data_ptr<Scalar>(),
-                                      parts.data_ptr<RowSum<Scalar>>(), width, sum.size(0));
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-    add_parts_kernel<Scalar, size()><<<grid, kBlock, 0, stream>>>(
-        sum.data_ptr<Scalar>(), in, parts.const_data_ptr<RowSum<Scalar>>(), width);
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-  });
-}
-
 void add_rows_at_cuda_(const Tensor& sum, const Tensor& indices, const Tensor& rows) {
   const c10::cuda::CUDAGuard guard(sum.device());
   check(sum);
@@ -255,13 +255,6 @@ void add_rows_at_cuda_(const Tensor& sum, const Tensor& indices, const Tensor& r
     at.size(0) < from.size(0) ? add_repeated<scalar_t>(sum, at, from)
                               : add_runs<scalar_t>(sum, at, from);
   });
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
-  library.impl("embed", embed_cuda);
-  library.impl("add_rows_at_", add_rows_at_cuda_);
 }
 
 }  // namespace ballast::kernels

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
-#include <ATen/ops/empty.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include <tuple>
+
+#include "ballast/kernels/operations_cuda.h"
 
 namespace ballast::kernels {
 namespace {
@@ -26,11 +26,13 @@ __global__ void gradient_scale_kernel(const double* sums, const double* limit, d
   *norm_out = norm;
 }
 
+}  // namespace
+
 std::tuple<Tensor, Tensor> gradient_scale_cuda(const Tensor& sums, const Tensor& limit,
                                                double clip_norm, bool over_all,
                                                at::ScalarType dtype) {
   const c10::cuda::CUDAGuard guard(sums.device());
-  Tensor scale = at::empty({}, sums.options().dtype(dtype)), norm = at::empty({1}, sums.options());
+  Tensor scale = sums.new_empty({}, dtype), norm = sums.new_empty({1});
   AT_DISPATCH_FLOATING_TYPES(dtype, "gradient_scale", [&] {
     gradient_scale_kernel<scalar_t><<<1, 1, 0, at::cuda::getCurrentCUDAStream()>>>(
         sums.const_data_ptr<double>(), limit.const_data_ptr<double>(), clip_norm, over_all,
@@ -39,9 +41,5 @@ std::tuple<Tensor, Tensor> gradient_scale_cuda(const Tensor& sums, const Tensor&
   });
   return {scale, norm};
 }
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) { library.impl("gradient_scale", gradient_scale_cuda); }
 
 }  // namespace ballast::kernels

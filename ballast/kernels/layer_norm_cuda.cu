@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_pipeline.h>
-#include <torch/library.h>
 
 #include <algorithm>
 
 #include "ballast/kernels/layer_norm_paths.h"
+#include "ballast/kernels/operations_cuda.h"
 #include "ballast/kernels/optional_tensor.h"
 #include "ballast/kernels/row_access.h"
 #include "ballast/kernels/row_norm_cuda.cuh"
@@ -273,41 +271,7 @@ bool fits(const Tensor& x, std::initializer_list<const Tensor*> tensors) {
 }
 
 Tensor empty_stats(const Tensor& x) {
-  return at::empty({x.size(0), 1},
-                   x.options().dtype(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat));
-}
-
-std::tuple<Tensor, Tensor, Tensor, Tensor> norm_rows_cuda(const Tensor& given_x,
-                                                          const OptionalTensor& given_change,
-                                                          const Tensor& weight,
-                                                          const OptionalTensor& bias,
-                                                          bool takes_mean, double epsilon) {
-  const c10::cuda::CUDAGuard guard(given_x.device());
-  const Tensor x = given_x.contiguous();
-  const auto change = given_change ? std::optional(given_change->contiguous()) : std::nullopt;
-  const Division division = division_of(x.size(1), x.element_size());
-  if (division.warps == 0 || !is_of_row_type(x) ||
-      !fits(x, {&x, change ? &*change : &x, &weight, bias ? &*bias : &weight}))
-    return plain_norm_rows(x, change, weight, bias, takes_mean, epsilon);
-  Tensor normed = at::empty_like(x), sum = change ? at::empty_like(x) : Tensor();
-  Tensor mean = empty_stats(x), inverse = empty_stats(x);
-  const Rows rows{x.size(0), static_cast<int>(x.size(1)), division.warps};
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "norm_rows", [&] {
-    using Sum = RowSum<scalar_t>;
-    const DensePass<scalar_t> pass{
-        .width = x.size(1),
-        .x = x.const_data_ptr<scalar_t>(),
-        .change = data_or_null<scalar_t>(change),
-        .of_all = {weight.const_data_ptr<scalar_t>(), data_or_null<scalar_t>(bias)},
-        .sum = change ? sum.data_ptr<scalar_t>() : nullptr,
-        .epsilon = static_cast<Sum>(epsilon),
-        .takes_mean = takes_mean};
-    norm_rows(rows, division.packs, pass,
-              {normed.data_ptr<scalar_t>(), mean.data_ptr<Sum>(), inverse.data_ptr<Sum>()},
-              at::cuda::getCurrentCUDAStream());
-  });
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return {sum, normed, mean, inverse};
+  return x.new_empty({x.size(0), 1}, x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
 }
 
 // Sums of columns take registers, too: a lane has fewer packs than on the way forward, if the row
@@ -329,6 +293,41 @@ void launch_back(const Rows& rows, int blocks, const Backward<Scalar>& at) {
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
+}  // namespace
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> norm_rows_cuda(const Tensor& given_x,
+                                                          const OptionalTensor& given_change,
+                                                          const Tensor& weight,
+                                                          const OptionalTensor& bias,
+                                                          bool takes_mean, double epsilon) {
+  const c10::cuda::CUDAGuard guard(given_x.device());
+  const Tensor x = given_x.contiguous();
+  const auto change = given_change ? std::optional(given_change->contiguous()) : std::nullopt;
+  const Division division = division_of(x.size(1), x.element_size());
+  if (division.warps == 0 || !is_of_row_type(x) ||
+      !fits(x, {&x, change ? &*change : &x, &weight, bias ? &*bias : &weight}))
+    return plain_norm_rows(x, change, weight, bias, takes_mean, epsilon);
+  Tensor normed = x.new_empty(x.sizes()), sum = change ? x.new_empty(x.sizes()) : Tensor();
+  Tensor mean = empty_stats(x), inverse = empty_stats(x);
+  const Rows rows{x.size(0), static_cast<int>(x.size(1)), division.warps};
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "norm_rows", [&] {
+    using Sum = RowSum<scalar_t>;
+    const DensePass<scalar_t> pass{
+        .width = x.size(1),
+        .x = x.const_data_ptr<scalar_t>(),
+        .change = data_or_null<scalar_t>(change),
+        .of_all = {weight.const_data_ptr<scalar_t>(), data_or_null<scalar_t>(bias)},
+        .sum = change ? sum.data_ptr<scalar_t>() : nullptr,
+        .epsilon = static_cast<Sum>(epsilon),
+        .takes_mean = takes_mean};
+    norm_rows(rows, division.packs, pass,
+              {normed.data_ptr<scalar_t>(), mean.data_ptr<Sum>(), inverse.data_ptr<Sum>()},
+              at::cuda::getCurrentCUDAStream());
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return {sum, normed, mean, inverse};
+}
+
 Tensor norm_rows_backward_cuda(const Tensor& given_dnormed, const OptionalTensor& given_dsum,
                                const Tensor& given_sum, const Tensor& mean, const Tensor& inverse,
                                const Tensor& weight, const OptionalTensor& weight_sum,
@@ -343,7 +342,7 @@ Tensor norm_rows_backward_cuda(const Tensor& given_dnormed, const OptionalTensor
                   bias_sum ? &*bias_sum : &sum, change_sum ? &*change_sum : &sum}))
     return plain_norm_rows_backward(dnormed, dsum, sum, mean, inverse, weight, weight_sum, bias_sum,
                                     takes_mean, change_sum);
-  Tensor dx = at::empty_like(sum);
+  Tensor dx = sum.new_empty(sum.sizes());
   const Rows rows{sum.size(0), static_cast<int>(sum.size(1)), division.warps};
   if (rows.rows == 0) return dx;
   const int at_once =
@@ -352,8 +351,7 @@ Tensor norm_rows_backward_cuda(const Tensor& given_dnormed, const OptionalTensor
   const int chunks = static_cast<int>(division.warps * division.packs * 16 / sum.element_size());
   const bool wanted = weight_sum || bias_sum || change_sum;
   const int sums = change_sum ? 3 : 2;
-  const Tensor partials =
-      wanted ? at::empty({blocks, sums, chunks, kLanes}, mean.options()) : Tensor();
+  const Tensor partials = wanted ? mean.new_empty({blocks, sums, chunks, kLanes}) : Tensor();
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, sum.scalar_type(), "norm_rows_backward", [&] {
     using Sum = RowSum<scalar_t>;
     const Backward<scalar_t> at{dnormed.const_data_ptr<scalar_t>(),
@@ -380,13 +378,6 @@ Tensor norm_rows_backward_cuda(const Tensor& given_dnormed, const OptionalTensor
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   });
   return dx;
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
-  library.impl("norm_rows", norm_rows_cuda);
-  library.impl("norm_rows_backward", norm_rows_backward_cuda);
 }
 
 }  // namespace ballast::kernels

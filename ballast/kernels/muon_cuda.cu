@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cstdint>
+
+#include "ballast/kernels/operations_cuda.h"
 
 namespace ballast::kernels {
 namespace {
@@ -96,6 +97,8 @@ void dispatch(const Tensor& working, const Tensor& master, const Work& work) {
   });
 }
 
+}  // namespace
+
 void muon_momentum_cuda_(const Tensor& gradient, const Tensor& momentum, const Tensor& offsets,
                          const Tensor& directions, const Tensor& gradient_scale, double decay) {
   const c10::cuda::CUDAGuard guard(gradient.device());
@@ -124,13 +127,6 @@ void muon_move_cuda_(const Tensor& working, const Tensor& master, const Tensor& 
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   };
   dispatch(working, master, launch);
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
-  library.impl("muon_momentum_", muon_momentum_cuda_);
-  library.impl("muon_move_", muon_move_cuda_);
 }
 
 }  // namespace ballast::kernels

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/cuda/CUDAContext.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <array>
 
 #include "ballast/kernels/held_rows_cuda.cuh"
+#include "ballast/kernels/operations_cuda.h"
 #include "ballast/kernels/optional_tensor.h"
 #include "ballast/kernels/row_access.h"
 #include "ballast/kernels/turned_heads_paths.h"
@@ -234,6 +233,15 @@ bool norms_fit(const Tensor& qkv, const OptionalTensor& query_norm,
                          query_norm->scalar_type() == qkv.scalar_type());
 }
 
+// Whether rows of W can be loaded 16 bytes at a time.
+bool has_whole_rows(const Tensor& d) {
+  const int64_t size = 16 / d.element_size();
+  return d.stride(3) == 1 && d.stride(0) % size == 0 && d.stride(1) % size == 0 &&
+         d.stride(2) % size == 0 && is_on_boundary(d);
+}
+
+}  // namespace
+
 std::tuple<Tensor, Tensor> turn_heads_cuda(const Tensor& given, const OptionalTensor& cosines,
                                            const OptionalTensor& sines,
                                            const OptionalTensor& query_norm,
@@ -247,10 +255,9 @@ std::tuple<Tensor, Tensor> turn_heads_cuda(const Tensor& given, const OptionalTe
     return plain_turn_heads(qkv, cosines, sines, query_norm, key_norm, queries, keys, epsilon,
                             with_values);
   const int64_t heads = with_values ? queries + 2 * keys : queries + keys;
-  Tensor turned = at::empty({qkv.size(0), heads * shape->width}, qkv.options());
+  Tensor turned = qkv.new_empty({qkv.size(0), heads * shape->width});
   const auto sum_type = qkv.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  Tensor inverse =
-      at::empty({query_norm ? qkv.size(0) : 0, queries + keys}, qkv.options().dtype(sum_type));
+  Tensor inverse = qkv.new_empty({query_norm ? qkv.size(0) : 0, queries + keys}, sum_type);
   if (qkv.size(0) == 0) return {turned, inverse};
   const dim3 grid(blocks_for(*shape), with_values ? kKinds : kValues);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, qkv.scalar_type(), "turn_heads", [&] {
@@ -270,13 +277,6 @@ std::tuple<Tensor, Tensor> turn_heads_cuda(const Tensor& given, const OptionalTe
   return {turned, inverse};
 }
 
-// Whether rows of W can be loaded 16 bytes at a time.
-bool has_whole_rows(const Tensor& d) {
-  const int64_t size = 16 / d.element_size();
-  return d.stride(3) == 1 && d.stride(0) % size == 0 && d.stride(1) % size == 0 &&
-         d.stride(2) % size == 0 && is_on_boundary(d);
-}
-
 Tensor turn_heads_back_cuda(const Tensor& dqueries, const Tensor& dkeys, const Tensor& dvalues,
                             const Tensor& given, const OptionalTensor& inverse,
                             const OptionalTensor& cosines, const OptionalTensor& sines,
@@ -292,13 +292,13 @@ Tensor turn_heads_back_cuda(const Tensor& dqueries, const Tensor& dkeys, const T
     return plain_turn_heads_back(dqueries, dkeys, dvalues, qkv, inverse, cosines, sines, query_norm,
                                  key_norm, query_sum, key_sum);
   }
-  Tensor dqkv = at::empty_like(qkv);
+  Tensor dqkv = qkv.new_empty(qkv.sizes());
   if (qkv.size(0) == 0) return dqkv;
   const int processors = at::cuda::getCurrentDeviceProperties()->multiProcessorCount;
   const unsigned blocks =
       std::min(blocks_for(*shape), static_cast<unsigned>(processors * kBlocksPerProcessor));
   const Tensor partials =
-      query_norm ? at::empty({int64_t{blocks}, 2, shape->width}, inverse->options()) : Tensor();
+      query_norm ? inverse->new_empty({int64_t{blocks}, 2, shape->width}) : Tensor();
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, qkv.scalar_type(), "turn_heads_back", [&] {
     using Sum = RowSum<scalar_t>;
     const auto strided = [](const Tensor& d) {
@@ -323,13 +323,6 @@ Tensor turn_heads_back_cuda(const Tensor& dqueries, const Tensor& dkeys, const T
     if (key_sum) key_sum->add_(sums[kKeys]);
   }
   return dqkv;
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
-  library.impl("turn_heads", turn_heads_cuda);
-  library.impl("turn_heads_back", turn_heads_back_cuda);
 }
 
 }  // namespace ballast::kernels

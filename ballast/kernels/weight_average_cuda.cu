@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cstdint>
+
+#include "ballast/kernels/operations_cuda.h"
 
 namespace ballast::kernels {
 namespace {
@@ -29,6 +30,8 @@ __global__ __launch_bounds__(kThreads) void average_kernel(Scalar* average, cons
     average[i] += taken * (weights[i] - average[i]);
 }
 
+}  // namespace
+
 void average_weights_cuda_(const Tensor& average, const Tensor& weights, const Tensor& share,
                            const Tensor& gradient_scale) {
   const c10::cuda::CUDAGuard guard(average.device());
@@ -44,12 +47,6 @@ void average_weights_cuda_(const Tensor& average, const Tensor& weights, const T
         share.const_data_ptr<double>(), gradient_scale.const_data_ptr<scalar_t>(), size);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   });
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
-  library.impl("average_weights_", average_weights_cuda_);
 }
 
 }  // namespace ballast::kernels
