@@ -47,13 +47,14 @@ std::vector<std::string> gather_texts(const std::string& own, int size) {
 }
 
 // Lets others compute while this worker waits: first it gives way, then it sleeps for a twentieth
-// of the time it has waited, half a millisecond at most.
+// of the time it has waited.
 void rest(double waited, double gives_way) {
-  constexpr double kShare = 0.05, kLongest = 0.5e-3;
+  constexpr double kShare = 0.05, kShortest = 20e-6, kLongest = 0.5e-3;
   if (waited < gives_way) {
     ::sched_yield();
   } else {
-    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(waited * kShare, kLongest)));
+    const double nap = std::clamp(waited * kShare, kShortest, kLongest);
+    std::this_thread::sleep_for(std::chrono::duration<double>(nap));
   }
 }
 
@@ -147,7 +148,7 @@ bool MpiRuntime::test(MpiTransfer& transfer) {
 }
 
 void MpiRuntime::wait(MpiTransfer& transfer) {
-  constexpr double kLongestTurn = 0.25;
+  constexpr double kLongestTurn = 0.25, kLongTurn = 0.5e-3;
   if (test(transfer)) return;
   // This stays true of a worker that gives up: it does nothing else any more.
   roll_call_->waits(true);
@@ -155,10 +156,15 @@ void MpiRuntime::wait(MpiTransfer& transfer) {
   const double gives_way = seconds_to_give_way(place_);
   double waited = 0;
   for (Clock::time_point last = Clock::now(); !test(transfer);) {
-    rest(waited, gives_way);
+    rest(waited, last < shares_core_until_.load() ? 0 : gives_way);
     const Clock::time_point now = Clock::now();
+    const double turn = std::chrono::duration<double>(now - last).count();
+    // Another program has computed meanwhile. Who gives way to it waits for milliseconds each time;
+    // who sleeps is woken in time. After a while it is tried again.
+    if (turn > kLongTurn && waited < gives_way && last >= shares_core_until_.load())
+      shares_core_until_ = now + std::chrono::seconds(1);
     // A turn that took longer was spent stopped: that is not the others' fault.
-    waited += std::min(std::chrono::duration<double>(now - last).count(), kLongestTurn);
+    waited += std::min(turn, kLongestTurn);
     last = now;
     patience.waited(waited);
     roll_call_->check();

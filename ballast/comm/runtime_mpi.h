@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 #include <mpi.h>
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -57,6 +59,8 @@ class MpiRuntime {
 
   std::mutex mutex_;
   PlaceOnMachine place_;
+  // Until then it is taken for certain that other programs want the core of this worker.
+  std::atomic<std::chrono::steady_clock::time_point> shares_core_until_{};
   std::shared_ptr<RollCall> roll_call_;
   std::vector<std::unique_ptr<MpiTransfer>> adopted_;
 };
