@@ -46,16 +46,22 @@ std::vector<std::string> gather_texts(const std::string& own, int size) {
   return texts;
 }
 
-// Lets others compute while this worker waits: first it gives way, then it sleeps for a twentieth
-// of the time it has waited.
-void rest(double waited, double gives_way) {
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+// Lets others compute while this worker waits, and returns for how many seconds they did.
+double give_way() {
+  const Clock::time_point begin = Clock::now();
+  ::sched_yield();
+  return seconds_between(begin, Clock::now());
+}
+
+// A twentieth of the time that this worker has waited.
+void nap(double waited) {
   constexpr double kShare = 0.05, kShortest = 20e-6, kLongest = 0.5e-3;
-  if (waited < gives_way) {
-    ::sched_yield();
-  } else {
-    const double nap = std::clamp(waited * kShare, kShortest, kLongest);
-    std::this_thread::sleep_for(std::chrono::duration<double>(nap));
-  }
+  const double seconds = std::clamp(waited * kShare, kShortest, kLongest);
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
 // Where a machine has fewer cores than workers, those that only give way take a large part of them.
@@ -148,23 +154,25 @@ bool MpiRuntime::test(MpiTransfer& transfer) {
 }
 
 void MpiRuntime::wait(MpiTransfer& transfer) {
-  constexpr double kLongestTurn = 0.25, kLongTurn = 0.5e-3;
+  constexpr double kLongestTurn = 0.25, kLongWay = 0.5e-3;
   if (test(transfer)) return;
   // This stays true of a worker that gives up: it does nothing else any more.
   roll_call_->waits(true);
   Patience patience(*roll_call_, transfer.call);
   const double gives_way = seconds_to_give_way(place_);
   double waited = 0;
+  int long_ways = 0;
   for (Clock::time_point last = Clock::now(); !test(transfer);) {
-    rest(waited, last < shares_core_until_.load() ? 0 : gives_way);
+    if (waited >= gives_way || last < shares_core_until_.load()) {
+      nap(waited);
+    } else if (give_way() > kLongWay && ++long_ways == 2) {
+      // Who gives way waits until the other's turn ends, milliseconds each time; a sleeper is woken
+      // soon. Once may be chance. After a while it is tried again.
+      shares_core_until_ = Clock::now() + std::chrono::seconds(1);
+    }
     const Clock::time_point now = Clock::now();
-    const double turn = std::chrono::duration<double>(now - last).count();
-    // Another program has computed meanwhile. Who gives way to it waits for milliseconds each time;
-    // who sleeps is woken in time. After a while it is tried again.
-    if (turn > kLongTurn && waited < gives_way && last >= shares_core_until_.load())
-      shares_core_until_ = now + std::chrono::seconds(1);
     // A turn that took longer was spent stopped: that is not the others' fault.
-    waited += std::min(turn, kLongestTurn);
+    waited += std::min(seconds_between(last, now), kLongestTurn);
     last = now;
     patience.waited(waited);
     roll_call_->check();

@@ -59,7 +59,7 @@ class MpiRuntime {
 
   std::mutex mutex_;
   PlaceOnMachine place_;
-  // Until then it is taken for certain that other programs want the core of this worker.
+  // Until then it is assumed that something else computes on this worker's core.
   std::atomic<std::chrono::steady_clock::time_point> shares_core_until_{};
   std::shared_ptr<RollCall> roll_call_;
   std::vector<std::unique_ptr<MpiTransfer>> adopted_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The passes of expert_block_passes.h that grouped rows need beside those of all rows.
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
 
@@ -157,7 +157,7 @@ Tensor expert_padded_slots_cuda(const Tensor& ends, int64_t block) {
   return row_of_slot;
 }
 
-void expert_bias_relu_cuda(const Tensor& y, const Tensor& ends, const Tensor& bias) {
+void expert_bias_relu_cuda_(const Tensor& y, const Tensor& ends, const Tensor& bias) {
   const c10::cuda::CUDAGuard guard(y.device());
   const Slots slots = slots_of({}, ends, y.size(0), ends.size(0));
   bias_relu_kernel<<<kernels::blocks_for(slots.count), kBlock, 0,
@@ -166,8 +166,8 @@ void expert_bias_relu_cuda(const Tensor& y, const Tensor& ends, const Tensor& bi
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-void expert_take_back_relu_cuda(const Tensor& dactive, const Tensor& active, const Tensor& ends,
-                                const OptionalTensor& sum) {
+void expert_take_back_relu_cuda_(const Tensor& dactive, const Tensor& active, const Tensor& ends,
+                                 const OptionalTensor& sum) {
   const c10::cuda::CUDAGuard guard(dactive.device());
   const Slots slots = slots_of({}, ends, dactive.size(0), ends.size(0));
   const int64_t width = dactive.size(1);
@@ -186,7 +186,7 @@ void expert_take_back_relu_cuda(const Tensor& dactive, const Tensor& active, con
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-void expert_add_cuda(const Tensor& sum, const Tensor& terms, const Tensor& ends) {
+void expert_add_cuda_(const Tensor& sum, const Tensor& terms, const Tensor& ends) {
   const c10::cuda::CUDAGuard guard(sum.device());
   constexpr int kThreads = 256;
   const int64_t size = terms.numel() / terms.size(0);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Here and not in the .cu files, since nvcc reads headers three times: those to register operations
+// took a fifth of its time, those of at::empty two fifths (the .cu files say tensor.new_empty).
 #include "ballast/experts/operations_cuda.h"
 
 #include <torch/library.h>
@@ -15,9 +17,9 @@ TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
   library.impl("expert_gate_backward", expert_gate_backward_cuda);
   library.impl("expert_ends", expert_ends_cuda);
   library.impl("expert_padded_slots", expert_padded_slots_cuda);
-  library.impl("expert_bias_relu_", expert_bias_relu_cuda);
-  library.impl("expert_take_back_relu_", expert_take_back_relu_cuda);
-  library.impl("expert_add_", expert_add_cuda);
+  library.impl("expert_bias_relu_", expert_bias_relu_cuda_);
+  library.impl("expert_take_back_relu_", expert_take_back_relu_cuda_);
+  library.impl("expert_add_", expert_add_cuda_);
   library.impl("count_choices", count_choices_cuda);
   library.impl("block_slots", block_slots_cuda);
   library.impl("gate_choices", gate_choices_cuda);

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations of this room that run on a GPU, each in the file named above it;
-// operations_cuda.cpp registers them. They are registered there and not where they stand because
-// nvcc reads all headers three times: libtorch's for registering take as long as all the others
-// together, and so do those of at::empty (the .cu files say tensor.new_empty).
+// What the .cu files of this room do for tensors on a GPU; operations_cuda.cpp registers it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <tuple>
 
 #include "ballast/kernels/optional_tensor.h"
 
 namespace c10 {
 template <class T>
-class List;  // whose header is as large
+class List;  // its header is large
 }
 
 namespace ballast::experts {
@@ -58,10 +56,10 @@ std::tuple<at::Tensor, at::Tensor> expert_gate_backward_cuda(
 // expert_grouped_passes_cuda.cu
 at::Tensor expert_ends_cuda(const at::Tensor& rows, at::IntArrayRef rows_of_expert);
 at::Tensor expert_padded_slots_cuda(const at::Tensor& ends, int64_t block);
-void expert_bias_relu_cuda(const at::Tensor& y, const at::Tensor& ends, const at::Tensor& bias);
-void expert_take_back_relu_cuda(const at::Tensor& dactive, const at::Tensor& active,
-                                const at::Tensor& ends, const kernels::OptionalTensor& sum);
-void expert_add_cuda(const at::Tensor& sum, const at::Tensor& terms, const at::Tensor& ends);
+void expert_bias_relu_cuda_(const at::Tensor& y, const at::Tensor& ends, const at::Tensor& bias);
+void expert_take_back_relu_cuda_(const at::Tensor& dactive, const at::Tensor& active,
+                                 const at::Tensor& ends, const kernels::OptionalTensor& sum);
+void expert_add_cuda_(const at::Tensor& sum, const at::Tensor& terms, const at::Tensor& ends);
 
 // expert_ranks_cuda.cu
 void count_choices_cuda(const at::Tensor& expert, const at::Tensor& rank, const at::Tensor& counts);

@@ -3,6 +3,7 @@
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
 
@@ -133,8 +134,8 @@ Chunks chunks_of(const Tensor& y, int64_t matrices) {
 
 }  // namespace
 
-void mask_and_add_rows_cuda(const Tensor& y, const OptionalTensor& active,
-                            const OptionalTensor& sum) {
+void mask_and_add_rows_cuda_(const Tensor& y, const OptionalTensor& active,
+                             const OptionalTensor& sum) {
   if (y.numel() == 0 || (!active && !sum)) return;
   if (!suits(y, active, sum)) return plain_mask_and_add_rows(y, active, sum);
   const c10::cuda::CUDAGuard guard(y.device());

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Here and not in the .cu files, since nvcc reads headers three times: those to register operations
+// took a fifth of its time, those of at::empty two fifths (the .cu files say tensor.new_empty).
 #include "ballast/kernels/operations_cuda.h"
 
 #include <torch/library.h>
@@ -9,7 +11,7 @@ TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
   library.impl("activate", activate_cuda);
   library.impl("activate_backward", activate_backward_cuda);
   library.impl("adam_", adam_cuda_);
-  library.impl("mask_and_add_rows_", mask_and_add_rows_cuda);
+  library.impl("mask_and_add_rows_", mask_and_add_rows_cuda_);
   library.impl("softmax_cross_entropy_", softmax_cross_entropy_cuda_);
   library.impl("leave_out", leave_out_cuda);
   library.impl("embed", embed_cuda);

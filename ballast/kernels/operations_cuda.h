@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations of this room that run on a GPU, each in the file named above it;
-// operations_cuda.cpp registers them. They are registered there and not where they stand because
-// nvcc reads all headers three times: libtorch's for registering take as long as all the others
-// together, and so do those of at::empty (the .cu files say tensor.new_empty).
+// What the .cu files of this room do for tensors on a GPU; operations_cuda.cpp registers it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <tuple>
 
 #include "ballast/kernels/optional_tensor.h"
@@ -25,8 +23,8 @@ void adam_cuda_(const at::Tensor& working, const at::Tensor& master, const at::T
                 double beta2, double epsilon, double weight_decay, double rate, bool clear);
 
 // bias_sums_cuda.cu
-void mask_and_add_rows_cuda(const at::Tensor& y, const OptionalTensor& active,
-                            const OptionalTensor& sum);
+void mask_and_add_rows_cuda_(const at::Tensor& y, const OptionalTensor& active,
+                             const OptionalTensor& sum);
 
 // cross_entropy_cuda.cu
 void softmax_cross_entropy_cuda_(at::Tensor& logits, const at::Tensor& targets, double scale,

@@ -30,7 +30,7 @@ class ModelParallel(InFolder):
         manifest = json.loads((self.folder / run / "checkpoints" / f"step_{step:08}" / "manifest.json").read_text())
         return {entry["name"]: (entry["dtype"], entry["shape"]) for entry in manifest["tensors"]}
 
-    def test_every_division_gives_the_same_losses_text_and_evaluation(self):
+    def test_divisions_give_the_same_losses_text_and_evaluation(self):
         fp64 = ["--training.precision=fp64", "--training.steps=10"]
         for name, system in SYSTEMS.items():
             self.run_well("train", *TINY, *system, *fp64, "--run", name)

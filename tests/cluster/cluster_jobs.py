@@ -4,6 +4,7 @@ steps, waits for its end and returns an Outcome. Long tests call them many times
 
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -47,8 +48,10 @@ class Outcome:
 
     @property
     def told(self):
-        """What Ballast said. OpenMPI's own lines begin with the host that writes them, whoever is the culprit."""
-        return "\n".join(line for line in self.errors.splitlines() if line.startswith("ballast: "))
+        """What Ballast said: a line, and below it those that are missing. OpenMPI's own lines begin with the host that
+        writes them, whoever is the culprit."""
+        ours = re.compile(r"ballast: |  (workers? |all other workers|who is missing)")
+        return "\n".join(line for line in self.errors.splitlines() if ours.match(line))
 
 
 class Job:

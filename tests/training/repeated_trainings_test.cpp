@@ -23,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::Contains;
+using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -90,10 +91,13 @@ std::vector<std::string> growth_over(int64_t warm_up, int64_t rounds,
 }
 
 TEST(RepeatedTrainings, LeaveNothingBehind) {
+  // AddressSanitizer keeps 256 MB of what was freed, and looks for leaks itself.
 #ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "AddressSanitizer keeps what was freed for a while, and looks for leaks itself";
+  const auto expected = Each(HasSubstr("memory: "));
+#else
+  const auto expected = IsEmpty();
 #endif
-  EXPECT_THAT(growth_over(30, 90, [] { trained(2); }), IsEmpty());
+  EXPECT_THAT(growth_over(30, 90, [] { trained(2); }), expected);
 }
 
 TEST(RepeatedTrainings, WhatStaysBehindIsFound) {
