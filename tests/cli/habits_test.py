@@ -205,7 +205,7 @@ class Terminal(InFolder):
                 self.assertFalse(shown.endswith(bars[-1]), "the bar goes at the end")
 
     def test_a_terminal_that_becomes_narrower_does_no_harm(self):
-        code, shown, _ = on_terminal(self.folder, "train", *TINY, "--run", "run", columns=150, resize=50)
+        code, shown, _ = on_terminal(self.folder, "train", *TINY, "--training.steps=300", "--run", "run", columns=150, resize=50)
         self.assertEqual(code, 0, shown)
         steps = [row for row in rows(shown) if row.startswith("step ")]
         self.assertGreater(len(steps[0]), 100)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from headless_browser import Browser
 from in_folder import BALLAST, InFolder
-from running_server import RunningServer
+from running_server import RunningServer, free_port
 
 TINY = (
     "--model.width=16 --model.layers=2 --model.heads=2 --model.context=32 --training.threads=1 --training.batch=8 "
@@ -119,11 +119,6 @@ class Undisturbed(Live):
 class BesideTraining(Live):
     """train --watch."""
 
-    def free_port(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return probe.getsockname()[1]
-
     def state(self, port, run):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         try:
@@ -139,7 +134,7 @@ class BesideTraining(Live):
 
     def test_it_ends_with_the_training_however_that_ends(self):
         for workers, end in ((1, signal.SIGINT), (1, signal.SIGKILL), (2, signal.SIGINT)):
-            run, port = f"run{workers}{end.name}", self.free_port()
+            run, port = f"run{workers}{end.name}", free_port()
             process = self.start("--run", run, ENDLESS, f"--watch={port}", *(["--workers", workers] if workers > 1 else []))
             self.assertIn(f"live view: http://127.0.0.1:{port}/live", process.stderr.readline())
             threading.Thread(target=process.stderr.read, daemon=True).start()  # a full pipe would stop the training
@@ -243,7 +238,7 @@ class Page(Live):
             self.run_well("train", *TINY[:-4], "--experts.layers=0", "--training.steps=20", "--run", run)
         name = "document.getElementById('name')?.textContent"
         with Browser() as browser:
-            with RunningServer("one", "two", "--watch", cwd=self.folder) as server:
+            with RunningServer("one", "two", "--watch", cwd=self.folder, port=free_port()) as server:
                 page = browser.open(server.url + "live", 390)
                 page.wait_until(f"{name} == 'one' && document.getElementById('state').textContent == 'ended'")
                 self.assertEqual(page.evaluate("[...document.querySelectorAll('#runs a')].map(a => a.innerText.split('\\n'))"),

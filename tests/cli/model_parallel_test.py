@@ -74,7 +74,7 @@ class ModelParallel(InFolder):
         _, errors = process.communicate(timeout=60)
         self.assertNotEqual(process.returncode, 0)
         self.assertIn("worker 1", errors)
-        step = max(int(path.name[5:]) for path in (self.folder / "killed" / "checkpoints").glob("step_*"))
+        step = max(int(path.name[5:]) for path in (self.folder / "killed" / "checkpoints").glob("step_*[0-9]"))
         self.assertGreaterEqual(step, 10)
         for workers, parallel in ((4, 4), (4, 1), (1, 1), (4, 2)):
             again = self.run_well("train", "--run", "killed", "--resume", "auto", "--workers", workers, "--model-parallel", parallel,

@@ -4,7 +4,9 @@
 import contextlib
 import http.client
 import json
+import random
 import signal
+import socket
 import subprocess
 import tempfile
 import urllib.parse
@@ -12,12 +14,21 @@ import urllib.parse
 from in_folder import BALLAST
 
 
-class RunningServer:
-    """Started at a port that is free; ended with its `with`."""
+def free_port():
+    """One that stays free: below those that the system gives to connections of other tests."""
+    while True:
+        port = random.randrange(20000, 30000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
-    def __init__(self, *arguments, cwd):
+
+class RunningServer:
+    """Started at a port that is free, if none is named; ended with its `with`."""
+
+    def __init__(self, *arguments, cwd, port=0):
         self.errors = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([BALLAST, "serve", *map(str, arguments), "--port", "0"], cwd=cwd, text=True,
+        self.process = subprocess.Popen([BALLAST, "serve", *map(str, arguments), "--port", str(port)], cwd=cwd, text=True,
                                         stdout=subprocess.PIPE, stderr=self.errors)
         self.url = self.process.stdout.readline().strip()
         if not self.url:

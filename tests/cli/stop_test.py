@@ -45,9 +45,9 @@ class Timeouts(InFolder):
         for line in process.stderr:
             if "run directory:" in line:
                 break
-        time.sleep(0.5)
+        time.sleep(2)  # until it listens
         process.send_signal(signal.SIGINT)
-        time.sleep(0.6)
+        time.sleep(2)  # two within half a second are one
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)

@@ -246,8 +246,11 @@ def listening_addresses(pids):
     """Where these processes take connections or datagrams: {(address, port)}."""
     inodes = set()
     for pid in pids:
-        with contextlib.suppress(OSError):
-            inodes |= {os.readlink(fd)[8:-1] for fd in Path(f"/proc/{pid}/fd").iterdir() if os.readlink(fd).startswith("socket:")}
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                target = os.readlink(fd)
+                if target.startswith("socket:"):
+                    inodes.add(target[8:-1])
     found = set()
     for table, state in (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:

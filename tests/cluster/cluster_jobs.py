@@ -35,7 +35,7 @@ DEADLINE = 5  # seconds
 # From the deadline to the end: who is missing is asked for a second, mpirun gets 5 to end, and 5 to obey.
 TO_END = 15
 LONGEST = 150  # of a job that goes on, on a machine that does much else
-STEPS = 60
+STEPS = 100  # so many that a host is lost before they are done
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 
 

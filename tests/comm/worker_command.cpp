@@ -49,6 +49,7 @@ int work(const Options& options, comm::World& world) {
   const at::Tensor x = at::ones({3});
   all.all_reduce(x, comm::Reduction::kSum, {"start"});
   if (all.rank() == 0) fmt::print(stderr, "{} workers, resume {}\n", all.size(), options.resume);
+  all.barrier({"told"});  // or a worker's end could come before these words
   if (options.trouble == "disagreement") {
     const std::string fact = all.rank() == options.culprit ? "odd" : "even";
     comm::check_agreement(all, std::vector<comm::Fact>{{"parity", fact}}, {"start"});
