@@ -3,7 +3,7 @@
 #   libtorch's headers.
 #   Our files include what they use all the same: with BALLAST_PRECOMPILE off they must compile.
 option(BALLAST_PRECOMPILE
-  "Compile libtorch's headers once. OFF lets ccache find all files again: for several checkouts" ${PROJECT_IS_TOP_LEVEL})
+  "Compile libtorch's headers once for all files" ${PROJECT_IS_TOP_LEVEL})
 
 set(BALLAST_TORCH_HEADERS <ATen/core/Tensor.h> <ATen/TensorOperators.h> <torch/library.h> <fmt/format.h> <filesystem>
   <functional> <map> <string> <vector>)
@@ -13,6 +13,9 @@ set(BALLAST_TEST_HEADERS <ATen/ATen.h> <torch/csrc/autograd/autograd.h> <gmock/g
 function(ballast_precompile TARGET GROUP)
   if(NOT BALLAST_PRECOMPILE)
     return()
+  endif()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${TARGET} PRIVATE -fpch-preprocess)  # tells ccache where they are
   endif()
   # GCC 12 no longer knows that strings are the system's, and warns of what it takes for their ends.
   if(GROUP STREQUAL "tests" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -1,8 +1,10 @@
 # How we compile and link: ccache and mold where they are, run paths, one warning set, sanitizers by preset.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  # Paths are hashed relative to the checkout, so that a second clone finds what the first compiled.
-  set(launcher env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
+  # Paths are hashed relative to the checkout, so that a second clone finds what the first compiled. Precompiled headers
+  # are found by their content; GCC itself sees whether they fit.
+  set(launcher env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
+    ${CCACHE_PROGRAM})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
 endif()

@@ -86,6 +86,7 @@ class Undisturbed(Live):
             while not end.is_set():
                 connection.request("GET", f"/api/live?run=watched{query}")
                 news = json.loads(connection.getresponse().read())
+                self.assertIn("anew", news)
                 self.assertEqual(news["anew"], not query)
                 steps += news["points"]["step"]
                 query = f"&life={news['life']}&from={news['end']}&validations={news['validations_seen']}&samples={news['samples_seen']}"

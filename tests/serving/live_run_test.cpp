@@ -147,6 +147,12 @@ TEST_F(LiveRunTest, DamagedFilesAndLinksAreARunOfWhichLittleIsKnown) {
   EXPECT_EQ(news["state"], "waiting");
 }
 
+TEST_F(LiveRunTest, AFolderThatIsEmptyMayBecomeARun) {
+  fs::create_directory(folder_);
+  EXPECT_TRUE(run_.may_be_run()) << "a run that starts makes its folder before the lock in it";
+  EXPECT_EQ(run_.news({})["state"], "waiting");
+}
+
 TEST_F(LiveRunTest, OtherFoldersAreNoRuns) {
   fs::create_directory(folder_);
   std::ofstream(folder_ / "manifest.json") << "{}";

@@ -19,8 +19,8 @@ constexpr double kGpuLaunch = 9.5 * kMicro, kFusedLaunch = 5.5 * kMicro;
 constexpr double kCpuEfficiency = 0.95;
 // Fused attention; a CPU's was 14 % of a step (benchmarks/results/foundation_2026-11-15.md).
 constexpr double kGpuAttention = 0.5, kCpuAttention = 0.25;
-// Lines through the solver's times, a GPU's with the gap that training allows: docs/plan.md says how
-// far they are off. Above 128 experts a GPU takes about four times as long.
+// Lines through the solver's times, a GPU's with the gap that training allows: docs/plan.md says
+// how far they are off. Above 128 experts a GPU takes about four times as long.
 constexpr double kGpuAssignment = 60 * kMicro, kGpuAssignmentPair = 20e-12;
 
 Device gpu(const std::string& name, double tera_flops, double giga_bytes, double memory,

@@ -88,10 +88,12 @@ json validations_json(const std::vector<LiveValidation>& validations) {
 LiveRun::LiveRun(fs::path folder, uint64_t life)
     : folder_(std::move(folder)), metrics_(folder_ / "metrics.jsonl", life) {}
 
+// A run that starts makes its folder, then the lock, then all else: asked the other way round, it
+// is never missed.
 bool LiveRun::may_be_run() const {
   std::error_code none;
-  return !fs::exists(folder_, none) || fs::exists(folder_ / "run.json", none) ||
-         fs::exists(folder_ / "lock", none);
+  return !fs::exists(folder_, none) || fs::is_empty(folder_, none) ||
+         fs::exists(folder_ / "lock", none) || fs::exists(folder_ / "run.json", none);
 }
 
 void LiveRun::read_config() {
