@@ -79,7 +79,7 @@ struct SetFromText {
     const double value =
         knob.is_duration ? parse_duration(knob.name(), text) : parse_number<double>(knob, text);
     check_range(knob, value);
-    *target = value;
+    *target = value + 0.0;  // never -0: written to a file it would be read as the integer 0
   }
   void operator()(bool* target) const {
     if (text != "true" && text != "false")

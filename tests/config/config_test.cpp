@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 
 #include "ballast/config/knobs.h"
@@ -115,6 +116,14 @@ TEST(Config, TomlRoundTripKeepsEveryKnob) {
   read_config_text(copy, to_toml(config), "round trip");
   EXPECT_THAT(differences(config, copy), ElementsAre());
   EXPECT_EQ(copy.optimizer.learning_rate, config.optimizer.learning_rate);
+}
+
+TEST(Config, ANegativeZeroIsWrittenAndReadAgainWithoutADifference) {
+  Config config, copy;
+  read_config_text(config, "[optimizer]\nlearning_rate = -0e-3\n", "config.toml");
+  EXPECT_FALSE(std::signbit(config.optimizer.learning_rate));
+  read_config_text(copy, to_toml(config), "round trip");
+  EXPECT_THAT(differences(config, copy), ElementsAre());
 }
 
 TEST(Config, UnknownKeyNamesTheNearest) {
