@@ -63,6 +63,7 @@ class BruteForce {
 
   std::optional<long double> optimum() {
     try_token(0, 0);
+    if (!found_) return std::nullopt;
     return best_;
   }
 
@@ -71,7 +72,8 @@ class BruteForce {
     if (token == problem_.scores.tokens) {
       for (size_t e = 0; e < loads_.size(); ++e)
         if (loads_[e] < problem_.bounds.lower[e]) return;
-      best_ = best_ ? std::max(*best_, value) : value;
+      best_ = found_ ? std::max(best_, value) : value;
+      found_ = true;
       return;
     }
     for (size_t e = 0; e < loads_.size(); ++e) {
@@ -86,7 +88,9 @@ class BruteForce {
 
   const assignment::AssignmentProblem& problem_;
   std::vector<int32_t> loads_;
-  std::optional<long double> best_;
+  // Not optional<long double>: without inlining GCC takes its value for uninitialised.
+  bool found_ = false;
+  long double best_ = 0;
 };
 
 // Successive shortest paths, each by Bellman-Ford on lengths that are made afresh. Scores become
