@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -24,6 +23,7 @@
 #include <utility>
 
 #include "ballast/comm/arrival_packets.h"
+#include "ballast/comm/quiet_thread.h"
 #include "ballast/system/error.h"
 
 namespace ballast::comm {
@@ -155,12 +155,7 @@ Arrivals::Arrivals(int worker, uint64_t secret, Reach reach)
       state_->stop < 0) {
     fail("cannot open a UDP port for workers to find each other: {}", std::strerror(errno));
   }
-  // Signals are for the program's own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  state_->thread = std::thread([state = state_.get()] { state->serve(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  state_->thread = quiet_thread([state = state_.get()] { state->serve(); });
 }
 
 Arrivals::~Arrivals() {

@@ -2,9 +2,11 @@
 #include "ballast/comm/collectives.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <fmt/ranges.h>
 
 #include <numeric>
+#include <utility>
 
 #include "ballast/comm/purpose.h"
 #include "ballast/comm/tensor_text.h"
@@ -54,6 +56,66 @@ Tensor all_to_all(Communicator& group, const Tensor& x, const RowsOfWorker& send
                   const RowsOfWorker& receive, Label label) {
   if (x.dim() < 1) fail("{}: {} has no rows", describe("all_to_all", label), tensor_text(x));
   return AllToAllFunction::apply(x, Exchange{{&group, label}, send, receive});
+}
+
+// The one call that is under way: there, or backward.
+struct RowsUnderWay::Flight {
+  Purpose purpose;
+  Pending pending = {};
+
+  // What is kept until the call has ended holds no graph: that would hold this call.
+  Tensor begin(const Tensor& x) {
+    const Tensor sent = x.contiguous(), received = at::empty_like(sent);
+    pending = purpose.group->begin_all_to_all(received.detach(), sent.detach(), purpose.label);
+    return received;
+  }
+  void finish() { purpose.group->finish_all_to_all(pending, purpose.label); }
+};
+
+struct RowsUnderWay::Kept : torch::CustomClassHolder {
+  explicit Kept(std::shared_ptr<Flight> flight) : flight(std::move(flight)) {}
+  std::shared_ptr<Flight> flight;
+
+  static void save(AutogradContext* context, const std::shared_ptr<Flight>& flight) {
+    context->saved_data["flight"] = c10::IValue::make_capsule(c10::make_intrusive<Kept>(flight));
+  }
+  static Flight& saved(AutogradContext* context) {
+    const auto holder = context->saved_data["flight"].toCapsule();
+    return *static_cast<Kept&>(*holder).flight;
+  }
+};
+
+struct RowsUnderWay::Begin : torch::autograd::Function<Begin> {
+  static Tensor forward(AutogradContext* context, const Tensor& x,
+                        const std::shared_ptr<Flight>& flight) {
+    Kept::save(context, flight);
+    return flight->begin(x);
+  }
+  static tensor_list backward(AutogradContext* context, const tensor_list& dx) {
+    Kept::saved(context).finish();
+    return {dx[0], {}};
+  }
+};
+
+struct RowsUnderWay::Finish : torch::autograd::Function<Finish> {
+  static Tensor forward(AutogradContext* context, const Tensor& arriving,
+                        const std::shared_ptr<Flight>& flight) {
+    Kept::save(context, flight);
+    flight->finish();
+    return arriving.view_as(arriving);
+  }
+  static tensor_list backward(AutogradContext* context, const tensor_list& dy) {
+    return {Kept::saved(context).begin(dy[0]), {}};
+  }
+};
+
+RowsUnderWay::RowsUnderWay(Communicator& group, Label label)
+    : flight_(std::make_shared<Flight>(Purpose{&group, label})) {}
+
+Tensor RowsUnderWay::begin(const Tensor& x) const { return Begin::apply(x, flight_); }
+
+Tensor RowsUnderWay::finish(const Tensor& arriving) const {
+  return Finish::apply(arriving, flight_);
 }
 
 namespace {

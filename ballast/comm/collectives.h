@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+
 #include "ballast/comm/communicator.h"
 
 namespace ballast::comm {
@@ -14,6 +16,23 @@ namespace ballast::comm {
 // REQUIRES: receive[s] here is send[rank] on worker s.
 at::Tensor all_to_all(Communicator& group, const at::Tensor& x, const RowsOfWorker& send,
                       const RowsOfWorker& receive, Label label);
+
+// The same in equal parts, x [N * n, ...], in two halves, with other work between them: begin()
+// sends x, and finish() waits for what it returned, which nobody may read before. Backward finish()
+// sends the gradient and begin() waits: both must be in the graph, or neither. Once each.
+class RowsUnderWay {
+ public:
+  RowsUnderWay(Communicator& group, Label label);
+  at::Tensor begin(const at::Tensor& x) const;          // REQUIRES: N divides its rows
+  at::Tensor finish(const at::Tensor& arriving) const;  // [N * n, ...]
+
+ private:
+  struct Flight;
+  struct Kept;
+  struct Begin;
+  struct Finish;
+  std::shared_ptr<Flight> flight_;
+};
 
 // What follows goes between tensors that all workers of a group hold alike and tensors that are
 // divided among them. The loss is alike too: each worker has all of it, and all of its gradient by

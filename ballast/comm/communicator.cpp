@@ -199,15 +199,19 @@ void Communicator::all_gather_uneven(const Tensor& output, const Tensor& input,
       .wait();
 }
 
-void Communicator::all_to_all_and_wait(const std::function<Pending()>& begin, Label label) {
+void Communicator::count_seconds(const std::function<void()>& work, Label label) {
   const auto begun = std::chrono::steady_clock::now();
-  begin().wait();
+  work();
   all_to_all_seconds_[label.layer] +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
 }
 
+void Communicator::finish_all_to_all(Pending& begun, Label label) {
+  count_seconds([&] { begun.wait(); }, label);
+}
+
 void Communicator::all_to_all(const Tensor& output, const Tensor& input, Label label) {
-  all_to_all_and_wait([&] { return begin_all_to_all(output, input, label); }, label);
+  count_seconds([&] { begin_all_to_all(output, input, label).wait(); }, label);
 }
 
 void Communicator::all_to_all_uneven(const Tensor& output, const Tensor& input,
@@ -223,11 +227,14 @@ void Communicator::all_to_all_uneven(const Tensor& output, const Tensor& input,
                 "{} rows are for this worker itself, and it receives {} from itself", send[rank_],
                 receive[rank_]);
   check.apart(output, input);
-  const auto begin = [&] {
-    return engine_of(input).start_all_to_all({"all_to_all", label, &input, &output}, output, input,
-                                             {unit, send}, {unit, receive});
-  };
-  all_to_all_and_wait(begin, label);
+  const Call call{"all_to_all", label, &input, &output};
+  count_seconds(
+      [&] {
+        engine_of(input)
+            .start_all_to_all(call, output, input, {unit, send}, {unit, receive})
+            .wait();
+      },
+      label);
 }
 
 void Communicator::broadcast(const Tensor& values, int root, Label label) {

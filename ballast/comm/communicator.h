@@ -69,6 +69,8 @@ class Communicator : protected Engine {
   Pending begin_reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                                Reduction reduction, Label label);
   Pending begin_all_to_all(const at::Tensor& output, const at::Tensor& input, Label label);
+  // Waits for one of these, in the seconds of take_all_to_all_seconds().
+  void finish_all_to_all(Pending& begun, Label label);
 
   // From now on `engine` moves tensors on GPUs, here and in what is split off. For World only.
   void use_gpu_engine(std::unique_ptr<GpuEngine> engine);
@@ -86,9 +88,9 @@ class Communicator : protected Engine {
   // one call, which lasts until the device has done it. Collective.
   void replay(const std::function<void()>& work, Label label);
 
-  // Seconds this worker has spent in all_to_all() and all_to_all_uneven() with labels of a layer
-  // since the last call, waiting for others included. Under NCCL it is the host's time only; calls
-  // within a graph count nothing.
+  // Seconds this worker has spent in all_to_all(), all_to_all_uneven() and finish_all_to_all() with
+  // labels of a layer since the last call, waiting for others included. Under NCCL it is the host's
+  // time only; calls within a graph count nothing.
   double take_all_to_all_seconds(int layer);
 
  protected:
@@ -103,7 +105,7 @@ class Communicator : protected Engine {
 
  private:
   Engine& engine_of(const at::Tensor& x);
-  void all_to_all_and_wait(const std::function<Pending()>& begin, Label label);
+  void count_seconds(const std::function<void()>& work, Label label);
 
   const int rank_;
   const std::vector<int> members_;

@@ -88,11 +88,14 @@ MpiRuntime::MpiRuntime(const WorldOptions& options) {
   if (provided < MPI_THREAD_SERIALIZED)
     fail("this MPI cannot be used by several threads in turn: it must be built with threads");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
   int rank = 0, size = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   roll_call_ = std::make_shared<RollCall>(rank, size, options.deadline_seconds);
   if (size > 1) open_roll_call();
+  // On one machine a message is a copy, for which somebody's core must be taken anyway.
+  if (place_.workers < size) mover_ = std::make_unique<MessageMover>(mutex_);
 }
 
 void MpiRuntime::open_roll_call() {
@@ -127,30 +130,37 @@ std::unique_ptr<MpiTransfer> MpiRuntime::begin(MpiTransfer transfer,
   roll_call_->check();
   auto begun = std::make_unique<MpiTransfer>(std::move(transfer));
   const std::lock_guard lock(mutex_);
-  std::erase_if(adopted_, [](const auto& old) {
-    int ended = 0;
-    return MPI_Testall(static_cast<int>(old->requests.size()), old->requests.data(), &ended,
-                       MPI_STATUSES_IGNORE) != MPI_SUCCESS ||
-           ended != 0;
+  std::erase_if(adopted_, [&](const auto& old) {
+    look_at(*old);
+    return old->code.has_value();
   });
   roll_call_->began(begun->call);
   issue(*begun);
+  if (mover_ != nullptr) mover_->began();
   return begun;
+}
+
+void MpiRuntime::look_at(MpiTransfer& transfer) {
+  if (transfer.code) return;
+  int ended = 0;
+  const int code = MPI_Testall(static_cast<int>(transfer.requests.size()), transfer.requests.data(),
+                               &ended, MPI_STATUSES_IGNORE);
+  if (code == MPI_SUCCESS && ended == 0) return;
+  transfer.code = code;
+  if (mover_ != nullptr) mover_->ended();
 }
 
 bool MpiRuntime::test(MpiTransfer& transfer) {
   const std::lock_guard lock(mutex_);
-  int ended = 0;
-  const int code = MPI_Testall(static_cast<int>(transfer.requests.size()), transfer.requests.data(),
-                               &ended, MPI_STATUSES_IGNORE);
-  if (code != MPI_SUCCESS) {
+  look_at(transfer);
+  if (transfer.code.value_or(MPI_SUCCESS) != MPI_SUCCESS) {
     const CallRecord& call = transfer.call;
     throw WorkersLost(
         fmt::format("worker {} of {}: MPI failed in {} (call {} of {}): {}; sizes may not fit{}",
                     rank(), size(), call.text, call.number.number, call.group->name,
-                    error_text(code), roll_call_->missing(call)));
+                    error_text(*transfer.code), roll_call_->missing(call)));
   }
-  return ended != 0;
+  return transfer.code.has_value();
 }
 
 void MpiRuntime::wait(MpiTransfer& transfer) {
@@ -158,6 +168,7 @@ void MpiRuntime::wait(MpiTransfer& transfer) {
   if (test(transfer)) return;
   // This stays true of a worker that gives up: it does nothing else any more.
   roll_call_->waits(true);
+  if (mover_ != nullptr) mover_->waits(true);
   Patience patience(*roll_call_, transfer.call);
   const double gives_way = seconds_to_give_way(place_);
   double waited = 0;
@@ -177,6 +188,7 @@ void MpiRuntime::wait(MpiTransfer& transfer) {
     patience.waited(waited);
     roll_call_->check();
   }
+  if (mover_ != nullptr) mover_->waits(false);
   roll_call_->waits(false);
 }
 
@@ -185,10 +197,16 @@ void MpiRuntime::adopt(std::unique_ptr<MpiTransfer> transfer) {
   adopted_.push_back(std::move(transfer));
 }
 
+void MpiRuntime::stop_mover() {
+  if (mover_ != nullptr) mover_->stop();
+}
+
 void MpiRuntime::finalize() {
   for (const auto& transfer : adopted_) wait(*transfer);
   adopted_.clear();
+  stop_mover();
   const std::lock_guard lock(mutex_);
+  if (mover_ != nullptr) mover_->forget();
   const Watchdog watchdog("the end of the workers", roll_call_->deadline_seconds());
   check(MPI_Finalize(), "its end");
 }

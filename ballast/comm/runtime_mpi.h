@@ -9,9 +9,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "ballast/comm/message_mover_mpi.h"
 #include "ballast/comm/roll_call.h"
 #include "ballast/comm/world.h"
 
@@ -24,10 +26,12 @@ struct MpiTransfer {
   std::vector<std::vector<int>> counts;
   std::function<void()> finish;  // brings results from the host to where they belong; may be empty
   CallRecord call;
+  // Once it has ended, well or not, what MPI said of it.
+  std::optional<int> code = {};
 };
 
 // What all MPI communicators of a process share. MPI is used by one thread at a time (backward
-// passes on a GPU run in threads of libtorch's own).
+// passes on a GPU run in threads of libtorch's own, and a thread moves messages).
 class MpiRuntime {
  public:
   // Starts MPI. UserError: it was started before, or cannot serve threads in turn.
@@ -49,6 +53,8 @@ class MpiRuntime {
   void adopt(std::unique_ptr<MpiTransfer> transfer);
   // Waits for all that was adopted, then ends MPI.
   void finalize();
+  // Messages move in calls of MPI alone from now on: before an end of another kind.
+  void stop_mover();
 
   std::mutex& mutex() { return mutex_; }
   // Throws UserError with MPI's own text for a code that is no success.
@@ -56,6 +62,8 @@ class MpiRuntime {
 
  private:
   void open_roll_call();
+  // Moves it on. REQUIRES: the lock is held.
+  void look_at(MpiTransfer& transfer);
 
   std::mutex mutex_;
   PlaceOnMachine place_;
@@ -63,6 +71,8 @@ class MpiRuntime {
   std::atomic<std::chrono::steady_clock::time_point> shares_core_until_{};
   std::shared_ptr<RollCall> roll_call_;
   std::vector<std::unique_ptr<MpiTransfer>> adopted_;
+  // Null: all workers are on one machine. Last: it ends first.
+  std::unique_ptr<MessageMover> mover_;
 };
 
 }  // namespace ballast::comm

@@ -8,10 +8,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <future>
 #include <utility>
 
+#include "ballast/comm/quiet_thread.h"
 #include "ballast/system/error.h"
 
 namespace ballast::comm {
@@ -33,12 +33,7 @@ NcclRuntime::NcclRuntime(std::shared_ptr<RollCall> roll_call, at::Device device)
     : roll_call_(std::move(roll_call)),
       device_(device),
       stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index())) {
-  // Signals are for the program's own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  watchdog_ = std::thread([this] { watch(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  watchdog_ = quiet_thread([this] { watch(); });
 }
 
 NcclRuntime::~NcclRuntime() {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <cstdio>
 #include <mutex>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "ballast/comm/launch.h"
 #include "ballast/comm/notebook.h"
 #include "ballast/comm/processes.h"
+#include "ballast/comm/quiet_thread.h"
 #include "ballast/comm/undertaker.h"
 #include "ballast/comm/world.h"
 
@@ -27,17 +27,6 @@ using Seconds = std::chrono::duration<double>;
 constexpr Seconds kLook{0.5};
 constexpr double kShortestStart = 30;
 constexpr Seconds kUntilEnd{10};
-
-// Signals are for the program's own threads.
-template <typename Body>
-std::thread quiet_thread(Body body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
 
 [[noreturn]] void give_up(const char* what, double waited) {
   const int worker = own_worker_number();

@@ -33,6 +33,7 @@ class MpiWorld : public World {
     tell_launcher(Note::kEnds, runtime_->rank(), code);
     leave_undertaker();
     end_process_soon(code);
+    runtime_->stop_mover();
     MPI_Abort(MPI_COMM_WORLD, code);
   }
 

@@ -3,6 +3,7 @@
 // it:  worker_scenario NAME CULPRIT DEADLINE
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -48,7 +49,28 @@ void misbehave(const std::string& name, comm::Communicator& all, const at::Tenso
   }
 }
 
+// A long exchange is begun, and then nobody calls MPI: it is done all the same.
+void compute_meanwhile(comm::Communicator& all) {
+  constexpr int64_t kNumbers = 1 << 18;  // for each: a message of 1 MiB, which waits for an answer
+  const at::Tensor x = at::ones({all.size() * kNumbers}), out = at::zeros({all.size() * kNumbers});
+  comm::Pending begun = all.begin_all_to_all(out, x, {"experts", 6});
+  const auto arrived = [&](int64_t from) {
+    return const_cast<const volatile float*>(
+        out.const_data_ptr<float>())[(from + 1) * kNumbers - 1];
+  };
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  for (int64_t from = 0; from < all.size(); ++from) {
+    while (arrived(from) == 0) {
+      if (std::chrono::steady_clock::now() > deadline)
+        fail("worker {}: nothing of worker {} came while it computed", all.rank(), from);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  begun.wait();
+}
+
 void run(const std::string& name, int culprit, comm::Communicator& all) {
+  if (name == "computes") compute_meanwhile(all);
   const at::Tensor x = at::ones({all.size() * 4}), out = at::ones({all.size() * 4});
   all.all_reduce(x, comm::Reduction::kSum, {"gradients", 2});
   if (name == "disagree") {

@@ -68,6 +68,32 @@ TEST(WorkersGradient, OfEqualBlocks) {
   });
 }
 
+// Three exchanges that are under way together, each with a product between its ends and another's.
+TEST(WorkersGradient, OfRowsUnderWay) {
+  const int n = everyone().size();
+  expect_gradient_over_workers(random_of(everyone().rank(), {n * 2, 3}), [](const Tensor& x) {
+    const std::vector<Tensor> parts = x.split(1, 1);
+    std::vector<comm::RowsUnderWay> ways;
+    std::vector<Tensor> arriving, arrived;
+    for (int i = 0; i < 3; ++i) ways.emplace_back(everyone(), comm::Label{"test", i});
+    for (int i = 0; i < 3; ++i) arriving.push_back(ways[i].begin(parts[i].sin()));
+    for (int i = 2; i >= 0; --i) arrived.push_back(ways[i].finish(arriving[i]) * (i + 1));
+    return at::cat(arrived, 1);
+  });
+}
+
+// A call that is under way and its graph do not hold each other: what nobody waits for goes, and
+// the workers go on.
+TEST(WorkersGradient, OfRowsThatNobodyWaitsForIsLetGo) {
+  Tensor x = random_of(everyone().rank(), {everyone().size() * 2, 3}).requires_grad_();
+  {
+    const comm::RowsUnderWay way(everyone(), {"test", 1});
+    const Tensor arriving = way.begin(x);
+  }
+  EXPECT_EQ(x.use_count(), 1U);
+  everyone().barrier({"test", 2});
+}
+
 TEST(WorkersGradient, OfUnevenRowsAndOfNone) {
   const int n = everyone().size(), rank = everyone().rank();
   comm::RowsOfWorker send, receive;
