@@ -155,6 +155,8 @@ void check_experts(const ExpertsConfig& experts, int64_t blocks) {
     fail("experts.per_token: {} different experts of a token, but experts.count is {}",
          experts.experts_of_token(), experts.count);
   }
+  if (experts.chunks > 1 && experts.hops > 1)
+    fail("experts.chunks: tokens travel in chunks or in two hops, not both; want experts.hops 1");
   if (experts.placement == Placement::kTop && experts.layers > 1)
     fail("experts.placement: top is for one layer, and experts.layers is {}", experts.layers);
   if (experts.layers > blocks) {

@@ -71,6 +71,7 @@ struct ExpertsConfig {
   double shared = 0;      // width of an expert for all tokens, in widths of one; 0: none
   int64_t groups = 0;     // routing groups of a micro-step; 0: as many as workers
   int64_t hops = 1;       // 2: tokens go to experts' machines by way of a worker of their own one
+  int64_t chunks = 1;     // that tokens travel to experts in, one computed while others travel
   ExpertNorm norm = ExpertNorm::kOwn;
   // The router's frame: what it reads, how it scores experts and weighs what they give.
   Features features = Features::kNormed;  // raw: the stream itself; normed: a LayerNorm of it

@@ -129,6 +129,11 @@ void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {
            "how tokens reach experts where machines have several workers, equally many on each; 1: "
            "straight; 2: within the machine first, then from machine to machine in fewer messages")
       .operational();
+  section
+      .add("chunks", &e.chunks, 1, 64,
+           "parts in which a training's tokens travel to experts on other workers: one is computed "
+           "while others travel; unless a gate has no capacity")
+      .operational();
   section.add("norm", &e.norm,
               "own: each expert norms its tokens; layer: the layer does, once for all experts and "
               "for a router without look-ahead (placement replace, one sublayer)");

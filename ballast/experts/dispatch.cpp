@@ -47,18 +47,22 @@ Tensor send(const Travel& travel, const Tensor& x, const RowExchange& way, Direc
   });
 }
 
-// The rows of what is sent.
-Tensor in_slots(const Tensor& x, const RowExchange& way) {
-  return way.slot_of_row.dim() == 1 ? permute_rows(x, way.row_of_slot, way.slot_of_row)
-                                    : spread_rows(x, way.row_of_slot, way.slot_of_row);
-}
-
 // Nothing is sent, and no row stands twice: experts read tokens where they are.
 bool stays(const comm::Communicator& workers, const RowExchange& way) {
   return workers.size() == 1 && way.slot_of_row.dim() == 1;
 }
 
 }  // namespace
+
+Tensor in_slots(const Tensor& x, const RowExchange& way) {
+  return way.slot_of_row.dim() == 1 ? permute_rows(x, way.row_of_slot, way.slot_of_row)
+                                    : spread_rows(x, way.row_of_slot, way.slot_of_row);
+}
+
+Tensor to_tokens(const Tensor& back, const RowExchange& way) {
+  if (way.slot_of_row.dim() > 1) return back;
+  return permute_rows(back, way.slot_of_row, way.row_of_slot);
+}
 
 Tensor exchange(const Travel& travel, const Tensor& x, const RowExchange& way, comm::Label label,
                 step::StepWatch* watch) {
@@ -89,9 +93,7 @@ Tensor from_experts(const Travel& travel, const Tensor& rows, const Dispatch& di
                     comm::Label label, step::StepWatch* watch) {
   const RowExchange& way = dispatch.way;
   if (stays(travel.workers, way)) return rows;
-  const Tensor back = send(travel, rows, way, Direction::kBack, label, watch);
-  if (way.slot_of_row.dim() > 1) return back;
-  return permute_rows(back, way.slot_of_row, way.row_of_slot);
+  return to_tokens(send(travel, rows, way, Direction::kBack, label, watch), way);
 }
 
 namespace {

@@ -66,6 +66,12 @@ struct Dispatch {
   at::Tensor weights = {};
 };
 
+// x [N, D] -> [M, D], the rows of what is sent.
+at::Tensor in_slots(const at::Tensor& x, const RowExchange& way);
+// What came back, [M, D], at the rows it came from, [N, D]; where rows were sent several times, as
+// it is.
+at::Tensor to_tokens(const at::Tensor& back, const RowExchange& way);
+
 // Brings tokens to their experts. Where a worker is alone and sends each token at most once, the
 // rows are the tokens themselves.
 RoutedRows to_experts(const Travel& travel, const at::Tensor& tokens, const Dispatch& dispatch,

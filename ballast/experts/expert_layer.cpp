@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "ballast/experts/chunked_dispatch.h"
 #include "ballast/experts/decoder_parts.h"
 #include "ballast/experts/dispatch.h"
 #include "ballast/kernels/layer_norm.h"
@@ -106,10 +107,32 @@ Tensor ExpertLayer::forward(const Tensor& tokens, const Routing& routing, const 
 
 Tensor ExpertLayer::forward_routed(const Tensor& tokens, const Dispatch& dispatch,
                                    const Routing& routing) const {
+  if (workers_.size() > 1 && config_.chunks > 1 && dispatch.way.is_even)
+    return forward_in_chunks(tokens, dispatch, routing);
   step::StepWatch* const watch = routing.watch;
   const RoutedRows routed = to_experts(travel(), tokens, dispatch, label("to experts"), watch);
   const Tensor gated = router_->at_experts(routed, experts_, routing);
   const Tensor back = from_experts(travel(), gated, dispatch, label("from experts"), watch);
+  return at_tokens(tokens, back, dispatch);
+}
+
+Tensor ExpertLayer::forward_in_chunks(const Tensor& tokens, const Dispatch& dispatch,
+                                      const Routing& routing) const {
+  const ChunkedDispatch chunked =
+      in_chunks({config_.count, workers_.size()}, dispatch, config_.chunks);
+  // Backward the last chunk is the first: what writes gradients is followed by what adds to them.
+  Routing adding = routing;
+  adding.gradients = MatrixGradients::kAdded;
+  const auto compute = [&](const RoutedRows& rows, bool is_last) {
+    return router_->at_experts(rows, experts_, is_last ? routing : adding);
+  };
+  const Tensor back = through_experts(workers_, tokens, chunked, compute, label("to experts"),
+                                      label("from experts"), routing.watch);
+  return at_tokens(tokens, back, chunked.whole);
+}
+
+Tensor ExpertLayer::at_tokens(const Tensor& tokens, const Tensor& back,
+                              const Dispatch& dispatch) const {
   return router_->at_tokens(norms() ? at::zeros_like(tokens) : tokens, back, dispatch);
 }
 

@@ -61,6 +61,11 @@ class ExpertLayer {
   Dispatch route(const at::Tensor& read, const Shuffle& mix, const Routing& routing);
   Shuffle shuffle(const at::Tensor& tokens, const Routing& routing) const;
   Travel travel() const { return {workers_, hops_.get()}; }
+  // The same as forward_routed(), while part of the tokens is under way.
+  at::Tensor forward_in_chunks(const at::Tensor& tokens, const Dispatch& dispatch,
+                               const Routing& routing) const;
+  at::Tensor at_tokens(const at::Tensor& tokens, const at::Tensor& back,
+                       const Dispatch& dispatch) const;
   // Tells of rows that are not even what two hops must know. Collective.
   void complete(RowExchange& way) const;
   comm::Label label(const char* purpose) const { return {purpose, static_cast<int>(place_)}; }

@@ -104,6 +104,15 @@ TEST(ExpertsConfig, RefusesMoreExpertsOfATokenThanThereAre) {
   EXPECT_THAT(error_of([&] { check_config(config); }), HasSubstr("experts.per_token"));
 }
 
+TEST(Config, TokensTravelInChunksOrInTwoHops) {
+  Config config;
+  config.experts.layers = 1;
+  config.experts.chunks = 2;
+  EXPECT_NO_THROW(check_config(config));
+  config.experts.hops = 2;
+  EXPECT_THAT(error_of([&] { check_config(config); }), HasSubstr("experts.chunks"));
+}
+
 TEST(Config, TomlRoundTripKeepsEveryKnob) {
   Config config;
   config.model.width = 192;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ballast/experts/chunked_dispatch.h"
 #include "ballast/experts/expert_ranks.h"
 #include "tests/experts/layer_setting.h"
 #include "tests/support/lone_worker.h"
@@ -52,6 +53,28 @@ TEST(Dispatch, BlocksAreAsManyRowsForEachExpert) {
   EXPECT_EQ(dispatch.rows_of_expert.counts, std::vector<int64_t>({6, 6, 6, 6}));
   EXPECT_EQ(dispatch.way.send, comm::RowsOfWorker({24}));
   EXPECT_EQ(dispatch.way.receive, comm::RowsOfWorker({24}));
+}
+
+// 8 slots of 4 experts on 2 workers, the last of them empty; 2 blocks of 1 and 1 row, so that more
+// chunks than rows are as many as rows.
+TEST(Dispatch, InChunksEachHasItsPartOfEveryBlock) {
+  const Tensor row_of_slot = at::tensor({3, 0, 6, 1, 2, 5, 4, -1}, at::kLong);
+  const Tensor slot_of_row = at::tensor({1, 3, 4, 0, 6, 5, 2, -1}, at::kLong);
+  const ExpertPlaces places{.experts = 4, .workers = 2};
+  const Dispatch dispatch = dispatch_blocks(places, slot_of_row, row_of_slot);
+  const ChunkedDispatch chunked = in_chunks(places, dispatch, 5);
+  ASSERT_EQ(chunked.chunks.size(), 2U);
+  for (const ChunkedDispatch::Chunk& chunk : chunked.chunks) {
+    EXPECT_EQ(chunk.rows, 4);
+    EXPECT_EQ(chunk.rows_of_expert.counts, std::vector<int64_t>({2, 2}));  // of both workers
+  }
+  const RowExchange& way = chunked.whole.way;
+  EXPECT_TRUE(at::equal(way.row_of_slot, at::tensor({3, 6, 2, 4, 0, 1, 5, -1}, at::kLong)));
+  for (int64_t row = 0; row < 7; ++row) {
+    const auto slot = way.slot_of_row[row].item<int64_t>();
+    EXPECT_EQ(way.row_of_slot[slot].item<int64_t>(), row);
+  }
+  EXPECT_EQ(way.slot_of_row[7].item<int64_t>(), -1);
 }
 
 }  // namespace

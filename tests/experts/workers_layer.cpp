@@ -31,6 +31,16 @@ void expect_near(const Tensor& got, const Tensor& expected, const std::string& w
 void todays_frame(config::ExpertsConfig&) {}
 void two_experts(config::ExpertsConfig& experts) { experts.per_token = 2; }
 
+// One worker alone has no chunks.
+void in_three_chunks(config::ExpertsConfig& experts) {
+  config::take_papers_frame(experts);
+  experts.chunks = 3;
+}
+void two_experts_in_chunks(config::ExpertsConfig& experts) {
+  experts.per_token = 2;
+  experts.chunks = 4;
+}
+
 std::vector<test::LayerShape> shapes() {
   return {{.experts = 8, .groups = 8, .tokens = 8 * 16},
           {.experts = 16, .groups = 8, .tokens = 8 * 21},  // 21 tokens for 16 experts
@@ -52,7 +62,22 @@ std::vector<test::LayerShape> shapes() {
            .groups = 16,
            .tokens = 16 * 10,
            .router = "sparsely_gated",
-           .frame = todays_frame}};
+           .frame = todays_frame},
+          // 8 blocks of 1 to 16 rows, which 3 and 4 need not divide; fewer rows than chunks
+          {.experts = 8, .groups = 16, .tokens = 16 * 10, .frame = in_three_chunks},
+          {.experts = 16, .groups = 8, .tokens = 8 * 21, .frame = two_experts_in_chunks},
+          {.experts = 8, .groups = 8, .tokens = 8 * 3, .frame = in_three_chunks},
+          {.experts = 8,
+           .groups = 16,
+           .tokens = 16 * 10,
+           .router = "sparsely_gated",
+           .frame = in_three_chunks},
+          {.experts = 8,
+           .groups = 8,
+           .tokens = 8 * 16,
+           .router = "switch",
+           .capacity = 0,
+           .frame = in_three_chunks}};
 }
 
 // The layer on all workers is the layer of one that has all tokens and all experts.
@@ -82,6 +107,67 @@ TEST(LayerOfWorkers, GivesWhatOneWorkerGives) {
       expect_near(gradient, whole.gradient(segment.name), segment.name);
     }
   }
+}
+
+// What experts compute of a row does not depend on the chunk it comes in; gradients of weights are
+// sums over chunks. What a first pass writes is what later ones add to.
+TEST(LayerOfWorkers, InChunksWritesAndAddsGradientsAsInOne) {
+  // Without a shuffle, whose time would count as exchanged too.
+  const test::LayerShape shape{.experts = 8, .groups = 16, .tokens = 16 * 10, .shuffle = false};
+  test::LayerShape chunked = shape;
+  chunked.frame = in_three_chunks;
+  Layer once(shape, everyone()), parts(chunked, everyone());
+  for (const MatrixGradients gradients : {MatrixGradients::kWritten, MatrixGradients::kAdded}) {
+    for (Layer* layer : {&once, &parts}) {
+      Tensor h = own_part(test::random_rows(shape.tokens, 1)).clone().requires_grad_();
+      Routing routing = layer->routing();
+      routing.gradients = gradients;
+      const Tensor y = layer->layer.forward(h, routing);
+      torch::autograd::backward({y}, {own_part(test::random_rows(shape.tokens, 2))});
+    }
+    for (const parameters::Segment& segment : parts.table.segments())
+      expect_near(parts.gradient(segment.name), once.gradient(segment.name), segment.name);
+  }
+  if (everyone().size() > 1) {
+    EXPECT_GT(parts.layer.take_exchange_seconds(), 0);
+  }
+}
+
+// Counts how often rows are sent or waited for.
+class CountingWatch : public step::StepWatch {
+ public:
+  int64_t communications = 0;
+
+ private:
+  void switched(step::StepPart part) override {
+    communications += part == step::StepPart::kCommunication ? 1 : 0;
+  }
+};
+
+int64_t communications_of(const test::LayerShape& shape) {
+  Layer layer(shape, everyone());
+  CountingWatch watch;
+  Routing routing = layer.routing();
+  routing.watch = &watch;
+  Tensor h = own_part(test::random_rows(shape.tokens, 1)).clone().requires_grad_();
+  const Tensor y = layer.layer.forward(h, routing);
+  torch::autograd::backward({y}, {own_part(test::random_rows(shape.tokens, 2))});
+  return watch.communications;
+}
+
+// There and back, forward and backward: a chunk is sent, and waited for.
+TEST(LayerOfWorkers, SendsEachChunkByItself) {
+  test::LayerShape shape{.experts = 8, .groups = 16, .tokens = 16 * 10, .shuffle = false};
+  const int64_t once = communications_of(shape);
+  shape.frame = in_three_chunks;
+  const int64_t in_chunks = communications_of(shape);
+  EXPECT_EQ(in_chunks, everyone().size() > 1 ? once - 4 + 4 * 3 * 2 : once);
+  // Without a capacity all rows go at once.
+  shape.router = "switch";
+  shape.capacity = 0;
+  const int64_t uneven = communications_of(shape);
+  shape.frame = config::take_papers_frame;
+  EXPECT_EQ(uneven, communications_of(shape));
 }
 
 // Workers of this machine that stand for those of two: neighbours together, or in turn.
@@ -115,6 +201,7 @@ TEST(LayerOfWorkers, InTwoHopsHasTheSameBits) {
   for (const std::vector<int>& machines : two_machines()) {
     const auto hops = std::make_shared<const comm::MachineHops>(everyone(), machines);
     for (const test::LayerShape& shape : shapes()) {
+      if (Layer::config_of(shape).experts.chunks > 1) continue;  // in chunks they go straight
       SCOPED_TRACE(fmt::format("{} experts, {} tokens", shape.experts, shape.tokens));
       Layer straight(shape, everyone()), hopping(shape, everyone(), test::double_on_cpu(), hops);
       expect_same_bits(straight, hopping, own_part(test::random_rows(shape.tokens, 1)),
