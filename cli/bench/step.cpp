@@ -88,7 +88,7 @@ struct Options {
   std::string systems;
   std::string decoder = "paper";
   int64_t steps = 5;
-  int64_t hops = 1;  // experts.hops
+  int64_t hops = 1, chunks = 1;  // experts.hops, experts.chunks
   bool plain = false;
   BenchOptions bench = {.rounds = 7};
   TwinOptions twin = {};
@@ -266,6 +266,7 @@ int run_systems(const Options& options, comm::World& world) {
     for (const std::string& name : names) {
       configs.back().push_back(experiments::config_of_system(name, dense, experts, workers.size()));
       configs.back().back().experts.hops = options.hops;
+      configs.back().back().experts.chunks = options.chunks;
     }
   }
   ComputePlace place;
@@ -379,6 +380,12 @@ void add_bench_step(CLI::App& app, Action& chosen) {
       ->type_name("NAMES");
   command->add_option("--hops", options->hops, "with --systems: experts.hops of those with experts")
       ->check(from_to(1, 2))
+      ->capture_default_str()
+      ->type_name("N");
+  command
+      ->add_option("--chunks", options->chunks,
+                   "with --systems: experts.chunks of those with experts")
+      ->check(from_to(1, 64))
       ->capture_default_str()
       ->type_name("N");
   add_worker_options(*command, options->workers);

@@ -11,22 +11,16 @@
 #include "ballast/model/update_counts.h"
 #include "ballast/system/error.h"
 #include "ballast/system/progress.h"
+#include "tests/plan/paper_plan.h"
 
 namespace ballast::plan {
 namespace {
 
 using config::Config;
+using test::cluster_of;
 using testing::HasSubstr;
 
-Config read_preset(const std::string& name) {
-  Config config;
-  config::read_config_file(config, BALLAST_SOURCE_DIR "/configs/paper_" + name + ".toml");
-  return config;
-}
-
-Cluster cluster_of(int64_t workers, const std::string& device = "v100") {
-  return {.workers = workers, .device = find_device(device), .network = find_network("infiniband")};
-}
+Config read_preset(const std::string& name) { return test::paper_config(BALLAST_SOURCE_DIR, name); }
 
 const std::vector<std::string>& presets() {
   static const std::vector<std::string> names = {"dense_1.5b", "dense_3b",   "dense_6b",
@@ -254,34 +248,6 @@ TEST(Plan, WhatTheAdviceSaysFitsAndIsAsFastAsItSays) {
   EXPECT_THAT(options, testing::UnorderedElementsAre(
                            "--device", "--workers", "--model-parallel", "--training.micro_steps",
                            "--training.recompute", "--training.shard_optimizer"));
-}
-
-// Chunks of 8 MiB are summed and gathered by themselves; what Muon moves is not divided.
-TEST(Plan, DividedStateHasMoreMessagesAndMuonsMatricesAreSummedWhole) {
-  Config config = read_preset("dense_1.5b");
-  const auto sums = [&](config::Algorithm algorithm, bool divided) {
-    config.optimizer.algorithm = algorithm;
-    config.training.shard_optimizer = divided;
-    return make_plan(config, cluster_of(128)).own().step.gradient_sums;
-  };
-  const double whole = sums(config::Algorithm::kAdam, false);
-  const double more = sums(config::Algorithm::kAdam, true) - whole;
-  EXPECT_GT(more, 0);
-  EXPECT_LT(more, whole / 2);
-  EXPECT_NEAR(sums(config::Algorithm::kMuon, false), whole, 1e-9);
-  EXPECT_LT(sums(config::Algorithm::kMuon, true) - whole, more / 4);
-}
-
-TEST(Plan, TokensInTwoHopsTakeFewerMessages) {
-  Config config = read_preset("base_44b");
-  Cluster cluster = cluster_of(128);
-  cluster.network.latency = 1;
-  const double straight = make_plan(config, cluster).own().step.all_to_all;
-  config.experts.hops = 2;
-  const double hops = make_plan(config, cluster).own().step.all_to_all;
-  // Of each of 8 calls, messages to 15 other machines instead of 120 workers.
-  EXPECT_NEAR(straight - hops, 8 * (120 - 15) * static_cast<double>(config.training.micro_steps),
-              1);
 }
 
 TEST(Plan, CpuWorkersOfOneMachineShareItsRatesAndMemory) {

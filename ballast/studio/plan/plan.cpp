@@ -40,15 +40,29 @@ double assignment_seconds(const LayoutShape& shape, const Cluster& cluster) {
   return shape.expert_layers * cluster.assignment_seconds.value_or(solver);
 }
 
-double all_to_all_seconds(const LayoutShape& shape, const Wires& wires, const GroupOnNetwork& all) {
+// There and back, forward and backward. While `computing` seconds of experts go on, a third of them
+// forward, all but the first chunk on its way there and the last on its way back can travel.
+double rows_of_experts_seconds(double chunks, double seconds_of_chunk, double computing) {
+  const double beside = 2 * (chunks - 1) * seconds_of_chunk;
+  const double hidden = std::min(computing / 3, beside) + std::min(computing * 2 / 3, beside);
+  return 4 * chunks * seconds_of_chunk - hidden;
+}
+
+// `computing`: seconds of what a layer's experts compute of these rows.
+double all_to_all_seconds(const LayoutShape& shape, const Wires& wires, const GroupOnNetwork& all,
+                          double computing) {
   const config::ExpertsConfig& experts = shape.config.experts;
   if (experts.layers == 0 || shape.workers == 1) return 0;
   const auto exchange = [&](double bytes) {
     return experts.hops > 1 ? wires.all_to_all_in_hops(bytes, all) : wires.all_to_all(bytes, all);
   };
-  // To the experts and back, forward and backward; BASE layers shuffle before and after.
   const double row = shape.width * shape.number;
-  double seconds = 4 * exchange(shape.expert_rows * row);
+  // OpenMPI's messages within a machine take the cores that compute.
+  const bool beside = wires.transport == Transport::kNccl || all.size > all.in_machine;
+  const double chunks = shape.chunks_of_rows();
+  double seconds = rows_of_experts_seconds(chunks, exchange(shape.expert_rows * row / chunks),
+                                           beside ? computing : 0);
+  // BASE layers shuffle before and after.
   if (experts.traits().balanced && experts.shuffle) {
     seconds += 4 * exchange(shape.own_tokens * row);
     // A router that looks ahead scores tokens before they are shuffled.
@@ -137,7 +151,8 @@ StepParts step_of(const LayoutShape& shape, const Cluster& cluster) {
   step.vocabulary = times * seconds_of(vocabulary_work(shape), device);
   step.assignment = times * assignment_seconds(shape, cluster);
   step.optimizer = seconds_of(optimizer_work(shape, device), device);
-  step.all_to_all = times * all_to_all_seconds(shape, wires, groups.everyone);
+  step.all_to_all = times * all_to_all_seconds(shape, wires, groups.everyone,
+                                               seconds_of(routed_rows_work(shape), device));
   step.shard_sums = times * shard_sum_seconds(shape, wires, groups.shards) +
                     momentum_seconds(shape, wires, groups.shards);
   step.gradient_sums = gradient_sum_seconds(shape, wires, groups.replicas);

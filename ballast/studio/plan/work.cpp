@@ -82,6 +82,13 @@ LayoutShape::LayoutShape(const config::Config& of, int64_t all_workers, const De
       fused(device.fused),
       recomputes_blocks(of.training.recompute == config::Recompute::kBlocks) {}
 
+double LayoutShape::chunks_of_rows() const {
+  const config::ExpertsConfig& experts = config.experts;
+  const bool even = experts.traits().balanced || experts.training_capacity() > 0;
+  if (expert_layers == 0 || workers == 1 || !even) return 1;
+  return std::min(as_double(experts.chunks), expert_rows / as_double(experts.count));
+}
+
 double LayoutShape::rows_of_logits() const {
   const double here = as_double(config.model.vocabulary) / as_double(shards);
   // As in kernels/cross_entropy.cpp: on a GPU equal chunks.
@@ -137,7 +144,7 @@ namespace {
 struct RowsThrough {
   double rows, hidden;
   double narrow;      // passes over rows of the model's width
-  double copies = 1;  // how many feed-forwards there are
+  double copies = 1;  // how many times a feed-forward's weights are read
 };
 
 Work work_of_rows(const LayoutShape& s, const RowsThrough& r) {
@@ -153,7 +160,7 @@ Work sublayer_work(const LayoutShape& s) {
   return work_of_rows(s, {.rows = s.expert_rows,
                           .hidden = s.expert_hidden,
                           .narrow = s.fused ? 12.0 : 22.0,
-                          .copies = s.experts_here});
+                          .copies = s.experts_here * s.chunks_of_rows()});
 }
 
 // Of the expert for all tokens.
@@ -197,12 +204,19 @@ Work feed_forward_work(const LayoutShape& s) {
   return once * (s.feed_forwards * passes_of_blocks(s));
 }
 
+Work routed_rows_work(const LayoutShape& s) {
+  if (s.expert_layers == 0) return {};
+  Work work = sublayer_work(s) * s.expert_sublayers;
+  work.operations *= s.chunks_of_rows();
+  return work;
+}
+
 Work experts_work(const LayoutShape& s) {
   if (s.expert_layers == 0) return {};
   Work work = s.config.experts.gates_at_experts() ? base_router_work(s) : gate_router_work(s);
   if (s.shuffles() && !s.config.experts.gates_at_experts())
     work.bytes += 8 * s.number * s.width * s.own_tokens;
-  work += sublayer_work(s) * s.expert_sublayers;
+  work += routed_rows_work(s);
   work += shared_work(s) * s.expert_sublayers;
   return work * s.expert_layers;
 }
@@ -272,7 +286,9 @@ MemoryParts memory_of(const LayoutShape& s, const Device& device) {
   memory.activations = s.number * (s.tokens * (of_blocks + 2 * s.width) + of_experts);
   const double widest = std::max(s.tokens * (2 * s.hidden / shards + 3 * s.width),
                                  s.expert_rows * (2 * s.expert_hidden + 3 * s.width));
-  const double messages = s.workers > 1 ? 2 * s.expert_rows * s.width : 0;
+  // What came in chunks is put together once more.
+  const double passages = s.chunks_of_rows() > 1 ? 3 : 2;
+  const double messages = s.workers > 1 ? passages * s.expert_rows * s.width : 0;
   const double block =
       (2 * (s.queries + s.keys) + s.matrices * s.hidden) * s.width / shards;  // sums of gradients
   const bool chunks = s.config.training.shard_optimizer && s.replicas > 1;

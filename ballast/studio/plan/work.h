@@ -52,6 +52,7 @@ struct LayoutShape {
   bool recomputes_blocks;
 
   double rows_of_logits() const;  // of a chunk
+  double chunks_of_rows() const;  // in which rows go to experts; 1: all at once
   // Whether a shuffle moves rows: a worker that is alone leaves them where they are.
   bool shuffles() const {
     const config::ExpertsConfig& e = config.experts;
@@ -63,6 +64,8 @@ struct LayoutShape {
 Work attention_work(const LayoutShape& shape);
 Work feed_forward_work(const LayoutShape& shape);
 Work experts_work(const LayoutShape& shape);
+// The part of it that a layer's experts compute of the rows that were brought to them.
+Work routed_rows_work(const LayoutShape& shape);
 Work vocabulary_work(const LayoutShape& shape);
 // Of a step: clears the gradients, takes their norm, moves the weights.
 Work optimizer_work(const LayoutShape& shape, const Device& device);
