@@ -9,8 +9,9 @@ they can be taken in parts; --table fits three constants to six of them and pred
     benchmarks/plan_cluster.py --ballast build/release/ballast --results steps.json --measure all
     benchmarks/plan_cluster.py --ballast build/release/ballast --results steps.json --table
 
-A cell is HOSTSxWORKERS@MEGABITS[+DELAY][hops]: workers of each host, the rate of its cable, milliseconds that a packet
-takes; hops: tokens go to experts in two (experts.hops 2).
+A cell is HOSTSxWORKERS@MEGABITS[+DELAY][hops|chunksC][xSUBLAYERS][bBATCH]: workers of each host, the rate of its
+cable, milliseconds that a packet takes; hops: tokens go to experts in two (experts.hops 2); chunks4: in four chunks
+(experts.chunks 4); x16: experts have 16 sublayers, not one; b64: 64 sequences, not 16. With x or b: BASE alone.
 """
 
 import argparse
@@ -27,39 +28,47 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SIZE = "256,128,2,8,64,16"  # vocabulary, width, layers, heads, context, batch
-EXPERTS, SUBLAYERS = 8, 1
+SIZE = "256,128,2,8,64"  # vocabulary, width, layers, heads, context
+EXPERTS, SUBLAYERS, BATCH = 8, 1, 16
+CELL = r"(\d+)x(\d+)@(\d+)(?:\+(\d+))?(?:(hops)|chunks(\d+))?(?:x(\d+))?(?:b(\d+))?"
 SYSTEMS = ["dense", "model_parallel", "base", "switch"]
 CELLS = ["2x1@20", "2x1@60", "2x1@200", "4x1@20", "4x1@60", "4x1@200", "8x1@20", "8x1@60", "2x1@60+10", "4x1@60+10",
          "2x2@60", "2x4@60", "4x2@60"]
-FITTED = [("2x1@60", "dense"), ("2x1@60", "base"), ("2x1@200", "dense"), ("2x1@60+10", "dense"), ("4x1@200", "base"),
-          ("2x1@200", "switch")]
+FITTED = "2x1@60:dense,2x1@60:base,2x1@200:dense,2x1@60+10:dense,4x1@200:base,2x1@200:switch"
 KEYS = ["model.vocabulary", "model.width", "model.layers", "model.heads", "model.context", "training.batch"]
 BURST = "10kb"  # a few packets: what a rest would let pass at once is no part of a rate
 
 
 class Cell:
     def __init__(self, text):
-        match = re.fullmatch(r"(\d+)x(\d+)@(\d+)(?:\+(\d+))?(hops)?", text)
+        match = re.fullmatch(CELL, text)
         if not match:
-            raise SystemExit(f"--measure: want HOSTSxWORKERS@MEGABITS[+MILLISECONDS][hops], got {text}")
+            raise SystemExit(f"--measure: want cells such as 2x1@60, 4x1@200+10 or 2x1@60chunks4x16b64, got {text}")
         self.text = text
         self.hosts, self.each, self.megabits, self.delay = (int(part or 0) for part in match.groups()[:4])
         self.hops = 2 if match[5] else 1
-        self.systems = ["base", "switch"] if match[5] else SYSTEMS
+        self.chunks, self.sublayers = int(match[6] or 1), int(match[7] or SUBLAYERS)
+        self.size = f"{SIZE},{match[8] or BATCH}"
+        self.systems = ["base"] if match[7] or match[8] else ["base", "switch"] if match[5] or match[6] else SYSTEMS
         self.workers = self.hosts * self.each
+
+    def words(self):
+        hops, chunks = ", two hops" * (self.hops - 1), f", {self.chunks} chunks" * (self.chunks > 1)
+        batch = int(self.size.split(",")[-1])
+        return (hops + chunks + f", {self.sublayers} sublayers" * (self.sublayers != SUBLAYERS)
+                + f", {batch} sequences" * (batch != BATCH))
 
     def knobs(self, system):
         """As `bench step --systems` makes them."""
-        knobs = [f"--{key}={value}" for key, value in zip(KEYS, SIZE.split(","))]
+        knobs = [f"--{key}={value}" for key, value in zip(KEYS, self.size.split(","))]
         if system == "model_parallel":
             return [*knobs, f"--training.model_parallel={self.workers}"]
         if system == "dense":
             return knobs
         knobs += ["--experts.layers=1", f"--experts.count={EXPERTS}", f"--experts.groups={self.workers}",
-                  f"--experts.hops={self.hops}"]
+                  f"--experts.hops={self.hops}", f"--experts.chunks={self.chunks}"]
         if system == "base":
-            return [*knobs, f"--experts.sublayers={SUBLAYERS}"]
+            return [*knobs, f"--experts.sublayers={self.sublayers}"]
         return [*knobs, f"--experts.router={system}", "--experts.placement=replace"]
 
 
@@ -85,8 +94,9 @@ def measure(ballast, cell, rounds):
             if cell.delay:
                 cluster.delay(name)
         before = sum(cluster.bytes_from(name) for name in cluster.names)
-        command = [ballast, "bench", "step", "--json", "--device", "cpu", "--threads", 1, "--size", SIZE, "--systems",
-                   ",".join(cell.systems), "--hops", cell.hops, "--experts", f"{EXPERTS},{SUBLAYERS}", "--rounds", rounds, "--steps", 3, "--workers",
+        command = [ballast, "bench", "step", "--json", "--device", "cpu", "--threads", 1, "--size", cell.size, "--systems",
+                   ",".join(cell.systems), "--hops", cell.hops, "--chunks", cell.chunks, "--experts",
+                   f"{EXPERTS},{cell.sublayers}", "--rounds", rounds, "--steps", 3, "--workers",
                    cell.workers, "--hosts", ",".join(f"{name}:{cell.each}" for name in cluster.names)]
         done = subprocess.run(cluster.command(*command), env=cluster.environment(), capture_output=True, encoding="utf-8")
         if done.returncode != 0:
@@ -149,11 +159,11 @@ def fit(points, predictions):
     return best
 
 
-def table(ballast, results):
+def table(ballast, results, fitted_to):
     cells = {text: Cell(text) for text in results["cells"]}
     predictions = Predictions(ballast, results["flops"], results["bandwidth"])
     took = lambda text, system: results["cells"][text]["steps"][system]
-    constants = fit([(cells[text], system, took(text, system)) for text, system in FITTED], predictions)
+    constants = fit([(cells[text], system, took(text, system)) for text, system in fitted_to], predictions)
     print(f"Rates of the cores: {results['flops'] / 1e9:.0f} GFLOP/s, {results['bandwidth'] / 1e9:.0f} GB/s. Fitted: "
           f"{100 * constants['wire']:.1f} % of a cable's rate, {1e3 * constants['message']:.2f} ms a message, "
           f"{100 * constants['rates']:.0f} % of the cores' rates.\n")
@@ -165,10 +175,10 @@ def table(ballast, results):
             step = predictions.plan(cell, system, constants["wire"] * cell.megabits / 8 * 1e6,
                                     predictions.latency(cell, constants), constants["rates"])
             error = step["total"] / took(text, system) - 1
-            fitted = (text, system) in FITTED
+            fitted = (text, system) in fitted_to
             if not fitted:
                 errors.append(abs(error))
-            print(f"| {cell.hosts} x {cell.each} | {cell.megabits} | {cell.delay} ms | {system.replace('_', ' ')}{', two hops' * (cell.hops - 1)} | "
+            print(f"| {cell.hosts} x {cell.each} | {cell.megabits} | {cell.delay} ms | {system.replace('_', ' ')}{cell.words()} | "
                   f"{1e3 * took(text, system):.0f} ms | {1e3 * step['total']:.0f} | {100 * error:+.1f} % | {'yes' if fitted else ''} |")
     print(f"\nNot fitted: {len(errors)}; within 20 %: {sum(error < 0.2 for error in errors)}; largest {100 * max(errors):.1f} %, "
           f"median {100 * statistics.median(errors):.1f} %.")
@@ -181,6 +191,7 @@ def main():
     parser.add_argument("--measure", default="", help="cells with commas between, or all")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--fitted", default=FITTED, help="CELL:SYSTEM,..., six: what constants are fitted to")
     options = parser.parse_args()
     results = json.loads(options.results.read_text()) if options.results.exists() else {"cells": {}}
     for text in CELLS if options.measure == "all" else filter(None, options.measure.split(",")):
@@ -190,7 +201,7 @@ def main():
         print(text, {name: round(1e3 * seconds, 1) for name, seconds in results["cells"][text]["steps"].items()}, flush=True)
         options.results.write_text(json.dumps(results, indent=1))
     if options.table:
-        table(options.ballast, results)
+        table(options.ballast, results, [tuple(point.split(":")) for point in options.fitted.split(",")])
 
 
 if __name__ == "__main__":

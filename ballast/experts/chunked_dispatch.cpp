@@ -29,7 +29,7 @@ Tensor part_of_blocks(const Tensor& slots, int64_t begin, int64_t end) {
 ChunkedDispatch in_chunks(const ExpertPlaces& places, const Dispatch& dispatch, int64_t chunks) {
   const RowExchange& way = dispatch.way;
   TORCH_CHECK(way.is_even && places.workers > 1, "in_chunks: want equal blocks, several workers");
-  const Tensor& row_of_slot = way.row_of_slot;                     // [M]
+  const Tensor& row_of_slot = way.row_of_slot;                               // [M]
   const int64_t slots = row_of_slot.size(0), rows = slots / places.experts;  // R of a block
   TORCH_CHECK(rows > 0, "in_chunks: blocks have no rows");
   const int64_t count = std::min(chunks, rows);
@@ -95,15 +95,18 @@ Tensor through_experts(comm::Communicator& workers, const Tensor& tokens,
   const std::vector<Tensor> sent = at::split_with_sizes(in_slots(tokens, way), rows);
   const size_t count = sent.size();
   std::vector<Tensor> arrived;
-  for (size_t i = 0; i < std::min<size_t>(count, 2); ++i) out[i].begin(sent[i]);
-  // Backward does the same from the end to the start, since autograd comes to the last call first.
+  out[0].begin(sent[0]);
+  // Backward comes to the last call first, and does the same from the end to the start. A chunk
+  // sets out when the one before has arrived: two at once would share the wire, and both be late.
   for (size_t i = 0; i < count; ++i) {
     const ChunkedDispatch::Chunk& chunk = dispatch.chunks[i];
-    home[i].begin(compute({out[i].finish(), chunk.rows_of_expert, chunk.arrival_of_place,
-                           chunk.place_of_arrival},
-                          /*is_last=*/i + 1 == count));
-    if (i + 2 < count) out[i + 2].begin(sent[i + 2]);
+    const Tensor here = out[i].finish();
+    if (i + 1 < count) out[i + 1].begin(sent[i + 1]);
+    const Tensor computed =
+        compute({here, chunk.rows_of_expert, chunk.arrival_of_place, chunk.place_of_arrival},
+                /*is_last=*/i + 1 == count);
     if (i > 0) arrived.push_back(home[i - 1].finish());
+    home[i].begin(computed);
   }
   arrived.push_back(home[count - 1].finish());
   return to_tokens(at::cat(arrived), way);

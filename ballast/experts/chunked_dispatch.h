@@ -28,12 +28,12 @@ struct ChunkedDispatch {
 // for several workers.
 ChunkedDispatch in_chunks(const ExpertPlaces& places, const Dispatch& dispatch, int64_t chunks);
 
-// What experts make of a chunk's rows, which stay where they are; `is_last`: no other chunk follows,
-// so that backward comes here first.
+// What experts make of a chunk's rows, which stay where they are; `is_last`: no other chunk
+// follows, so that backward comes here first.
 using ComputeChunk = std::function<at::Tensor(const RoutedRows& rows, bool is_last)>;
 
-// to_experts(), `compute` and from_experts(), chunk by chunk: at most two are on their way there or
-// back at a time, in each direction, forward and backward. tokens [T, D] -> as from_experts has it.
+// to_experts(), `compute` and from_experts(), chunk by chunk: while one is computed, the next one
+// is on its way there, and the one before on its way back. tokens [T, D] -> as from_experts has it.
 // Collective, also backward.
 at::Tensor through_experts(comm::Communicator& workers, const at::Tensor& tokens,
                            const ChunkedDispatch& dispatch, const ComputeChunk& compute,

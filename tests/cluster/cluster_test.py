@@ -69,6 +69,27 @@ class TwoHosts(unittest.TestCase):
                 self.assertEqual(cluster_jobs.losses(self.cluster, f"{run} in 1"), expected)
                 self.assertEqual(cluster_jobs.losses(self.cluster, f"{run} in 2"), expected)
 
+    def test_tokens_in_chunks_train_as_those_in_one_do(self):
+        """Each chunk's gradients are added to those of others: in single precision the last digits are other ones."""
+        outcomes = {}
+        for chunks in (1, 3):
+            run = f"in {chunks} chunks"
+            outcome = cluster_jobs.launched(self.cluster, run, f"--experts.chunks={chunks}", steps=12, deadline=30).end()
+            self.assertEqual(outcome.code, 0, outcome.errors)
+            outcomes[chunks] = cluster_jobs.losses(self.cluster, run)
+        self.assertEqual(outcomes[1].keys(), outcomes[3].keys())
+        for step, loss in outcomes[1].items():
+            self.assertAlmostEqual(outcomes[3][step], loss, delta=1e-4, msg=f"step {step}")
+
+    def test_messages_move_while_workers_compute(self):
+        """By itself OpenMPI moves them in its own calls alone, and the two would wait for each other's."""
+        scenario = Path(os.environ["BALLAST_BUILD"]).resolve() / "worker_scenario"
+        command = ["mpirun", "--host", "host1:1,host2:1", "--bind-to", "none", scenario, "computes", -1, 60]
+        done = subprocess.run(self.cluster.command(*command), env=self.cluster.environment(), capture_output=True,
+                              encoding="utf-8", timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count("is well"), 2, done.stdout)
+
     def test_a_host_that_hangs_is_named(self):
         outcome = cluster_jobs.end_by(self.cluster, "hangs", self.cluster.hang, "host2", 5)
         self.addCleanup(self.cluster.kill_processes, "host2")
