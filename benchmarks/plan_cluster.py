@@ -131,7 +131,7 @@ class Predictions:
         return json.loads(done.stdout)["layouts"][0]["step"]
 
     def step(self, cell, system, constants):
-        """The plan is linear in what constants stand for: its parts are asked for once."""
+        """Without chunks the plan is linear in what constants stand for: its parts are asked for once."""
         if (cell.text, system) not in self.parts:
             much, nothing = 1e15, 1e-15
             at = lambda bandwidth, latency: self.plan(cell, system, bandwidth, latency)["communication"]["total"]
@@ -161,6 +161,9 @@ def fit(points, predictions):
 
 def table(ballast, results, fitted_to):
     cells = {text: Cell(text) for text in results["cells"]}
+    for text, system in fitted_to:
+        if text not in cells or system not in results["cells"][text]["steps"] or cells[text].chunks > 1:
+            raise SystemExit(f"--fitted: want cells without chunks that were measured, not {text}:{system}")
     predictions = Predictions(ballast, results["flops"], results["bandwidth"])
     took = lambda text, system: results["cells"][text]["steps"][system]
     constants = fit([(cells[text], system, took(text, system)) for text, system in fitted_to], predictions)

@@ -17,9 +17,9 @@ namespace ballast::comm {
 at::Tensor all_to_all(Communicator& group, const at::Tensor& x, const RowsOfWorker& send,
                       const RowsOfWorker& receive, Label label);
 
-// The same in equal parts, x [N * n, ...], in two halves, with other work between them: begin()
-// sends x, and finish() waits for what it returned, which nobody may read before. Backward finish()
-// sends the gradient and begin() waits: both must be in the graph, or neither. Once each.
+// The same in equal parts, x [N * n, ...], in two halves, with other work between them. begin()
+// sends x. finish() waits: until then nobody may write x, or read what begin() returned. Backward,
+// finish() sends the gradient and begin() waits. Once each; both are in the graph, or neither.
 class RowsUnderWay {
  public:
   RowsUnderWay(Communicator& group, Label label);

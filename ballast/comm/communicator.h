@@ -69,7 +69,7 @@ class Communicator : protected Engine {
   Pending begin_reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                                Reduction reduction, Label label);
   Pending begin_all_to_all(const at::Tensor& output, const at::Tensor& input, Label label);
-  // Waits for one of these, in the seconds of take_all_to_all_seconds().
+  // Waits for what begin_all_to_all() returned. The time counts in take_all_to_all_seconds().
   void finish_all_to_all(Pending& begun, Label label);
 
   // From now on `engine` moves tensors on GPUs, here and in what is split off. For World only.

@@ -166,7 +166,7 @@ bool MpiRuntime::test(MpiTransfer& transfer) {
 void MpiRuntime::wait(MpiTransfer& transfer) {
   constexpr double kLongestTurn = 0.25, kLongWay = 0.5e-3;
   if (test(transfer)) return;
-  // This stays true of a worker that gives up: it does nothing else any more.
+  // Both stay true of a worker that gives up: it does nothing else any more.
   roll_call_->waits(true);
   if (mover_ != nullptr) mover_->waits(true);
   Patience patience(*roll_call_, transfer.call);

@@ -53,7 +53,7 @@ class MpiRuntime {
   void adopt(std::unique_ptr<MpiTransfer> transfer);
   // Waits for all that was adopted, then ends MPI.
   void finalize();
-  // Messages move in calls of MPI alone from now on: before an end of another kind.
+  // Stops the thread that moves messages, before MPI is aborted.
   void stop_mover();
 
   std::mutex& mutex() { return mutex_; }

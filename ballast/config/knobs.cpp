@@ -132,7 +132,7 @@ void add_experts(std::vector<Knob>& list, ExpertsConfig& e) {
   section
       .add("chunks", &e.chunks, 1, 64,
            "parts in which a training's tokens travel to experts on other workers: one is computed "
-           "while others travel; unless a gate has no capacity")
+           "while others travel; gates without a capacity send all at once")
       .operational();
   section.add("norm", &e.norm,
               "own: each expert norms its tokens; layer: the layer does, once for all experts and "

@@ -59,7 +59,7 @@ ChunkedDispatch in_chunks(const ExpertPlaces& places, const Dispatch& dispatch, 
 
 namespace {
 
-// A chunk's way there or back: its time of sending and waiting is the workers'.
+// A chunk's way there or back. Time spent in begin() and finish() counts as communication.
 class Trip {
  public:
   Trip(comm::Communicator& workers, comm::Label label, step::StepWatch* watch)
@@ -96,8 +96,8 @@ Tensor through_experts(comm::Communicator& workers, const Tensor& tokens,
   const size_t count = sent.size();
   std::vector<Tensor> arrived;
   out[0].begin(sent[0]);
-  // Backward comes to the last call first, and does the same from the end to the start. A chunk
-  // sets out when the one before has arrived: two at once would share the wire, and both be late.
+  // Backward comes to the last call first, and does the same from the end to the start. Of each
+  // direction one chunk is under way at a time: of two, both would arrive late.
   for (size_t i = 0; i < count; ++i) {
     const ChunkedDispatch::Chunk& chunk = dispatch.chunks[i];
     const Tensor here = out[i].finish();

@@ -20,7 +20,7 @@ struct ChunkedDispatch {
     // As in RowExchange, of these rows.
     at::Tensor arrival_of_place, place_of_arrival;
   };
-  Dispatch whole;  // its slots stand by chunk, then by expert; of its way, what is sent alone
+  Dispatch whole;  // its slots are ordered by chunk, then by expert; of its way only what is sent
   std::vector<Chunk> chunks;
 };
 

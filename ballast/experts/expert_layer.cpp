@@ -120,7 +120,7 @@ Tensor ExpertLayer::forward_in_chunks(const Tensor& tokens, const Dispatch& disp
                                       const Routing& routing) const {
   const ChunkedDispatch chunked =
       in_chunks({config_.count, workers_.size()}, dispatch, config_.chunks);
-  // Backward the last chunk is the first: what writes gradients is followed by what adds to them.
+  // Backward starts with the last chunk. So that one may write gradients, and the others add.
   Routing adding = routing;
   adding.gradients = MatrixGradients::kAdded;
   const auto compute = [&](const RoutedRows& rows, bool is_last) {

@@ -42,8 +42,8 @@ class ExpertLayer {
   at::Tensor forward_routed(const at::Tensor& tokens, const Dispatch& dispatch,
                             const Routing& routing) const;
 
-  // Seconds this worker has spent moving rows since the last call: take_all_to_all_seconds() of
-  // its workers.
+  // Seconds this worker has spent moving rows, or waiting for them, since the last call:
+  // take_all_to_all_seconds() of its workers.
   double take_exchange_seconds() const;
 
   int64_t place() const { return place_; }

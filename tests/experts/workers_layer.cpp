@@ -109,8 +109,7 @@ TEST(LayerOfWorkers, GivesWhatOneWorkerGives) {
   }
 }
 
-// What experts compute of a row does not depend on the chunk it comes in; gradients of weights are
-// sums over chunks. What a first pass writes is what later ones add to.
+// Gradients of weights are sums over chunks. What a first pass writes is what later ones add to.
 TEST(LayerOfWorkers, InChunksWritesAndAddsGradientsAsInOne) {
   // Without a shuffle, whose time would count as exchanged too.
   const test::LayerShape shape{.experts = 8, .groups = 16, .tokens = 16 * 10, .shuffle = false};
@@ -118,13 +117,18 @@ TEST(LayerOfWorkers, InChunksWritesAndAddsGradientsAsInOne) {
   chunked.frame = in_three_chunks;
   Layer once(shape, everyone()), parts(chunked, everyone());
   for (const MatrixGradients gradients : {MatrixGradients::kWritten, MatrixGradients::kAdded}) {
+    std::vector<Tensor> outputs, gradients_of_rows;
     for (Layer* layer : {&once, &parts}) {
       Tensor h = own_part(test::random_rows(shape.tokens, 1)).clone().requires_grad_();
       Routing routing = layer->routing();
       routing.gradients = gradients;
       const Tensor y = layer->layer.forward(h, routing);
       torch::autograd::backward({y}, {own_part(test::random_rows(shape.tokens, 2))});
+      outputs.push_back(y.detach());
+      gradients_of_rows.push_back(h.grad());
     }
+    expect_near(outputs[1], outputs[0], "y");
+    expect_near(gradients_of_rows[1], gradients_of_rows[0], "h.grad");
     for (const parameters::Segment& segment : parts.table.segments())
       expect_near(parts.gradient(segment.name), once.gradient(segment.name), segment.name);
   }

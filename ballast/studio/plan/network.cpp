@@ -92,10 +92,16 @@ double Wires::reduce_scatter(double bytes, const GroupOnNetwork& group) const {
          start_of_message(bytes / size);
 }
 
+double Wires::all_to_all_within(double bytes, const GroupOnNetwork& group) const {
+  const auto others = static_cast<double>(group.in_machine - 1);
+  if (others == 0) return 0;
+  return bytes * others / static_cast<double>(group.size) / link(group) +
+         others * network.machine_latency;
+}
+
 double Wires::all_to_all(double bytes, const GroupOnNetwork& group) const {
   const auto size = static_cast<double>(group.size), here = static_cast<double>(group.in_machine);
-  const double within =
-      here > 1 ? bytes * (here - 1) / size / link(group) + (here - 1) * network.machine_latency : 0;
+  const double within = all_to_all_within(bytes, group);
   if (!leaves_machine(group)) return within;
   const double out = bytes * (size - here) / size * here * static_cast<double>(group.side_by_side);
   // OpenMPI begins all messages at once.

@@ -53,6 +53,8 @@ struct Wires {
   double reduce_scatter(double bytes, const GroupOnNetwork& group) const;
   // (n - 1) / n of them; those to other machines share the adapter.
   double all_to_all(double bytes, const GroupOnNetwork& group) const;
+  // What of that stays within the machine.
+  double all_to_all_within(double bytes, const GroupOnNetwork& group) const;
   // The same in two hops: within the machine, then between workers of one place in their machines.
   double all_to_all_in_hops(double bytes, const GroupOnNetwork& group) const;
   // Each worker gets the others' `bytes`.

@@ -40,28 +40,37 @@ double assignment_seconds(const LayoutShape& shape, const Cluster& cluster) {
   return shape.expert_layers * cluster.assignment_seconds.value_or(solver);
 }
 
-// There and back, forward and backward. While `computing` seconds of experts go on, a third of them
-// forward, all but the first chunk on its way there and the last on its way back can travel.
-double rows_of_experts_seconds(double chunks, double seconds_of_chunk, double computing) {
-  const double beside = 2 * (chunks - 1) * seconds_of_chunk;
-  const double hidden = std::min(computing / 3, beside) + std::min(computing * 2 / 3, beside);
-  return 4 * chunks * seconds_of_chunk - hidden;
+// A micro-step's calls that bring rows from worker to worker.
+struct RowTravel {
+  double seconds = 0;
+  double beside_backward = 0;  // more of them, which go on while experts compute, backward
+};
+
+// In a pass, forward or backward. A chunk's experts compute while the next one comes and the one
+// before goes back, each for `seconds`.
+double seconds_beside(double chunks, double seconds, double computing) {
+  if (chunks == 1) return 0;
+  const double of_chunk = computing / chunks;
+  return 2 * std::min(of_chunk, seconds) + (chunks - 2) * std::min(of_chunk, 2 * seconds);
 }
 
-// `computing`: seconds of what a layer's experts compute of these rows.
-double all_to_all_seconds(const LayoutShape& shape, const Wires& wires, const GroupOnNetwork& all,
-                          double computing) {
+// `computing`: seconds of what a layer's experts compute of these rows, a third of them forward.
+RowTravel travel_of_rows(const LayoutShape& shape, const Wires& wires, const GroupOnNetwork& all,
+                         double computing) {
   const config::ExpertsConfig& experts = shape.config.experts;
-  if (experts.layers == 0 || shape.workers == 1) return 0;
+  if (experts.layers == 0 || shape.workers == 1) return {};
   const auto exchange = [&](double bytes) {
     return experts.hops > 1 ? wires.all_to_all_in_hops(bytes, all) : wires.all_to_all(bytes, all);
   };
-  const double row = shape.width * shape.number;
+  const double row = shape.width * shape.number, chunks = shape.chunks_of_rows();
+  const double bytes_of_chunk = shape.expert_rows * row / chunks;
   // OpenMPI's messages within a machine take the cores that compute.
-  const bool beside = wires.transport == Transport::kNccl || all.size > all.in_machine;
-  const double chunks = shape.chunks_of_rows();
-  double seconds = rows_of_experts_seconds(chunks, exchange(shape.expert_rows * row / chunks),
-                                           beside ? computing : 0);
+  const double on_cores =
+      wires.transport == Transport::kMpi ? wires.all_to_all_within(bytes_of_chunk, all) : 0;
+  const double of_chunk = exchange(bytes_of_chunk);
+  const double forward = seconds_beside(chunks, of_chunk - on_cores, computing / 3);
+  const double backward = seconds_beside(chunks, of_chunk - on_cores, computing * 2 / 3);
+  double seconds = 4 * chunks * of_chunk - forward - backward;
   // BASE layers shuffle before and after.
   if (experts.traits().balanced && experts.shuffle) {
     seconds += 4 * exchange(shape.own_tokens * row);
@@ -69,7 +78,8 @@ double all_to_all_seconds(const LayoutShape& shape, const Wires& wires, const Gr
     const double scores = as_double(experts.count) * shape.number;
     if (experts.look_ahead) seconds += 2 * exchange(shape.own_tokens * scores);
   }
-  return shape.expert_layers * seconds;
+  return {.seconds = shape.expert_layers * seconds,
+          .beside_backward = shape.expert_layers * backward};
 }
 
 double shard_sum_seconds(const LayoutShape& shape, const Wires& wires,
@@ -151,13 +161,14 @@ StepParts step_of(const LayoutShape& shape, const Cluster& cluster) {
   step.vocabulary = times * seconds_of(vocabulary_work(shape), device);
   step.assignment = times * assignment_seconds(shape, cluster);
   step.optimizer = seconds_of(optimizer_work(shape, device), device);
-  step.all_to_all = times * all_to_all_seconds(shape, wires, groups.everyone,
-                                               seconds_of(routed_rows_work(shape), device));
+  const RowTravel rows =
+      travel_of_rows(shape, wires, groups.everyone, seconds_of(routed_rows_work(shape), device));
+  step.all_to_all = times * rows.seconds;
   step.shard_sums = times * shard_sum_seconds(shape, wires, groups.shards) +
                     momentum_seconds(shape, wires, groups.shards);
   step.gradient_sums = gradient_sum_seconds(shape, wires, groups.replicas);
   if (cluster.overlap_gradients) {
-    const double backward = step.compute() / times * 2 / 3;
+    const double backward = step.compute() / times * 2 / 3 - rows.beside_backward;
     step.gradient_sums -= std::min(step.gradient_sums, backward);
   }
   step.gradient_sums += weight_gather_seconds(shape, wires, groups.replicas) +

@@ -86,7 +86,8 @@ double LayoutShape::chunks_of_rows() const {
   const config::ExpertsConfig& experts = config.experts;
   const bool even = experts.traits().balanced || experts.training_capacity() > 0;
   if (expert_layers == 0 || workers == 1 || !even) return 1;
-  return std::min(as_double(experts.chunks), expert_rows / as_double(experts.count));
+  const double rows = std::floor(expert_rows / as_double(experts.count));  // of a worker's for one
+  return std::clamp(as_double(experts.chunks), 1.0, std::max(1.0, rows));
 }
 
 double LayoutShape::rows_of_logits() const {
