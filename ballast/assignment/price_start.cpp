@@ -39,6 +39,21 @@ void add_shares(const float* scores, int64_t rows, const float* price, float per
   }
 }
 
+// The same, to the bit, where experts fill one vector: no row's shares go through memory. With 8
+// experts and few tokens that saves a sixth of a call.
+BALLAST_VECTOR_CLONES
+void add_shares_of_few(const float* scores, int64_t rows, const float* price, float per_unit,
+                       float* load) {
+  const Floats at = load_lanes(price);
+  Floats loads = load_lanes(load);
+  for (int64_t row = 0; row < rows; ++row) {
+    const Floats profit = load_lanes(scores + row * kLanes) - at;
+    const Floats share = exp2_of((profit - largest_of(profit)) * per_unit);
+    loads += share * (1.0F / sum_of(share));
+  }
+  store_lanes(loads, load);
+}
+
 // Forbidden pairs count as equal to the first row.
 BALLAST_VECTOR_CLONES
 void add_moments(const float* scores, int64_t rows, int64_t padded, float* sum, float* squares) {
@@ -90,8 +105,13 @@ void PriceStart::read(const ActiveProblem& problem, const RowSample& rows, doubl
 void PriceStart::iterate(float temperature, std::span<const double> shares) {
   constexpr float kBitsPerNat = 1.44269504F;
   std::fill(load_.begin(), load_.end(), 0.0F);
-  add_shares(scores_.data(), count_, price_.data(), kBitsPerNat / temperature, padded_,
-             share_.data(), load_.data());
+  const float per_unit = kBitsPerNat / temperature;
+  if (padded_ == kLanes) {
+    add_shares_of_few(scores_.data(), count_, price_.data(), per_unit, load_.data());
+  } else {
+    add_shares(scores_.data(), count_, price_.data(), per_unit, padded_, share_.data(),
+               load_.data());
+  }
   for (int64_t e = 0; e < experts_; ++e) {
     const double wanted = std::max(shares[e] * static_cast<double>(count_), 0.5);
     const double ratio = std::max(static_cast<double>(load_[e]), 1e-3) / wanted;
