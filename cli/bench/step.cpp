@@ -340,6 +340,7 @@ int run(const Options& options) {
 int run_or_launch(const Options& options) {
   if (options.systems.empty()) {
     if (options.workers.workers > 0) fail("--workers: want --systems with it");
+    if (options.hops > 1 || options.chunks > 1) fail("--hops, --chunks: want --systems with them");
     if (options.decoder != "paper" && !options.experts.empty())
       fail("--decoder: there is no twin with experts of other decoders than the paper's");
     return run(options);

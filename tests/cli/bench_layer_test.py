@@ -134,6 +134,8 @@ class BenchStepWithExperts(Bench):
             self.assertIn(reason, result.stderr)
             self.refused("step", *size, experts, "--mode", "eager", says=reason)
         self.refused("step", "--systems", "dense", "--mode", "eager", says="no twin of --systems")
+        self.refused("step", "--chunks", "2", says="want --systems")
+        self.refused("step", "--hops", "2", says="want --systems")
         self.refused("step", "--size", "32,16,4,2,8,4", "--python", "/bin/echo", says="instead of being ready")
 
 
