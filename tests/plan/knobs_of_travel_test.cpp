@@ -70,6 +70,24 @@ TEST(PlanTravel, ChunksOfTokensTravelWhileExpertsCompute) {
   EXPECT_GT(late, own().step.all_to_all);
 }
 
+// On a slow network: all seconds in which experts compute, and no more.
+TEST(PlanTravel, ChunksAndGradientsDoNotTravelInTheSameSeconds) {
+  Config config = paper_config(BALLAST_SOURCE_DIR, "base_44b");
+  config.experts.shuffle = false;
+  Cluster cluster = cluster_without_latency(128, "v100");
+  cluster.overlap_gradients = true;
+  cluster.network.bandwidth = 1e6;
+  const StepParts once = make_plan(config, cluster).own().step;
+  config.experts.chunks = 4;
+  const StepParts chunks = make_plan(config, cluster).own().step;
+  const double steps = static_cast<double>(config.training.micro_steps);
+  const double hidden_backward = (once.all_to_all - chunks.all_to_all) / steps * 2 / 3;
+  const double more_backward = (chunks.compute() - once.compute()) / steps * 2 / 3;
+  EXPECT_GT(hidden_backward, more_backward);
+  EXPECT_NEAR(chunks.gradient_sums - once.gradient_sums, hidden_backward - more_backward,
+              1e-9 * once.gradient_sums);
+}
+
 TEST(PlanTravel, ChunksOfTokensHideNothingWhereNothingMovesMeanwhile) {
   Config config;
   config.model = {.vocabulary = 256, .width = 64, .layers = 2, .heads = 2, .context = 32};
@@ -85,10 +103,14 @@ TEST(PlanTravel, ChunksOfTokensHideNothingWhereNothingMovesMeanwhile) {
   };
   // MPI within a machine: messages are copies by the cores that compute.
   EXPECT_NEAR(all_to_all(4), all_to_all(1), 1e-12);
-  // Gates without a capacity send all at once.
+  // Of two machines, what goes between them alone is hidden: next to nothing here.
+  cluster.network.machine_workers = 2;
+  cluster.network.bandwidth = 1e15;
+  EXPECT_NEAR(all_to_all(4), all_to_all(1), 1e-9);
   cluster.network.machine_workers = 1;
   cluster.network.bandwidth = 1e7;
   EXPECT_LT(all_to_all(4), all_to_all(1));
+  // Gates without a capacity send all at once.
   config.experts.router = "switch";
   config.experts.placement = config::Placement::kReplace;
   config.experts.capacity = 0;
