@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -81,14 +82,24 @@ class TwoHosts(unittest.TestCase):
         for step, loss in outcomes[1].items():
             self.assertAlmostEqual(outcomes[3][step], loss, delta=1e-4, msg=f"step {step}")
 
-    def test_messages_move_while_workers_compute(self):
-        """By itself OpenMPI moves them in its own calls alone, and the two would wait for each other's."""
-        scenario = Path(os.environ["BALLAST_BUILD"]).resolve() / "worker_scenario"
-        command = ["mpirun", "--host", "host1:1,host2:1", "--bind-to", "none", scenario, "computes", -1, 60]
+    def by_mpirun(self, program, *arguments):
+        """What it says, one worker on each host."""
+        program = Path(os.environ["BALLAST_BUILD"]).resolve() / program
+        command = ["mpirun", "--host", "host1:1,host2:1", "--bind-to", "none", program, *arguments]
         done = subprocess.run(self.cluster.command(*command), env=self.cluster.environment(), capture_output=True,
                               encoding="utf-8", timeout=120)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(done.stdout.count("is well"), 2, done.stdout)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_messages_move_while_workers_compute(self):
+        """By itself OpenMPI moves them in its own calls alone, and the two would wait for each other's."""
+        self.assertEqual(self.by_mpirun("worker_scenario", "computes", -1, 60).count("is well"), 2)
+
+    def test_the_tests_of_workers_pass_between_hosts(self):
+        """There a thread of each worker moves messages too. (Workers that agree want one folder, which hosts have not.)"""
+        for program, tests in (("workers_tests", "-WorkersAgreement.*"), ("training_workers_tests", "LayerOfWorkers.*")):
+            said = self.by_mpirun(program, "mpi", f"--gtest_filter={tests}")
+            self.assertEqual(len(re.findall(r"worker \d of 2: [1-9]\d* tests passed", said)), 2, said)
 
     def test_a_host_that_hangs_is_named(self):
         outcome = cluster_jobs.end_by(self.cluster, "hangs", self.cluster.hang, "host2", 5)
