@@ -159,7 +159,8 @@ class Prepare(unittest.TestCase):
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             self.assertEqual(process.returncode, 0, process.communicate()[1])
-            self.assertLess(usage.ru_maxrss * 1024, 500_000_000, tokenizer)
+            if "ASAN_OPTIONS" not in os.environ:  # the address sanitizer keeps what was freed
+                self.assertLess(usage.ru_maxrss * 1024, 500_000_000, tokenizer)
 
     def test_an_output_is_replaced_only_on_request(self):
         self.assertEqual(run(self.text, "--out", self.out)[0], 0)
