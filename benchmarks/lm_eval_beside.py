@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """lm-eval's numbers of a model that `ballast export --format hf` wrote, on the files that `ballast eval` takes.
 

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The Python package beside what people would use instead, in turns in one process. Prints medians and ratios.
 

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What eight watchers cost a training: the same run again and again, in turn alone and watched.
 
