@@ -7,20 +7,12 @@
 
 #include <cstdint>
 
+#include "ballast/assignment/ptx_cuda.cuh"
+
 // What threads of a warp, of a block and of a group of blocks do together.
 namespace ballast::assignment::exact_cuda {
 
 constexpr unsigned kAll = 0xffffffffu;
-
-__device__ inline float fast_exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-__device__ inline unsigned arrived(const unsigned* counter) {
-  return *static_cast<const volatile unsigned*>(counter);
-}
 
 __device__ inline uint32_t mix(uint32_t a, uint32_t b) {
   uint32_t x = a * 0x9E3779B1u ^ (b + 0x7F4A7C15u) * 0x85EBCA77u;
@@ -135,13 +127,7 @@ struct Team {
     __syncthreads();
     if (size == 1) return;
     goal += size;
-    if (threadIdx.x == 0) {
-      __threadfence();
-      atomicAdd(counter, 1u);
-      while (static_cast<int>(arrived(counter) - goal) < 0) {
-      }
-      __threadfence();
-    }
+    if (threadIdx.x == 0) meet_by_fences(counter, goal);
     __syncthreads();
   }
 };

@@ -37,8 +37,8 @@ struct OwnPairs {
   // The cheapest of all threads' pairs, and of those as cheap the first token's.
   __device__ void find_crossings(const Paths<32>& paths, Crossings& x) {
     for (int i = threadIdx.x; i < 32 * 32; i += kThreads) {
-      x.cost[0][i] = Crossings::kFar;
-      x.group[0][i] = 0xffffffffu;
+      x.cost[i / 32][i % 32] = Crossings::kFar;
+      x.group[i / 32][i % 32] = 0xffffffffu;
     }
     __syncthreads();
 #pragma unroll

@@ -32,22 +32,6 @@ __device__ inline void stage_row(Chip<kExperts>& c, int row, const float (&q)[kV
   }
 }
 
-__device__ inline void load_transposed(unsigned (&r)[4], const __nv_bfloat16* at) {
-  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(at));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address));
-}
-
-__device__ inline void multiply_add(float (&d)[4], const unsigned (&a)[4], unsigned b0,
-                                    unsigned b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 // This block's sums of products, [E, E] at the arena's beginning, over the rows staged there. Each
 // warp has a tile of 32 x 32; where there are fewer tiles than warps these share the rows.
 template <int kExperts>

@@ -6,12 +6,6 @@
 // From device memory to shared memory.
 namespace ballast::assignment::on_chip {
 
-// The larger of two, NaN where one is.
-__device__ inline float larger(float x, float y) {
-  float most;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(x), "f"(y));
-  return most;
-}
 __device__ inline float lanes_max_or_nan(float x) {
   for (int step = 16; step > 0; step /= 2) x = larger(x, __shfl_xor_sync(kAll, x, step));
   return x;

@@ -73,7 +73,7 @@ __device__ inline void sync_experts() {
   if constexpr (kExperts == 32) {
     __syncwarp();
   } else {
-    asm volatile("bar.sync 1, %0;" ::"n"(kExperts) : "memory");
+    sync_first<kExperts>();
   }
 }
 

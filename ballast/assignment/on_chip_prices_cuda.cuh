@@ -70,7 +70,7 @@ __device__ void soft_pass(Chip<kExperts>& c, float factor) {
     }
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
-      q[i] = exact_cuda::fast_exp2((q[i] - top) * factor);
+      q[i] = fast_exp2((q[i] - top) * factor);
       sum += q[i];
     }
     sum = lanes_sum(sum, kLanes);

@@ -65,12 +65,7 @@ __device__ inline void meet(Chip<kExperts>& c) {
   __syncthreads();
   if (threadIdx.x == 0) {
     c.goal += static_cast<unsigned>(c.blocks);
-    unsigned* counter = &c.desk->counter;
-    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(1u) : "memory");
-    unsigned arrived = 0;
-    do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(arrived) : "l"(counter) : "memory");
-    } while (static_cast<int>(arrived - c.goal) < 0);
+    meet_at(&c.desk->counter, c.goal);
   }
   __syncthreads();
 }
