@@ -25,6 +25,7 @@ struct Core {
   int* held;  // a crowd's tokens at this expert
   // [E]
   Cost* distance;
+  Cost* nearer;  // what a sweep makes of the distances
   Cost* rise;    // of the price since the window
   int* surplus;  // tokens above the bound; below 0: room
   int* level;
@@ -44,14 +45,15 @@ struct Core {
   }
 };
 
-// Experts reached through a crowd, one sweep. A warp's work.
+// Experts reached through a crowd, from those at `known` distances, one sweep. A warp's work.
 template <typename Cost>
-__device__ inline bool relax_crowd(const Core<Cost>& core, int group) {
+__device__ inline bool relax_crowd(const Core<Cost>& core, int group, const Cost* known,
+                                   Cost* found) {
   const int first = core.start[group] + threadIdx.x % 32, last = core.start[group + 1];
   Cost near = core.kFar;
   for (int k = first; k < last; k += 32) {
     if (core.held[k] <= 0) continue;
-    const Cost d = core.distance[core.expert(k)];
+    const Cost d = known[core.expert(k)];
     if (d < core.kFar) near = min(near, d - core.cost[k]);
   }
   near = lanes_min(near, 32);
@@ -60,8 +62,8 @@ __device__ inline bool relax_crowd(const Core<Cost>& core, int group) {
   for (int k = first; k < last; k += 32) {
     const Cost d = near + core.cost[k];
     const int e = core.expert(k);
-    if (d < core.distance[e] && core.open(group, k)) {
-      atomicMin(&core.distance[e], d);
+    if (d < known[e] && core.open(group, k)) {
+      atomicMin(&found[e], d);
       changed = true;
     }
   }
@@ -69,12 +71,14 @@ __device__ inline bool relax_crowd(const Core<Cost>& core, int group) {
 }
 
 // Shortest distances from experts with a surplus, by reduced costs (Bellman and Ford). They mean
-// nothing where core.sweeps_left falls below 0.
+// nothing where core.sweeps_left falls below 0. A sweep reads what the one before has found: so the
+// order of threads does not decide how many there are, which may end the work.
 template <typename Cost>
 __device__ inline void find_distances(Core<Cost>& core) {
   const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
   for (int e = threadIdx.x; e < core.experts; e += blockDim.x) {
     core.distance[e] = core.surplus[e] > 0 ? 0 : core.kFar;
+    core.nearer[e] = core.kFar;
   }
   // Each thread keeps its first pairs in registers: [held] with an end at kCrowd does nothing.
   constexpr int kKept = 8;
@@ -86,18 +90,20 @@ __device__ inline void find_distances(Core<Cost>& core) {
     kept[i] = k < core.pairs ? core.ends[k] : kCrowd;
     price[i] = k < core.pairs ? core.cost[k] : 0;
   }
+  Cost *known = core.distance, *found = core.nearer;
   auto relax = [&](unsigned ends, Cost cost) {
     const unsigned from = ends & 0xffffu, to = ends >> 16;
     if (from == kCrowd) return false;
-    const Cost sum = core.distance[from] + cost;
-    if (sum >= core.kFar || sum >= core.distance[to]) return false;
-    atomicMin(&core.distance[to], sum);
+    const Cost sum = known[from] + cost;
+    if (sum >= core.kFar || sum >= known[to]) return false;
+    atomicMin(&found[to], sum);
     return true;
   };
   __syncthreads();
   for (int sweep = 1; sweep <= core.experts + 2; ++sweep) {
     if (--core.sweeps_left < 0) return;
     bool changed = false;
+    for (int e = threadIdx.x; e < core.experts; e += blockDim.x) atomicMin(&found[e], known[e]);
 #pragma unroll
     for (int i = 0; i < kKept; ++i) changed |= relax(kept[i], price[i]);
 #pragma unroll 4
@@ -106,10 +112,13 @@ __device__ inline void find_distances(Core<Cost>& core) {
     }
     __syncwarp();
     for (int i = warp; i < core.crowds; i += warps) {
-      changed |= relax_crowd(core, core.crowd[i]);
+      changed |= relax_crowd(core, core.crowd[i], known, found);
       __syncwarp();
     }
-    if (__syncthreads_or(changed) == 0) return;
+    if (__syncthreads_or(changed) == 0) return;  // both are the same
+    Cost* const swapped = known;
+    known = found;
+    found = swapped;
   }
 }
 

@@ -49,6 +49,7 @@ __device__ inline Core<typename N::Cost> lay_out_core(Problem& p, const Repair& 
   Core<Cost> core;
   const int e = core.experts = p.experts;
   core.distance = from_arena<Cost>(arena, e);
+  core.nearer = from_arena<Cost>(arena, e);
   core.rise = from_arena<Cost>(arena, e);
   core.surplus = from_arena<int>(arena, e);
   core.level = from_arena<int>(arena, e);

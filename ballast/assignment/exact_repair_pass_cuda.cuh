@@ -28,8 +28,13 @@ struct Narrow {
   __device__ static Worth worth(float score, float scale, Worth price) {
     return max(__float2int_rn(score * scale), -(1 << 30)) - price;
   }
+  // What a worth lacks to the top, in all 32 bits: between a high and a forbidden one is more than
+  // an int holds.
+  __device__ static Worth lack(Worth top, Worth worth) {
+    return static_cast<Worth>(static_cast<unsigned>(top) - static_cast<unsigned>(worth));
+  }
   __device__ static float gap(Worth top, Worth second) {
-    return static_cast<float>(static_cast<unsigned>(top) - static_cast<unsigned>(second));
+    return static_cast<float>(static_cast<unsigned>(lack(top, second)));
   }
   __device__ static bool near(Worth slack, float reach) {
     return static_cast<float>(static_cast<unsigned>(slack)) <= reach;
@@ -52,7 +57,10 @@ struct Wide {
   __device__ static Worth worth(float score, double scale, Worth price) {
     return fma(static_cast<double>(score), scale, kRounder) - (kRounder + price);
   }
-  __device__ static float gap(Worth top, Worth second) { return static_cast<float>(top - second); }
+  __device__ static Worth lack(Worth top, Worth worth) { return top - worth; }
+  __device__ static float gap(Worth top, Worth second) {
+    return static_cast<float>(lack(top, second));
+  }
   __device__ static bool near(Worth slack, float reach) {
     return slack <= static_cast<double>(reach);
   }

@@ -110,7 +110,7 @@ __device__ inline unsigned list_of(const Problem& p, const Window& window, int t
   unsigned in = 0;
 #pragma unroll
   for (int i = 0; i < M::kValues; ++i) {
-    slack[i] = top - slack[i];
+    slack[i] = N::lack(top, slack[i]);
     if (token >= 0 && M::expert(lane, i) < p.experts && N::near(slack[i], window.reach)) {
       in |= 1u << i;
     }
