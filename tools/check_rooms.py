@@ -19,6 +19,8 @@ CODE = {".h", ".cpp", ".cu", ".cuh"}
 FOLDERS = ("ballast", "cli", "python", "tests", "benchmarks", "tools")
 # Folders of tests that belong to no room, and hold Python tests, fuzzers, or what several tests share.
 ROOMLESS_TESTS = {"cli", "fuzz", "long", "oracles", "python", "support", "tools"}
+# Folders of tests that belong to no room, and are built by a CMakeLists.txt of their own beside their tests.
+TESTS_OF_THEIR_OWN = ("emulator",)
 # Compiled with OpenMP.
 KERNEL_ROOMS = {("ballast", "kernels"), ("ballast", "experts")}
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
@@ -134,13 +136,21 @@ def check_code(path, text):
             yield f"{path}:{line}: {name} has {lines} lines, more than {MAX_FUNCTION}"
 
 
+def named_in_cmake(root):
+    """What the CMakeLists.txt of tests/ name, relative to tests/."""
+    for folder in ("", *(f"{folder}/" for folder in TESTS_OF_THEIR_OWN)):
+        table = root / "tests" / folder / "CMakeLists.txt"
+        if table.exists():
+            yield from (folder + word for word in table.read_text(encoding="utf-8").replace(")", " ").split())
+
+
 def check_test_place(path, rooms, named):
-    """A C++ file in tests/ is one that CMake makes a test of, or `named`, in tests/CMakeLists.txt."""
+    """A C++ file in tests/ is one that CMake makes a test of, or `named`, in a CMakeLists.txt of tests/."""
     folder = path.parts[1] if len(path.parts) > 2 else None
     if folder in ROOMLESS_TESTS:
         if path.name.endswith("_test.cpp"):
             yield f"{path}: no test program is made of tests/{folder}; put it into a room's folder"
-    elif folder not in rooms or len(path.parts) > 3:
+    elif folder not in TESTS_OF_THEIR_OWN and (folder not in rooms or len(path.parts) > 3):
         yield f"{path}: not in tests/ROOM/, so it is never run"
     elif path.suffix == ".cpp" and not path.name.endswith("_test.cpp") and f"{folder}/{path.name}" not in named:
         yield f"{path}: neither named *_test.cpp nor in tests/CMakeLists.txt, so it is never run"
@@ -159,9 +169,7 @@ def check_file(root, path, rooms):
     if path.parts[0] == "ballast":
         yield from check_includes(path, text, rooms)
     if path.parts[0] == "tests":
-        table = root / "tests/CMakeLists.txt"
-        named = table.read_text(encoding="utf-8").replace(")", " ").split() if table.exists() else []
-        yield from check_test_place(path, rooms, named)
+        yield from check_test_place(path, rooms, set(named_in_cmake(root)))
 
 
 def check_docs(root):

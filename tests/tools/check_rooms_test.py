@@ -172,6 +172,13 @@ class CheckRooms(unittest.TestCase):
         self.write("tests/CMakeLists.txt", "add_executable(writer model/writer.cpp)\n")
         self.assertEqual(list(check_rooms.check(self.root)), [])
 
+    def test_the_emulator_names_what_it_compiles_itself(self):
+        for name in ("machine.cpp", "machine_test.cpp", "words/ballast/model/words_cuda.cuh"):
+            self.write(f"tests/emulator/{name}", SPDX)
+        self.assert_one_fault("tests/emulator/machine.cpp")
+        self.write("tests/emulator/CMakeLists.txt", "add_library(emulator machine.cpp)\n")
+        self.assertEqual(list(check_rooms.check(self.root)), [])
+
     def test_a_missing_licence_line_is_found(self):
         self.write("ballast/model/model.h", "#pragma once\n")
         self.assert_one_fault("model.h", "SPDX")
