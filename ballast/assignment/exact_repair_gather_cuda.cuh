@@ -322,6 +322,7 @@ __noinline__ __device__ void repair_window(Problem& p, Repair& repair, const Sol
   const int before = surplus_of(core, p);
   const long long sweep = core.pairs + kSweepWork;
   const int allowed = static_cast<int>(min(max(repair.work_left, 0ll) / sweep, 0x7fffffffll));
+  core.limited = p.arguments->max_work > 0;
   core.sweeps_left = allowed;
   const bool balanced = solve_core(core, p);
   __syncthreads();  // all have read repair.work_left
