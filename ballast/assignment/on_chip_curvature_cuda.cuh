@@ -329,9 +329,19 @@ __device__ Vector<kExperts> conjugate_gradients(Chip<kExperts>& c,
   return x;
 }
 
-// Changes c.price by Newton's step after a pass with rows staged. Returns the matrix's trace.
+// A change of a price beyond this, by the temperature, goes further than to the tokens that a step
+// knows of.
+constexpr float kLargeChange = 6;
+
+// What a step of Newton's was like.
+struct Step {
+  float trace;    // of the matrix
+  float largest;  // change of a price that it asked for, by the temperature
+};
+
+// Changes c.price by Newton's step after a pass with rows staged.
 template <int kExperts>
-__device__ float newton_step(Chip<kExperts>& c, float tau) {
+__device__ Step newton_step(Chip<kExperts>& c, float tau) {
   using V = Vector<kExperts>;
   multiply_rows(c);
   Curvature<kExperts> curvature;
@@ -356,13 +366,14 @@ __device__ float newton_step(Chip<kExperts>& c, float tau) {
 #pragma unroll
     for (int i = 0; i < V::kEach; ++i) largest = fmaxf(largest, fabsf(x.at[i]));
     largest = lanes_max(largest, 32);
-    const float factor = largest > 6 ? tau * 6 / largest : tau;
+    const float factor = largest > kLargeChange ? tau * kLargeChange / largest : tau;
+    if (threadIdx.x == 0) c.largest_change = largest;
 #pragma unroll
     for (int i = 0; i < V::kEach; ++i) c.price[threadIdx.x + 32 * i] += factor * x.at[i];
   }
   if (c.desk == nullptr) cooperative_groups::this_cluster().barrier_wait();
   __syncthreads();
-  return trace;
+  return {trace, c.largest_change};
 }
 
 }  // namespace ballast::assignment::on_chip

@@ -11,9 +11,10 @@ namespace ballast::assignment::on_chip {
 // How an expert is reached: by what is lost on the way, then by the token (group) that moves last.
 // In one number, which orders so.
 using ShortLabel = unsigned;
-constexpr int kShortMoves = 3;        // of a path, about; more gained nothing
-constexpr int kShortUnits = 1 << 18;  // of loss, within the reach of the lists
-constexpr int kMostShortRounds = 16;
+constexpr int kFewMoves = 3, kShortMoves = 7;  // of a path: at first, and where that moves nothing
+constexpr int kShortUnits = 1 << 17;           // of loss, within the reach of the lists
+constexpr int kMostShortRounds = 8;
+constexpr int kDirectRounds = 6;
 constexpr ShortLabel kNoShortPath = 0xffffffffu;
 // Of a wish: its root, and how much of a loss is too fine to fit beside it.
 constexpr int kWishShift = 25;
@@ -24,7 +25,7 @@ constexpr uint8_t kMoved = 0xff;  // no expert
 static_assert(kOnChipExperts <= 128 && (kShortMoves + 1) * kShortUnits <= 1 << (31 - kGroupBits) &&
               (kShortMoves + 1) * kShortUnits <= 1 << (18 + kWishCoarse));
 
-// Labels of all experts: after no move, one, two and three.
+// Labels of all experts: after no move, one, two and so on.
 template <int kExperts>
 struct ShortLabels {
   ShortLabel after[kShortMoves + 1][kExperts];
@@ -34,7 +35,8 @@ struct ShortLabels {
     ShortLabel least = after[0][expert];
 #pragma unroll
     for (int i = 1; i <= kShortMoves; ++i) {
-      const ShortLabel label = i <= moves ? after[i][expert] : kNoShortPath;
+      if (i > moves) break;
+      const ShortLabel label = after[i][expert];
       least = (label | kShortGroup) < least ? label : least;
     }
     return least;
@@ -52,9 +54,13 @@ struct Nearby {
   unsigned through[kExperts], with[kGroups];
   alignas(16) unsigned wish[kExperts];  // paths, by the expert with room at their end
   int leaving[kExperts];                // how many want to leave a root
-  uint16_t by[kExperts];                // the token that moves last to get here
-  uint8_t before[kExperts];             // its expert; a root's is itself
-  uint8_t to[kGroups];                  // where a token has moved; kMoved: it has not
+  // Of direct moves the best that lead to an expert, and that leave one, by a number of the token's
+  // or of the other expert's.
+  static constexpr int kSlots = 512 / kExperts;
+  alignas(16) unsigned into[kExperts][kSlots], out_of[kExperts][kSlots];
+  uint16_t by[kExperts];     // the token that moves last to get here
+  uint8_t before[kExperts];  // its expert; a root's is itself
+  uint8_t to[kGroups];       // where a token has moved; kMoved: it has not
 };
 
 // Where blocks list for the first one, each in places of its own (block + i * blocks): so nobody

@@ -11,7 +11,7 @@ namespace ballast::assignment::on_chip {
 // The pairs that a thread of the first block looks after.
 template <int kExperts>
 struct ShortPairs {
-  static constexpr int kKept = kPairs / kThreads;
+  static constexpr int kKept = kPairs / kThreads, kSlots = Nearby<kExperts>::kSlots;
   ShortLabel move[kKept];  // what it loses, and its group; kNoShortPath: there is none
   int ends[kKept];         // the expert it leaves, and the other one << 8
   int used;                // of these, by some thread
@@ -56,6 +56,80 @@ struct ShortPairs {
       for (int i = 0; i < kTogether; ++i)
         if (found[i] != kNoShortPath) atomicMin(&after[ends[first + i] >> 8], found[i]);
     }
+  }
+
+  // Of direct moves, from experts with too many tokens to experts with room, the best that lead to
+  // an expert: one for each of its slots.
+  __device__ void offer(Nearby<kExperts>& x) const {
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) {
+      if (i >= used) break;
+      const int from = ends[i] & 0xff, to = ends[i] >> 8;
+      if (move[i] == kNoShortPath || x.surplus[from] <= 0 || x.surplus[to] >= 0) continue;
+      atomicMin(&x.into[to][move[i] % kSlots], move[i]);
+    }
+  }
+
+  // Those of them that an expert has room for are wanted by the one they leave and by their token.
+  // Returns them, a bit each.
+  __device__ unsigned ask(Nearby<kExperts>& x) const {
+    unsigned asked = 0;
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) {
+      if (i >= used) break;
+      const int from = ends[i] & 0xff, to = ends[i] >> 8;
+      if (move[i] == kNoShortPath || x.surplus[from] <= 0 || x.surplus[to] >= 0) continue;
+      if (x.into[to][move[i] % kSlots] != move[i]) continue;
+      if (better_of(x.into[to], move[i]) >= -x.surplus[to]) continue;
+      asked |= 1u << i;
+      atomicMin(&x.out_of[from][to % kSlots], move[i]);
+      atomicMin(&x.with[move[i] & kShortGroup], wish_of(i));
+    }
+    return asked;
+  }
+
+  // Those of them that may go.
+  __device__ unsigned choose(const Nearby<kExperts>& x, unsigned asked) const {
+    unsigned chosen = 0;
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) {
+      if ((asked >> i & 1u) == 0) continue;
+      const int from = ends[i] & 0xff, to = ends[i] >> 8;
+      if (x.out_of[from][to % kSlots] == move[i] && x.with[move[i] & kShortGroup] == wish_of(i) &&
+          better_of(x.out_of[from], move[i]) < x.surplus[from])
+        chosen |= 1u << i;
+    }
+    return chosen;
+  }
+
+  __device__ void go(Nearby<kExperts>& x, unsigned asked, unsigned chosen) const {
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) {
+      if ((asked >> i & 1u) == 0) continue;
+      const unsigned group = move[i] & kShortGroup;
+      const int from = ends[i] & 0xff, to = ends[i] >> 8;
+      if ((chosen >> i & 1u) == 0) {
+        if (x.lists.own[group] != kMoved) x.with[group] = kNoShortPath;
+        continue;
+      }
+      x.lists.own[group] = kMoved;
+      x.to[group] = static_cast<uint8_t>(to);
+      atomicAdd(&x.surplus[to], 1);
+      atomicAdd(&x.surplus[from], -1);
+    }
+  }
+
+  __device__ unsigned wish_of(int i) const {
+    return move[i] >> kGroupBits << 7 | static_cast<unsigned>(ends[i] >> 8);
+  }
+  __device__ static int better_of(const unsigned (&slots)[kSlots], unsigned mine) {
+    int better = 0;
+#pragma unroll
+    for (int i = 0; i < kSlots; i += 4) {
+      const uint4 four = *reinterpret_cast<const uint4*>(&slots[i]);
+      better += (four.x < mine) + (four.y < mine) + (four.z < mine) + (four.w < mine);
+    }
+    return better;
   }
 
   __device__ void drop_moved(const uint8_t* own) {
@@ -116,8 +190,8 @@ __device__ inline void follow(Nearby<kExperts>& x, int end, int root) {
 // many as it has too many. For thread `e` of the experts'; true: its expert got one. Begins the
 // next round.
 template <int kExperts>
-__device__ bool move_short(Nearby<kExperts>& x, int e) {
-  const ShortLabel label = x.label.within(kShortMoves, e);
+__device__ bool move_short(Nearby<kExperts>& x, int e, int moves) {
+  const ShortLabel label = x.label.within(moves, e);
   const bool reached = label != kNoShortPath && x.surplus[e] <= 0;
   x.by[e] = static_cast<uint16_t>(label & kShortGroup);
   x.before[e] = static_cast<uint8_t>(reached ? x.lists.own[label & kShortGroup] : e);
@@ -160,27 +234,6 @@ __device__ bool move_short(Nearby<kExperts>& x, int e) {
   return wins;
 }
 
-// Tokens move in rounds. Returns how many are left above their expert's share, of `left`.
-template <int kExperts>
-__device__ int move_in_rounds(Nearby<kExperts>& x, ShortPairs<kExperts>& pairs, int left) {
-  const int e = threadIdx.x;
-  if (e < kExperts) begin_round(x, e);
-  __syncthreads();
-#pragma unroll 1
-  for (int round = 0; left > 0 && round < kMostShortRounds; ++round) {
-#pragma unroll 1
-    for (int moves = 1; moves <= kShortMoves; ++moves) {
-      pairs.extend(x.label, moves);
-      __syncthreads();
-    }
-    const int moved = __syncthreads_count(e < kExperts && move_short(x, e));
-    if (moved == 0) break;
-    left -= moved;
-    pairs.drop_moved(x.lists.own);
-  }
-  return left;
-}
-
 // Tokens above the shares; each warp counts.
 template <int kExperts>
 __device__ inline int surplus_of(const Nearby<kExperts>& x) {
@@ -190,12 +243,67 @@ __device__ inline int surplus_of(const Nearby<kExperts>& x) {
   return lanes_sum(sum, 32);
 }
 
-// Tokens at wrong experts that rounds of moves are worth while for. Where there are more, another
-// of Newton's steps takes less time.
+// Tokens move straight from experts with too many to experts with room, the best of these moves
+// first. Returns how many are left, of `left`.
 template <int kExperts>
-__device__ inline int few_wrong(const Chip<kExperts>& c) {
-  const float experts = static_cast<float>(c.experts), tokens = static_cast<float>(c.tokens);
-  return static_cast<int>(fminf(0.17f * sqrtf(experts * tokens), 1.4f * experts));
+__device__ int move_directly(Nearby<kExperts>& x, ShortPairs<kExperts>& pairs, int left) {
+#pragma unroll 1
+  for (int round = 0; left > 0 && round < kDirectRounds; ++round) {
+    constexpr int kSlots = Nearby<kExperts>::kSlots;
+    for (int i = threadIdx.x; i < kExperts * kSlots; i += kThreads)
+      x.into[i / kSlots][i % kSlots] = x.out_of[i / kSlots][i % kSlots] = kNoShortPath;
+    __syncthreads();
+    pairs.offer(x);
+    __syncthreads();
+    const unsigned asked = pairs.ask(x);
+    __syncthreads();
+    const unsigned chosen = pairs.choose(x, asked);
+    __syncthreads();
+    pairs.go(x, asked, chosen);
+    __syncthreads();
+    pairs.drop_moved(x.lists.own);
+    const int before = left;
+    left = surplus_of(x);
+    if (4 * (before - left) < before) break;
+  }
+  __syncthreads();
+  return left;
+}
+
+// Tokens move in rounds. Returns how many are left above their expert's share, of `left`.
+template <int kExperts>
+__device__ int move_in_rounds(Nearby<kExperts>& x, ShortPairs<kExperts>& pairs, int left) {
+  const int e = threadIdx.x;
+  int most = kFewMoves;
+  if (e < kExperts) begin_round(x, e);
+  __syncthreads();
+#pragma unroll 1
+  for (int round = 0; left > 0 && round < kMostShortRounds; ++round) {
+#pragma unroll 1
+    for (int moves = 1; moves <= most; ++moves) {
+      pairs.extend(x.label, moves);
+      __syncthreads();
+    }
+    const int moved = __syncthreads_count(e < kExperts && move_short(x, e, most));
+    if (moved == 0) {
+      if (most == kShortMoves) break;
+      most = kShortMoves;
+    }
+    left -= moved;
+    pairs.drop_moved(x.lists.own);
+  }
+  return left;
+}
+
+// Moves tokens where these are few enough that another of Newton's steps would take longer. Returns
+// how many are left above their expert's share.
+template <int kExperts>
+__device__ int move_some(const Chip<kExperts>& c, Nearby<kExperts>& x,
+                         ShortPairs<kExperts>& pairs) {
+  int left = surplus_of(x);
+  if (static_cast<float>(left) > kFewWrong * chance(c)) return left;
+  left = move_directly(x, pairs, left);
+  return static_cast<float>(left) > 0.08f * chance(c) ? left : move_in_rounds(x, pairs, left);
 }
 
 // The first block moves tokens within the lists, and tells all blocks whether loads are even.
@@ -214,8 +322,7 @@ __device__ void exchange_lists(Chip<kExperts>& c, int turn) {
   }
   ShortPairs<kExperts> pairs(c, first_lists(c), turn);
   __syncthreads();
-  int left = surplus_of(x);
-  if (left <= few_wrong(c)) left = move_in_rounds(x, pairs, left);
+  const int left = move_some(c, x, pairs);
   __syncthreads();
   for (int i = threadIdx.x; i < kGroups; i += kThreads)
     if (x.to[i] != kMoved) set_own(c, x.lists.token[i], x.to[i]);

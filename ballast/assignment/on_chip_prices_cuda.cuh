@@ -25,9 +25,9 @@ template <int kExperts>
 constexpr int kLastStep = kExperts <= 64 ? 3 : 1;
 constexpr float kLog2e = 1.44269504f;
 constexpr float kSinkhornFirst = 0.5f, kNewtonFirst = 0.1f;  // temperatures, in deviations
-// For a few moves at a small loss, in deviations: where Sinkhorn's steps have made loads nearly
-// even, the first of Newton's steps; otherwise, when it is cool enough for a step to be the last.
-constexpr float kNearbyFirst = 0.06f, kNearbyWarmth = 0.045f;
+// For a few moves at a small loss, in deviations: the first of Newton's steps, where Sinkhorn's
+// have made loads nearly even.
+constexpr float kNearbyFirst = 0.06f;
 
 // One pass at c.price: sums of the probabilities exp((score - price) / tau), in c.load. kCurve:
 // also the rows of probabilities, in the arena, each row's best expert, in c.own, and the loads by
@@ -91,10 +91,12 @@ struct Annealing {
   float last_soft = 9;
   float trace = 0;  // of the curvature at the last Newton step's tau
   float trace_tau = 0;
+  int warmed = 0;  // how many times it was too cold
   int stalled = 0;
   int best_hard = 0x7fffffff;
   int passes = 0;
   int newtons = 0;
+  int failed = -1;  // newtons after which a few moves did not suffice
   bool warm = false;
 };
 
@@ -136,22 +138,77 @@ __device__ inline void cool_sinkhorn(Annealing& a, int left, float soft, Aim aim
   }
 }
 
-// The next temperature after a Newton step at a pass of soft imbalance `soft`.
-__device__ inline void cool(Annealing& a, float soft, float fastest, Aim aim, float floor) {
+// The next temperature after a Newton step at a pass of soft imbalance `soft`. Where the step asked
+// for a large change it was too cold: of some experts too few tokens are near another one. Where
+// that happens again it cools slowly, so as not to get there for ever.
+__device__ inline void cool(Annealing& a, float soft, const Step& step, float fastest, Aim aim,
+                            float floor) {
+  constexpr float kWarmer = 1.6f, kSlowly = 0.65f;
   float factor = soft < 0.04f ? fastest : soft < 0.1f ? 0.55f : 1.0f;
   if (aim == Aim::kNearby && soft < 0.13f) factor = soft < 0.08f ? 0.4f : 0.55f;
-  if (soft > 0.7f * a.last_soft && soft > 0.03f) factor = soft > 0.1f ? 1.6f : 1.0f;
+  if (soft > 0.7f * a.last_soft && soft > 0.03f)
+    factor = soft > 0.1f || step.largest > 1.5f * kLargeChange ? kWarmer : 1.0f;
+  if (step.largest > 2 * kLargeChange)
+    factor = fmaxf(factor, step.largest > 7 * kLargeChange ? kWarmer : 1.0f);
+  if (factor > 1) ++a.warmed;
+  if (a.warmed > 2) factor = fmaxf(factor, kSlowly);
   a.last_soft = soft;
   a.tau = fmaxf(a.tau * factor, floor);
 }
 
-// Whether one Newton step at a.tau leads near balance. Loads differ by chance as prices do.
+// How far loads are from even by chance, where tokens choose at random. That part of it may be at
+// wrong experts where a few moves are to suffice.
+constexpr float kFewWrong = 0.2f;
 template <int kExperts>
-__device__ inline bool leads_near(const Chip<kExperts>& c, const Annealing& a, int hard,
-                                  float soft) {
-  const float chance = sqrtf(static_cast<float>(c.experts) * static_cast<float>(c.tokens));
-  return (soft <= 0.07f && a.tau < 1.1f * kNearbyFirst * c.deviation) ||
-         (static_cast<float>(hard) <= 0.35f * chance && a.tau <= kNearbyWarmth * c.deviation);
+__device__ inline float chance(const Chip<kExperts>& c) {
+  return sqrtf(static_cast<float>(c.experts) * static_cast<float>(c.tokens));
+}
+
+// Whether a step of Newton's after a pass has led near balance. It evens the probabilities; what
+// the tokens' best experts are more uneven by than those stays, about. Loads differ by chance as
+// prices do. A large change goes further than to the tokens that the step knows of.
+template <int kExperts>
+__device__ inline bool leads_near(const Chip<kExperts>& c, const Annealing& a, int hard, float soft,
+                                  const Step& step) {
+  const float stays = static_cast<float>(hard) - soft * static_cast<float>(c.tokens);
+  return soft <= 0.08f && a.tau < 1.1f * kNewtonFirst * c.deviation && stays <= 0.14f * chance(c) &&
+         step.largest <= kLargeChange;
+}
+
+// One of Sinkhorn's steps; `left`: how many, with it.
+template <int kExperts>
+__device__ inline void sinkhorn_pass(Chip<kExperts>& c, Annealing& a, int left, Aim aim) {
+  if (left == kSinkhornPasses) {
+    if (threadIdx.x < kExperts) c.price[threadIdx.x] = c.cold_price[threadIdx.x];
+    a.tau = kSinkhornFirst * c.deviation;
+    __syncthreads();
+  }
+  soft_pass<kExperts, false>(c, kLog2e / a.tau);
+  const float soft = soft_imbalance(c);
+  sinkhorn_step(c, a.tau);
+  cool_sinkhorn(a, left - 1, soft, aim, c.deviation);
+}
+
+template <int kExperts>
+__device__ inline void keep_prices(Chip<kExperts>& c) {
+  if (threadIdx.x < kExperts) c.best_price[threadIdx.x] = c.price[threadIdx.x];
+}
+
+// Keeps the prices with fewest tokens at wrong experts, of which a pass has found `hard`. True: no
+// better is in sight.
+template <int kExperts>
+__device__ inline bool is_stalled(Chip<kExperts>& c, Annealing& a, int hard, float soft) {
+  if (hard < a.best_hard) {
+    a.stalled = hard < 0.8f * static_cast<float>(a.best_hard) ? 0 : a.stalled + 1;
+    a.best_hard = hard;
+    keep_prices(c);
+  } else if (soft < 0.02f) {
+    ++a.stalled;
+  }
+  // While very many tokens are at wrong experts it is still too warm to tell those apart that are
+  // alike, however even the probabilities are.
+  const int patience = hard > c.tokens / 20 ? 6 : 2;
+  return a.stalled >= patience;
 }
 
 // Brings c.price near balance, until at most `goal` tokens are above their expert's share or no
@@ -166,16 +223,8 @@ __device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal, Aim aim, 
   int left = a.warm || a.passes > 0 ? 0 : kSinkhornPasses;  // Sinkhorn steps from the cold start
 #pragma unroll 1
   for (; a.passes < most; ++a.passes) {
-    if (left == kSinkhornPasses) {
-      if (threadIdx.x < kExperts) c.price[threadIdx.x] = c.cold_price[threadIdx.x];
-      a.tau = kSinkhornFirst * c.deviation;
-      __syncthreads();
-    }
     if (left > 0) {
-      soft_pass<kExperts, false>(c, kLog2e / a.tau);
-      const float soft = soft_imbalance(c);
-      sinkhorn_step(c, a.tau);
-      cool_sinkhorn(a, --left, soft, aim, c.deviation);
+      sinkhorn_pass(c, a, left--, aim);
       continue;
     }
     const bool begins = a.warm && a.passes == 0;  // nothing is known of the scores yet
@@ -185,31 +234,25 @@ __device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal, Aim aim, 
     const int hard = hard_imbalance(c);
     const float soft = soft_imbalance(c);
     if (begins && !(hear_seen(c, turn) && start_fits(c) && soft <= strange)) return false;
-    if (hard < a.best_hard) {
-      a.stalled = hard < 0.8f * static_cast<float>(a.best_hard) ? 0 : a.stalled + 1;
-      a.best_hard = hard;
-      if (threadIdx.x < kExperts) c.best_price[threadIdx.x] = c.price[threadIdx.x];
-    } else if (soft < 0.02f) {
-      ++a.stalled;
-    }
-    // While very many tokens are at wrong experts it is still too warm to tell those apart that are
-    // alike, however even the probabilities are.
-    const int patience = hard > c.tokens / 20 ? 6 : 2;
-    if (hard <= goal || a.stalled >= patience) break;
-    if (soft > 0.25f) {
+    if (is_stalled(c, a, hard, soft) || hard <= goal) break;
+    bool near = aim == Aim::kNearby && a.newtons > 0 && a.newtons != a.failed &&
+                static_cast<float>(hard) <= 0.15f * chance(c);
+    if (soft > 0.25f && !near) {
       sinkhorn_step(c, a.tau);
       a.tau *= 1.5f;
-    } else {
-      a.trace = newton_step(c, a.tau);
+    } else if (!near) {
+      const Step step = newton_step(c, a.tau);
+      a.trace = step.trace;
       a.trace_tau = a.tau;
       ++a.newtons;
-      const bool near = aim == Aim::kNearby && leads_near(c, a, hard, soft);
-      cool(a, soft, kFastest<kExperts>, aim, 1e-6f * c.deviation);
-      if (near || hard <= kLastStep<kExperts> * goal) {
-        if (threadIdx.x < kExperts) c.best_price[threadIdx.x] = c.price[threadIdx.x];
-        ++a.passes;
-        break;
-      }
+      near = (aim == Aim::kNearby && leads_near(c, a, hard, soft, step)) ||
+             hard <= kLastStep<kExperts> * goal;
+      cool(a, soft, step, kFastest<kExperts>, aim, 1e-6f * c.deviation);
+    }
+    if (near) {
+      keep_prices(c);
+      ++a.passes;
+      break;
     }
   }
   __syncthreads();

@@ -58,7 +58,9 @@ __device__ inline bool move_nearby(Chip<kExperts>& c, const Annealing& a) {
   take_best_price(c);
   // About a third of the tokens that were at wrong experts before the last step still are. More
   // pairs would not fit into the lists: blocks have equal parts of these, but not equally many.
-  const int want = min(20 * max(a.best_hard / 3, c.experts), kPairs / 3);
+  const int most =
+      max(kPairs / 3, static_cast<int>(fminf(1.7f * chance(c), 0.6f * static_cast<float>(kPairs))));
+  const int want = min(20 * max(a.best_hard / 3, c.experts), most);
   return exchange_nearby(c, reach_of(c, a, want));
 }
 
@@ -84,13 +86,13 @@ __device__ Ending find_optimum(Chip<kExperts>& c, Annealing& a, int goal) {
 template <int kExperts>
 __device__ Ending find_within(Chip<kExperts>& c, Annealing& a, int goal, double gap) {
   constexpr int kShortTries = 4;
-  int newtons = -1;
 #pragma unroll 1
   for (int tries = 0;; ++tries) {
-    const bool near = tries < kShortTries && a.newtons > newtons;
-    newtons = a.newtons;
-    if (!find_prices(c, a, goal, near ? Aim::kNearby : Aim::kExchanges, kBounded.passes))
+    const bool hopes = tries < kShortTries;
+    if (!find_prices(c, a, goal, hopes ? Aim::kNearby : Aim::kExchanges, kBounded.passes))
       return Ending::kStrange;
+    const bool near = hopes && a.newtons != a.failed;
+    a.failed = a.newtons;
     if (near && !move_nearby(c, a)) continue;
     if (!near && !improve_apart(c, exchange_reach(c, a))) round_off(c);
     value_result(c);

@@ -90,6 +90,7 @@ struct alignas(128) Chip {
   int quanta[kExperts];      // prices
   uint8_t own[kOnChipRows];  // expert of each row
   int flag;
+  float largest_change;       // of a price, by the last of Newton's steps
   int verdict;                // of a repair, told to all blocks
   int experts, tokens, even;  // `even`: tokens of each expert
   int blocks, rank, rows;     // of the team; this one; tokens of each

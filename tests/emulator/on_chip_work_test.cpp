@@ -50,6 +50,13 @@ TEST(OnChipWorkEmulated, WithAGapAllowedIsAsBefore) {
   }
 }
 
+// Prices that went to and fro between two temperatures, or by steps that were cut, until all passes
+// were used: 127 and more meetings of the team.
+TEST(OnChipWorkEmulated, OfSeparatedTokensIsBounded) {
+  for (const uint64_t seed : {32, 71, 73, 111})
+    expect_no_more({512, 32, kSeparated, 0.001, 4150, 96}, seed, 16);
+}
+
 TEST(OnChipWorkEmulated, OfBlocksThatMeetInMemoryIsAsBefore) {
   constexpr Work kWork[] = {{2048, 32, kGauss, 0, 1900, 32},
                             {512, 128, kGauss, 0, 1600, 24},

@@ -33,6 +33,7 @@ enum Sort {
   kHuge,
   kOutliers,
   kClustered,  // twenty sorts of tokens, some of them common; experts that all like or not
+  kSeparated,  // the same, far from each other
   kCollapsed,  // two sorts of tokens, and ever smaller differences within them
   kSorts
 };
@@ -89,6 +90,8 @@ class ScoreMaker {
         return normal() + (random_.uniform() < 0.01 ? 1e4F : 0.0F);
       case kClustered:
         return 4 * common_[e] + 3 * directions_[cluster_ * experts_ + e] + normal();
+      case kSeparated:
+        return 4 * common_[e] + 10 * directions_[cluster_ * experts_ + e] + 0.5F * normal();
       case kCollapsed: {
         float sum = 2 * common_[e];
         for (size_t d = 0; d < parts_.size(); ++d) sum += parts_[d] * directions_[d * experts_ + e];
