@@ -131,6 +131,48 @@ TEST(RecordedCalls, GoOnBesideOtherWorkUntilTheyAreWaitedFor) {
   }
 }
 
+// As tokens go to experts in chunks: of each direction one is under way, with work beside it.
+TEST(RecordedCalls, OfChunksThereAndBackGoOnBesideOtherWork) {
+  comm::Communicator& all = everyone();
+  constexpr int64_t kCount = 10'000;
+  for (const size_t chunks : {size_t{2}, size_t{5}}) {
+    SCOPED_TRACE(chunks);
+    const auto given_at = [&](int rank, int time, size_t chunk) {
+      return values(rank, time + static_cast<int>(chunk), kCount * all.size(), at::kFloat);
+    };
+    std::vector<Tensor> given, there, computed, back;
+    for (size_t i = 0; i < chunks; ++i) {
+      given.push_back(given_at(all.rank(), 0, i));
+      for (auto* tensors : {&there, &computed, &back}) tensors->push_back(at::empty_like(given[0]));
+    }
+    const Recording recording([&] {
+      std::vector<comm::Pending> out(chunks), home(chunks);
+      const auto set_out = [&](size_t i) {
+        out[i] = all.begin_all_to_all(there[i], given[i], {"there", 1});
+      };
+      set_out(0);
+      for (size_t i = 0; i < chunks; ++i) {
+        all.finish_all_to_all(out[i], {"there", 1});
+        if (i + 1 < chunks) set_out(i + 1);
+        computed[i].copy_(there[i]).mul_(2);
+        if (i > 0) all.finish_all_to_all(home[i - 1], {"back", 1});
+        home[i] = all.begin_all_to_all(back[i], computed[i], {"back", 1});
+      }
+      all.finish_all_to_all(home.back(), {"back", 1});
+    });
+    for (int time = 1; time < 4; ++time) {
+      for (size_t i = 0; i < chunks; ++i) given[i].copy_(given_at(all.rank(), time, i));
+      recording.replay();
+      for (size_t i = 0; i < chunks; ++i) {
+        for (int rank = 0; rank < all.size(); ++rank)
+          EXPECT_TRUE(at::equal(there[i].narrow(0, rank * kCount, kCount),
+                                given_at(rank, time, i).narrow(0, all.rank() * kCount, kCount)));
+        EXPECT_TRUE(at::equal(back[i], 2 * given[i])) << time;
+      }
+    }
+  }
+}
+
 TEST(RecordedCalls, OfPartsOfTheWorkersAreRecordedWithThoseOfAll) {
   comm::Communicator& all = everyone();
   const auto part = all.split(all.rank() % 2, all.rank(), "parity");

@@ -6,6 +6,7 @@
 #include "ballast/experts/balanced_slots.h"
 #include "ballast/experts/dispatch.h"
 #include "tests/comm/workers.h"
+#include "tests/experts/layer_on_gpu.h"
 #include "tests/experts/layer_setting.h"
 #include "tests/support/lone_worker.h"
 
@@ -109,31 +110,71 @@ TEST(LayerOfWorkers, GivesWhatOneWorkerGives) {
   }
 }
 
+// Where the workers' tensors are.
+parameters::TableOptions here(at::ScalarType working = at::kDouble) {
+  return {.device = test::device(),
+          .working = working,
+          .master = working == at::kDouble ? at::kDouble : at::kFloat};
+}
+
+test::LayerShape with_chunks(test::LayerShape shape, int64_t chunks) {
+  shape.frame = [frame = shape.frame, chunks](config::ExpertsConfig& experts) {
+    frame(experts);
+    experts.chunks = chunks;
+  };
+  return shape;
+}
+
+// Forward and backward; gradients of parameters go where those of earlier passes are.
+test::Outcome pass(Layer& layer, MatrixGradients gradients) {
+  const auto options = layer.table.working().options();
+  const auto own = [&](uint64_t seed) {
+    return own_part(test::random_rows(layer.shape.tokens, seed)).to(options).clone();
+  };
+  Tensor h = own(1).requires_grad_();
+  Routing routing = layer.routing();
+  routing.gradients = gradients;
+  const Tensor y = layer.layer.forward(h, routing);
+  torch::autograd::backward({y}, {own(2)});
+  return {test::home(y), test::home(h.grad()), test::home(layer.table.gradient())};
+}
+
+// Products of fewer rows may add in another order, and sums over chunks are rounded after each.
+void expect_alike(const test::Outcome& got, const test::Outcome& expected, at::ScalarType working) {
+  if (working == at::kDouble) return test::expect_near(got, expected);
+  const test::Precision& precision = working == at::kFloat ? test::kFp32 : test::kBf16;
+  EXPECT_LE(test::relative_error(got.y, expected.y), precision.bound);
+  EXPECT_LE(test::relative_error(got.dh, expected.dh), precision.of_norms);
+  EXPECT_LE(test::relative_error(got.weights, expected.weights), precision.of_norms);
+}
+
 // Gradients of weights are sums over chunks. What a first pass writes is what later ones add to.
 TEST(LayerOfWorkers, InChunksWritesAndAddsGradientsAsInOne) {
-  // Without a shuffle, whose time would count as exchanged too.
-  const test::LayerShape shape{.experts = 8, .groups = 16, .tokens = 16 * 10, .shuffle = false};
-  test::LayerShape chunked = shape;
-  chunked.frame = in_three_chunks;
-  Layer once(shape, everyone()), parts(chunked, everyone());
-  for (const MatrixGradients gradients : {MatrixGradients::kWritten, MatrixGradients::kAdded}) {
-    std::vector<Tensor> outputs, gradients_of_rows;
-    for (Layer* layer : {&once, &parts}) {
-      Tensor h = own_part(test::random_rows(shape.tokens, 1)).clone().requires_grad_();
-      Routing routing = layer->routing();
-      routing.gradients = gradients;
-      const Tensor y = layer->layer.forward(h, routing);
-      torch::autograd::backward({y}, {own_part(test::random_rows(shape.tokens, 2))});
-      outputs.push_back(y.detach());
-      gradients_of_rows.push_back(h.grad());
+  // Without a shuffle, whose time would count as exchanged too. Five chunks differ in size.
+  const std::vector<test::LayerShape> shapes{
+      {.experts = 8, .groups = 16, .tokens = 16 * 10, .shuffle = false},
+      {.experts = 16, .groups = 8, .tokens = 8 * 21, .shuffle = false, .frame = two_experts},
+      {.experts = 8,
+       .groups = 16,
+       .tokens = 16 * 10,
+       .shuffle = false,
+       .router = "sparsely_gated"}};
+  std::vector<at::ScalarType> types{at::kDouble};
+  if (test::device().is_cuda()) types = {at::kDouble, at::kFloat, at::kBFloat16};
+  for (const test::LayerShape& shape : shapes) {
+    for (const at::ScalarType type : types) {
+      for (const int64_t chunks : {2, 3, 5}) {
+        SCOPED_TRACE(fmt::format("{}, {} experts, {}, {} chunks", shape.router, shape.experts,
+                                 at::toString(type), chunks));
+        Layer once(shape, everyone(), here(type));
+        Layer parts(with_chunks(shape, chunks), everyone(), here(type));
+        for (const MatrixGradients gradients : {MatrixGradients::kWritten, MatrixGradients::kAdded})
+          expect_alike(pass(parts, gradients), pass(once, gradients), type);
+        if (everyone().size() > 1) {
+          EXPECT_GT(parts.layer.take_exchange_seconds(), 0);
+        }
+      }
     }
-    expect_near(outputs[1], outputs[0], "y");
-    expect_near(gradients_of_rows[1], gradients_of_rows[0], "h.grad");
-    for (const parameters::Segment& segment : parts.table.segments())
-      expect_near(parts.gradient(segment.name), once.gradient(segment.name), segment.name);
-  }
-  if (everyone().size() > 1) {
-    EXPECT_GT(parts.layer.take_exchange_seconds(), 0);
   }
 }
 
@@ -149,13 +190,13 @@ class CountingWatch : public step::StepWatch {
 };
 
 int64_t communications_of(const test::LayerShape& shape) {
-  Layer layer(shape, everyone());
+  Layer layer(shape, everyone(), here());
   CountingWatch watch;
   Routing routing = layer.routing();
   routing.watch = &watch;
-  Tensor h = own_part(test::random_rows(shape.tokens, 1)).clone().requires_grad_();
-  const Tensor y = layer.layer.forward(h, routing);
-  torch::autograd::backward({y}, {own_part(test::random_rows(shape.tokens, 2))});
+  Tensor h = own_part(test::random_rows(shape.tokens, 1)).clone().to(test::device());
+  const Tensor y = layer.layer.forward(h.requires_grad_(), routing);
+  torch::autograd::backward({y}, {own_part(test::random_rows(shape.tokens, 2)).to(test::device())});
   return watch.communications;
 }
 

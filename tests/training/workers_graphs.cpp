@@ -28,11 +28,12 @@ struct Case {
   bool shuffle = true;
   int64_t micro_steps = 1;
   bool shard_optimizer = false;
+  int64_t chunks = 1;
 };
 
 std::string name_of(const Case& c, const comm::WorkerGrid& grid) {
-  return fmt::format("{}, {}, shuffle {}, {} micro-steps, {}", c.router, c.precision, c.shuffle,
-                     c.micro_steps, test::name_of(grid));
+  return fmt::format("{}, {}, shuffle {}, {} micro-steps, {} chunks, {}", c.router, c.precision,
+                     c.shuffle, c.micro_steps, c.chunks, test::name_of(grid));
 }
 
 config::Config config_of(const Case& c) {
@@ -50,6 +51,7 @@ config::Config config_of(const Case& c) {
   config.experts.count = 8;
   config.experts.groups = 8;
   config.experts.shuffle = c.shuffle;
+  config.experts.chunks = c.chunks;
   if (c.router != "base") {
     config.experts.router = c.router;
     config.experts.placement = config::Placement::kReplace;
@@ -110,6 +112,43 @@ TEST(StepGraphsOfWorkers, ReplaysWithDividedStateAreTheStepsComputedPlainly) {
   expect_same_steps({.router = "base", .precision = "fp64", .shard_optimizer = true}, everyone());
 }
 
+// Of 2 workers each sends 8 rows to every expert, of 4 four: three chunks differ in size, and five
+// are cut to four.
+TEST(StepGraphsOfWorkers, ReplaysInChunksAreTheStepsComputedPlainly) {
+  expect_same_steps({.router = "base", .precision = "bf16", .micro_steps = 2, .chunks = 2},
+                    everyone());
+  expect_same_steps({.router = "base", .precision = "fp64", .shuffle = false, .chunks = 5},
+                    everyone());
+  expect_same_steps({.router = "sparsely_gated", .precision = "fp32", .chunks = 3}, everyone());
+  expect_same_steps({.router = "base", .shard_optimizer = true, .chunks = 3}, everyone());
+  for (const comm::WorkerGrid& grid : test::divisions()) {
+    if (grid.num_shards() > 1) expect_same_steps({.router = "base", .chunks = 2}, grid);
+  }
+}
+
+// Sums of gradients are rounded in another order, as in TrainerOfWorkers.
+TEST(StepGraphsOfWorkers, InChunksLearnWhatTheyLearnWithoutThem) {
+  const model::ComputePlace place = place_of("fp64");
+  const int64_t steps = are_recorded() ? 11 : 3;
+  for (const char* router : {"base", "sparsely_gated"}) {
+    config::Config config = config_of({.router = router});
+    config.training.graph = false;
+    Trainer once(config, place, source(), everyone());
+    const std::vector<double> expected = test::losses(once, steps);
+    for (const int64_t chunks : {2, 3, 5}) {
+      for (const bool graph : {false, true}) {
+        if (graph && !are_recorded()) continue;  // the same once more
+        SCOPED_TRACE(fmt::format("{}, {} chunks, graph {}", router, chunks, graph));
+        config.experts.chunks = chunks;
+        config.training.graph = graph;
+        Trainer parts(config, place, source(), everyone());
+        EXPECT_LE(test::largest_difference(test::losses(parts, steps), expected), 1e-9);
+        EXPECT_EQ(parts.why_plain().empty(), graph) << parts.why_plain();
+      }
+    }
+  }
+}
+
 TEST(StepGraphsOfWorkers, TellWhyTheyComputePlainly) {
   const model::ComputePlace place = place_of("bf16");
   config::Config config = config_of({.router = "switch"});
@@ -130,9 +169,13 @@ TEST(StepGraphsOfWorkers, TellWhyTheyComputePlainly) {
 // Between the first part of a step and the end of its last, also with exchanges.
 TEST(StepGraphsOfWorkers, ComputeWithoutWaitingForTheGpu) {
   if (!are_recorded()) return;  // the host has its part in exchanges
-  for (const char* router : {"dense", "base", "switch"}) {
-    SCOPED_TRACE(router);
-    Trainer trainer(config_of({.router = router}), place_of("bf16"), source(), everyone());
+  const std::vector<Case> cases{{.router = "dense"},
+                                {.router = "base"},
+                                {.router = "base", .chunks = 3},
+                                {.router = "switch"}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(name_of(c, everyone()));
+    Trainer trainer(config_of(c), place_of("bf16"), source(), everyone());
     for (int64_t step = 0; step < 3; ++step) trainer.step();
     const test::HostWaits found = test::host_waits(trainer);
     EXPECT_THAT(found.waits, IsEmpty());

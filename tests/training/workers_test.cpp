@@ -44,9 +44,23 @@ TEST_P(GraphsNcclCuda, PassTheTestsOfRecordedSteps) {
       test::apart(
           test::program_beside("training_workers_tests"),
           "nccl --gtest_brief=1 --gtest_filter=StepGraphsOfWorkers.*:ModelParallel.ADense*"),
-      8);
+      10);
 }
 INSTANTIATE_TEST_SUITE_P(Hosts, GraphsNcclCuda, testing::Values(2, 4),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+// As above. Recorded steps in chunks are among those.
+constexpr const char* kOfChunks =
+    "--gtest_brief=1 --gtest_filter=LayerOfWorkers.InChunks*:LayerOfWorkers.SendsEachChunk*";
+
+class ChunksNcclCuda : public testing::TestWithParam<int> {};
+TEST_P(ChunksNcclCuda, PassTheTestsOfLayersInChunks) {
+  test::expect_all_pass(
+      GetParam(),
+      test::apart(test::program_beside("training_workers_tests"), std::string("nccl ") + kOfChunks),
+      2);
+}
+INSTANTIATE_TEST_SUITE_P(Hosts, ChunksNcclCuda, testing::Values(2, 4),
                          [](const auto& info) { return std::to_string(info.param); });
 
 }  // namespace
