@@ -63,7 +63,7 @@ TEST(NcclCuda, AStoppedWorkerIsNamedWithCallLayerAndSizes) {
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "") << "nobody goes on with wrong results";
   const std::string errors = testing::internal::GetCapturedStderr();
   EXPECT_EQ(result.code, 75) << errors;
-  EXPECT_THAT(errors, HasSubstr("worker 1 does not answer"));
+  EXPECT_THAT(errors, HasSubstr("worker 1 (on worker1) does not answer"));
   EXPECT_THAT(errors, HasSubstr("all_to_all (experts, layer 6) of float32 [12] on cuda:0"));
   EXPECT_THAT(errors, Not(HasSubstr("worker 2 began this call"))) << "it waits for the same";
 }
@@ -75,7 +75,7 @@ TEST(NcclCuda, AStoppedWorkerIsNamedInAReplayedGraph) {
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "") << "nobody goes on with wrong results";
   const std::string errors = testing::internal::GetCapturedStderr();
   EXPECT_EQ(result.code, 75) << errors;
-  EXPECT_THAT(errors, HasSubstr("worker 1 does not answer"));
+  EXPECT_THAT(errors, HasSubstr("worker 1 (on worker1) does not answer"));
   EXPECT_THAT(errors, HasSubstr("in replay (experts, layer 6) (call "));
 }
 
