@@ -105,7 +105,9 @@ __device__ inline void find_distances(Core<Cost>& core) {
   for (int sweep = 1; sweep <= core.experts + 2; ++sweep) {
     if (--core.sweeps_left < 0) return;
     bool changed = false;
-    for (int e = threadIdx.x; e < core.experts; e += blockDim.x) atomicMin(&found[e], known[e]);
+    if (core.limited) {  // `found` is of two sweeps ago
+      for (int e = threadIdx.x; e < core.experts; e += blockDim.x) atomicMin(&found[e], known[e]);
+    }
 #pragma unroll
     for (int i = 0; i < kKept; ++i) changed |= relax(kept[i], price[i]);
 #pragma unroll 4

@@ -329,8 +329,8 @@ __device__ Vector<kExperts> conjugate_gradients(Chip<kExperts>& c,
   return x;
 }
 
-// A change of a price beyond this, by the temperature, goes further than to the tokens that a step
-// knows of.
+// A change of a price beyond this, by the temperature, passes tokens whose probabilities the step
+// did not see.
 constexpr float kLargeChange = 6;
 
 // What a step of Newton's was like.

@@ -54,8 +54,8 @@ struct Nearby {
   unsigned through[kExperts], with[kGroups];
   alignas(16) unsigned wish[kExperts];  // paths, by the expert with room at their end
   int leaving[kExperts];                // how many want to leave a root
-  // Of direct moves the best that lead to an expert, and that leave one, by a number of the token's
-  // or of the other expert's.
+  // The best direct moves into an expert, and out of one. A move's slot is its token's group, or
+  // the other expert, modulo kSlots.
   static constexpr int kSlots = 512 / kExperts;
   alignas(16) unsigned into[kExperts][kSlots], out_of[kExperts][kSlots];
   uint16_t by[kExperts];     // the token that moves last to get here

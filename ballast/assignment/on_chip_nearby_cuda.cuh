@@ -70,8 +70,8 @@ struct ShortPairs {
     }
   }
 
-  // Those of them that an expert has room for are wanted by the one they leave and by their token.
-  // Returns them, a bit each.
+  // Offers that an expert has room for. Each asks the expert that it leaves, and its token, which
+  // may have more than one. Returns them, a bit each.
   __device__ unsigned ask(Nearby<kExperts>& x) const {
     unsigned asked = 0;
 #pragma unroll
@@ -88,7 +88,7 @@ struct ShortPairs {
     return asked;
   }
 
-  // Those of them that may go.
+  // Of what was asked, what its expert gives away and its token likes best.
   __device__ unsigned choose(const Nearby<kExperts>& x, unsigned asked) const {
     unsigned chosen = 0;
 #pragma unroll
@@ -109,7 +109,7 @@ struct ShortPairs {
       const unsigned group = move[i] & kShortGroup;
       const int from = ends[i] & 0xff, to = ends[i] >> 8;
       if ((chosen >> i & 1u) == 0) {
-        if (x.lists.own[group] != kMoved) x.with[group] = kNoShortPath;
+        x.with[group] = kNoShortPath;  // where the token has moved, nobody reads it again
         continue;
       }
       x.lists.own[group] = kMoved;
@@ -119,9 +119,11 @@ struct ShortPairs {
     }
   }
 
+  // A token prefers the least loss, then the first expert.
   __device__ unsigned wish_of(int i) const {
     return move[i] >> kGroupBits << 7 | static_cast<unsigned>(ends[i] >> 8);
   }
+  // How many of the slots are better.
   __device__ static int better_of(const unsigned (&slots)[kSlots], unsigned mine) {
     int better = 0;
 #pragma unroll
@@ -266,7 +268,6 @@ __device__ int move_directly(Nearby<kExperts>& x, ShortPairs<kExperts>& pairs, i
     left = surplus_of(x);
     if (4 * (before - left) < before) break;
   }
-  __syncthreads();
   return left;
 }
 
@@ -295,15 +296,19 @@ __device__ int move_in_rounds(Nearby<kExperts>& x, ShortPairs<kExperts>& pairs, 
   return left;
 }
 
-// Moves tokens where these are few enough that another of Newton's steps would take longer. Returns
-// how many are left above their expert's share.
+// Tokens at wrong experts, by chance(c). With more than these, another of Newton's steps takes less
+// time than direct moves, and than rounds, which move one or two tokens each at last.
+constexpr float kFewWrong = 0.2f, kFewForRounds = 0.08f;
+
+// Returns how many are left above their expert's share.
 template <int kExperts>
 __device__ int move_some(const Chip<kExperts>& c, Nearby<kExperts>& x,
                          ShortPairs<kExperts>& pairs) {
   int left = surplus_of(x);
   if (static_cast<float>(left) > kFewWrong * chance(c)) return left;
   left = move_directly(x, pairs, left);
-  return static_cast<float>(left) > 0.08f * chance(c) ? left : move_in_rounds(x, pairs, left);
+  return static_cast<float>(left) > kFewForRounds * chance(c) ? left
+                                                              : move_in_rounds(x, pairs, left);
 }
 
 // The first block moves tokens within the lists, and tells all blocks whether loads are even.

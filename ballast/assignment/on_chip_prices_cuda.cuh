@@ -139,8 +139,8 @@ __device__ inline void cool_sinkhorn(Annealing& a, int left, float soft, Aim aim
 }
 
 // The next temperature after a Newton step at a pass of soft imbalance `soft`. Where the step asked
-// for a large change it was too cold: of some experts too few tokens are near another one. Where
-// that happens again it cools slowly, so as not to get there for ever.
+// for a large change it was too cold: of some experts too few tokens are near another one. From
+// the third time on it cools slowly, so as not to get there for ever.
 __device__ inline void cool(Annealing& a, float soft, const Step& step, float fastest, Aim aim,
                             float floor) {
   constexpr float kWarmer = 1.6f, kSlowly = 0.65f;
@@ -156,17 +156,15 @@ __device__ inline void cool(Annealing& a, float soft, const Step& step, float fa
   a.tau = fmaxf(a.tau * factor, floor);
 }
 
-// How far loads are from even by chance, where tokens choose at random. That part of it may be at
-// wrong experts where a few moves are to suffice.
-constexpr float kFewWrong = 0.2f;
+// How far loads are from even by chance, where tokens choose at random.
 template <int kExperts>
 __device__ inline float chance(const Chip<kExperts>& c) {
   return sqrtf(static_cast<float>(c.experts) * static_cast<float>(c.tokens));
 }
 
-// Whether a step of Newton's after a pass has led near balance. It evens the probabilities; what
-// the tokens' best experts are more uneven by than those stays, about. Loads differ by chance as
-// prices do. A large change goes further than to the tokens that the step knows of.
+// Whether a step of Newton's after a pass has led near balance. The step evens the probabilities.
+// Before it the tokens' best experts are more uneven than these: about that much stays. After a
+// large change nothing is known.
 template <int kExperts>
 __device__ inline bool leads_near(const Chip<kExperts>& c, const Annealing& a, int hard, float soft,
                                   const Step& step) {
@@ -235,6 +233,7 @@ __device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal, Aim aim, 
     const float soft = soft_imbalance(c);
     if (begins && !(hear_seen(c, turn) && start_fits(c) && soft <= strange)) return false;
     if (is_stalled(c, a, hard, soft) || hard <= goal) break;
+    // A few moves at these prices take less time than a step before them.
     bool near = aim == Aim::kNearby && a.newtons > 0 && a.newtons != a.failed &&
                 static_cast<float>(hard) <= 0.15f * chance(c);
     if (soft > 0.25f && !near) {

@@ -56,8 +56,9 @@ __device__ inline float exchange_reach(const Chip<kExperts>& c, const Annealing&
 template <int kExperts>
 __device__ inline bool move_nearby(Chip<kExperts>& c, const Annealing& a) {
   take_best_price(c);
-  // About a third of the tokens that were at wrong experts before the last step still are. More
-  // pairs would not fit into the lists: blocks have equal parts of these, but not equally many.
+  // About a third of the tokens that were at wrong experts before the last step still are. Blocks
+  // have equal parts of the lists, but not equally many pairs, and longer lists take longer rounds:
+  // a third is filled. Of many tokens more are at wrong experts, and blocks are more alike.
   const int most =
       max(kPairs / 3, static_cast<int>(fminf(1.7f * chance(c), 0.6f * static_cast<float>(kPairs))));
   const int want = min(20 * max(a.best_hard / 3, c.experts), most);

@@ -3,8 +3,8 @@
 
 #include <cuda_bf16.h>
 
-// What CUDA C++ has no word for. All assembly of this room is here, so that where there is no GPU
-// the tests have this one file of their own (tests/emulator).
+// What CUDA C++ has no word for: all assembly of this room. The emulated GPU replaces this one file
+// (tests/emulator).
 namespace ballast::assignment {
 
 __device__ inline float fast_exp2(float x) {
