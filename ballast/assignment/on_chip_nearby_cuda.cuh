@@ -58,15 +58,17 @@ struct ShortPairs {
     }
   }
 
-  // Of direct moves, from experts with too many tokens to experts with room, the best that lead to
-  // an expert: one for each of its slots.
+  // From an expert with too many tokens to one with room.
+  __device__ bool is_direct(const Nearby<kExperts>& x, int i) const {
+    return move[i] != kNoShortPath && x.surplus[ends[i] & 0xff] > 0 && x.surplus[ends[i] >> 8] < 0;
+  }
+
+  // Of direct moves the best that lead to an expert: one for each of its slots.
   __device__ void offer(Nearby<kExperts>& x) const {
 #pragma unroll
     for (int i = 0; i < kKept; ++i) {
       if (i >= used) break;
-      const int from = ends[i] & 0xff, to = ends[i] >> 8;
-      if (move[i] == kNoShortPath || x.surplus[from] <= 0 || x.surplus[to] >= 0) continue;
-      atomicMin(&x.into[to][move[i] % kSlots], move[i]);
+      if (is_direct(x, i)) atomicMin(&x.into[ends[i] >> 8][move[i] % kSlots], move[i]);
     }
   }
 
@@ -77,8 +79,8 @@ struct ShortPairs {
 #pragma unroll
     for (int i = 0; i < kKept; ++i) {
       if (i >= used) break;
+      if (!is_direct(x, i)) continue;
       const int from = ends[i] & 0xff, to = ends[i] >> 8;
-      if (move[i] == kNoShortPath || x.surplus[from] <= 0 || x.surplus[to] >= 0) continue;
       if (x.into[to][move[i] % kSlots] != move[i]) continue;
       if (better_of(x.into[to], move[i]) >= -x.surplus[to]) continue;
       asked |= 1u << i;
