@@ -23,32 +23,32 @@ struct Plan {
   size_t desk_zeroed = 0;  // bytes of a desk that must be zero
 };
 
-enum class Meeting { kCluster, kDesk };
-
-template <int kExperts>
-Plan plan_for(const CudaProblems& p, int blocks, Meeting meeting) {
-  using C = Chip<kExperts>;
+template <int kExperts, Meeting kMeeting>
+Plan plan_for(const CudaProblems& p, int blocks) {
+  using C = Chip<kExperts, kMeeting>;
+  using Threads = Layout<kExperts>;
   const int rows = (p.tokens + blocks - 1) / blocks, padded = (rows + 15) / 16 * 16;
-  const bool desk = meeting == Meeting::kDesk;
-  const size_t stage = static_cast<size_t>(padded) * C::kStagePitch * sizeof(__nv_bfloat16);
+  constexpr bool desk = kMeeting == Meeting::kDesk;
+  const size_t stage = static_cast<size_t>(padded) * Threads::kStagePitch * sizeof(__nv_bfloat16);
   const size_t rounding = Exchange<kExperts>::bytes(desk ? 0 : p.tokens);
   const size_t notes = desk ? 0 : 2 * sizeof(Note<kExperts>) * static_cast<size_t>(blocks);
   const size_t scores = sizeof(float) * static_cast<size_t>(padded) * kExperts;
-  return {.kernel = kernel_of<kExperts, Wish::kExact>(),
-          .gap_kernel = kernel_of<kExperts, Wish::kGap>(),
+  return {.kernel = kernel_of<kExperts, Wish::kExact, kMeeting>(),
+          .gap_kernel = kernel_of<kExperts, Wish::kGap, kMeeting>(),
           .blocks = blocks,
           .rows = padded,
-          .rows_together = C::kTogether,
+          .rows_together = Threads::kTogether,
           .teams = p.problems,
           .bytes = sizeof(C) + scores + notes + std::max({stage, size_t{kArenaBytes}, rounding}),
           .desk_bytes = desk ? sizeof(Desk<kExperts>) : 0,
           .desk_zeroed = desk ? offsetof(Desk<kExperts>, notes) : 0};
 }
 
-Plan plan_for(const CudaProblems& p, int blocks, Meeting meeting) {
-  if (p.experts <= 32) return plan_for<32>(p, blocks, meeting);
-  if (p.experts <= 64) return plan_for<64>(p, blocks, meeting);
-  return plan_for<128>(p, blocks, meeting);
+template <Meeting kMeeting>
+Plan plan_for(const CudaProblems& p, int blocks) {
+  if (p.experts <= 32) return plan_for<32, kMeeting>(p, blocks);
+  if (p.experts <= 64) return plan_for<64, kMeeting>(p, blocks);
+  return plan_for<128, kMeeting>(p, blocks);
 }
 
 bool fits(const Plan& plan, const CudaDevice& device) {
@@ -92,7 +92,7 @@ int clusters_at_once(const Plan& plan) {
 Plan find_clusters(const CudaProblems& p, const CudaDevice& device, bool& at_once) {
   Plan plan;
   for (const int blocks : {4, 8, 16}) {
-    const Plan found = plan_for(p, blocks, Meeting::kCluster);
+    const Plan found = plan_for<Meeting::kCluster>(p, blocks);
     // More than eight pay where eight read their rows in more than one turn.
     const bool pays = blocks <= 8 || p.tokens > 8 * found.rows_together;
     if (!fits(found, device) || !pays) continue;
@@ -109,7 +109,7 @@ Plan find_desks(const CudaProblems& p, const CudaDevice& device) {
   constexpr int kFewRows = 128;  // more blocks than those that have as many do not pay
   Plan plan;
   for (int blocks = 8; blocks <= std::min(kOnChipTeam, device.multiprocessors); blocks *= 2) {
-    Plan found = plan_for(p, blocks, Meeting::kDesk);
+    Plan found = plan_for<Meeting::kDesk>(p, blocks);
     found.teams = std::min(p.problems, device.multiprocessors / blocks);
     if (!fits(found, device)) continue;
     if (plan.kernel == nullptr || (found.teams == p.problems && found.rows >= kFewRows))

@@ -22,10 +22,10 @@ __device__ inline float4 floats_of(uint2 four) {
 }
 
 // A row's probabilities in bf16, in the arena.
-template <int kExperts>
-__device__ inline void stage_row(Chip<kExperts>& c, int row, const float (&q)[kValues]) {
-  constexpr int kLanes = Chip<kExperts>::kLanes;
-  auto* stage = reinterpret_cast<__nv_bfloat16*>(c.arena()) + row * Chip<kExperts>::kStagePitch;
+template <int kExperts, Meeting kMeeting>
+__device__ inline void stage_row(Chip<kExperts, kMeeting>& c, int row, const float (&q)[kValues]) {
+  constexpr int kLanes = Layout<kExperts>::kLanes;
+  auto* stage = reinterpret_cast<__nv_bfloat16*>(c.arena()) + row * Layout<kExperts>::kStagePitch;
 #pragma unroll
   for (int j = 0; j < kValues / 4; ++j) {
     reinterpret_cast<uint2*>(stage)[j * kLanes + threadIdx.x % kLanes] = four_of(q + 4 * j);
@@ -34,9 +34,9 @@ __device__ inline void stage_row(Chip<kExperts>& c, int row, const float (&q)[kV
 
 // This block's sums of products, [E, E] at the arena's beginning, over the rows staged there. Each
 // warp has a tile of 32 x 32; where there are fewer tiles than warps these share the rows.
-template <int kExperts>
-__device__ void multiply_rows(Chip<kExperts>& c) {
-  using C = Chip<kExperts>;
+template <int kExperts, Meeting kMeeting>
+__device__ void multiply_rows(Chip<kExperts, kMeeting>& c) {
+  using C = Layout<kExperts>;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int tile = warp % (C::kSideTiles * C::kSideTiles);
   const int group = warp / (C::kSideTiles * C::kSideTiles);
@@ -98,7 +98,7 @@ __device__ void multiply_rows(Chip<kExperts>& c) {
 // time.
 template <int kExperts>
 struct Curvature {
-  using C = Chip<kExperts>;
+  using C = Layout<kExperts>;
   static constexpr int kWide = C::kHeld < 4 ? C::kHeld : 4;
   using Some = std::conditional_t<kWide == 4, float4, float2>;
   float held[C::kHeld];
@@ -110,8 +110,9 @@ struct Curvature {
 
   // What blocks from `first` on have at `at` of their arenas, asked for at once.
   static constexpr int kAsked = 8;
-  template <typename Asked>
-  __device__ static void ask(Chip<kExperts>& c, int first, int at, Asked (&found)[kAsked]) {
+  template <Meeting kMeeting, typename Asked>
+  __device__ static void ask(Chip<kExperts, kMeeting>& c, int first, int at,
+                             Asked (&found)[kAsked]) {
     const auto cluster = cooperative_groups::this_cluster();
 #pragma unroll
     for (int i = 0; i < kAsked; ++i) {
@@ -124,9 +125,10 @@ struct Curvature {
 
   // In a cluster it arrives at the barrier when it has read the arenas; the caller waits there
   // before they change.
-  __device__ void collect(Chip<kExperts>& c) {
+  template <Meeting kMeeting>
+  __device__ void collect(Chip<kExperts, kMeeting>& c) {
     __syncthreads();
-    if (c.desk != nullptr) {
+    if (c.at_desk()) {
       divide_sums_at_desk(c);
     } else {
       meet(c);
@@ -144,7 +146,8 @@ struct Curvature {
   }
 
   // A small matrix: each thread adds its own entries of all blocks.
-  __device__ void add_blocks(Chip<kExperts>& c) {
+  template <Meeting kMeeting>
+  __device__ void add_blocks(Chip<kExperts, kMeeting>& c) {
 #pragma unroll
     for (int j = 0; j < C::kHeld; j += kWide) {
 #pragma unroll
@@ -160,7 +163,8 @@ struct Curvature {
   }
 
   // A large one, in bf16: each block adds a part for all.
-  __device__ void divide_sums(Chip<kExperts>& c) {
+  template <Meeting kMeeting>
+  __device__ void divide_sums(Chip<kExperts, kMeeting>& c) {
     const auto cluster = cooperative_groups::this_cluster();
     const int part = kExperts * kExperts / 4 / c.blocks;  // in fours
     auto* own = reinterpret_cast<uint2*>(c.arena());
@@ -199,7 +203,8 @@ struct Curvature {
 
   // The same through device memory, in bf16 whatever the size. Nobody writes there again before
   // all have met once more.
-  __device__ void divide_sums_at_desk(Chip<kExperts>& c) {
+  template <Meeting kMeeting>
+  __device__ void divide_sums_at_desk(Chip<kExperts, kMeeting>& c) {
     constexpr int kFours = kExperts * kExperts / 4;
     Desk<kExperts>& desk = *c.desk;
     for (int i = threadIdx.x; i < kFours; i += kThreads) {
@@ -242,7 +247,8 @@ struct Curvature {
   }
 
   // c.product = what lies beside the diagonal, times c.direction. All threads; ends in step.
-  __device__ void apply(Chip<kExperts>& c) const {
+  template <Meeting kMeeting>
+  __device__ void apply(Chip<kExperts, kMeeting>& c) const {
     float sum = 0;
 #pragma unroll
     for (int j = 0; j < C::kHeld; j += kWide) {
@@ -282,8 +288,8 @@ struct Vector {
 };
 
 // Solves (diagonal - beside) x = r roughly. The first warp has the vectors, all threads multiply.
-template <int kExperts>
-__device__ Vector<kExperts> conjugate_gradients(Chip<kExperts>& c,
+template <int kExperts, Meeting kMeeting>
+__device__ Vector<kExperts> conjugate_gradients(Chip<kExperts, kMeeting>& c,
                                                 const Curvature<kExperts>& curvature,
                                                 Vector<kExperts> r, float damping) {
   using V = Vector<kExperts>;
@@ -340,17 +346,17 @@ struct Step {
 };
 
 // Changes c.price by Newton's step after a pass with rows staged.
-template <int kExperts>
-__device__ Step newton_step(Chip<kExperts>& c, float tau) {
+template <int kExperts, Meeting kMeeting>
+__device__ Step newton_step(Chip<kExperts, kMeeting>& c, float tau) {
   using V = Vector<kExperts>;
   multiply_rows(c);
   Curvature<kExperts> curvature;
   curvature.collect(c);
   float beside = 0;
 #pragma unroll
-  for (int j = 0; j < Chip<kExperts>::kHeld; ++j) beside += curvature.held[j];
-  beside = lanes_sum(beside, Chip<kExperts>::kSplit);
-  if (threadIdx.x % Chip<kExperts>::kSplit == 0) c.diagonal[Curvature<kExperts>::row()] = beside;
+  for (int j = 0; j < Layout<kExperts>::kHeld; ++j) beside += curvature.held[j];
+  beside = lanes_sum(beside, Layout<kExperts>::kSplit);
+  if (threadIdx.x % Layout<kExperts>::kSplit == 0) c.diagonal[Curvature<kExperts>::row()] = beside;
   __syncthreads();
   const V diagonal = V::of([&](int e) { return c.diagonal[e]; });
   float trace = 0;
@@ -371,7 +377,7 @@ __device__ Step newton_step(Chip<kExperts>& c, float tau) {
 #pragma unroll
     for (int i = 0; i < V::kEach; ++i) c.price[threadIdx.x + 32 * i] += factor * x.at[i];
   }
-  if (c.desk == nullptr) cooperative_groups::this_cluster().barrier_wait();
+  if (!c.at_desk()) cooperative_groups::this_cluster().barrier_wait();
   __syncthreads();
   return {trace, c.largest_change};
 }

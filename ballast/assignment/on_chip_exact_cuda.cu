@@ -3,8 +3,11 @@
 
 namespace ballast::assignment::on_chip {
 
-template const void* kernel_of<32, Wish::kExact>();
-template const void* kernel_of<64, Wish::kExact>();
-template const void* kernel_of<128, Wish::kExact>();
+template const void* kernel_of<32, Wish::kExact, Meeting::kCluster>();
+template const void* kernel_of<32, Wish::kExact, Meeting::kDesk>();
+template const void* kernel_of<64, Wish::kExact, Meeting::kCluster>();
+template const void* kernel_of<64, Wish::kExact, Meeting::kDesk>();
+template const void* kernel_of<128, Wish::kExact, Meeting::kCluster>();
+template const void* kernel_of<128, Wish::kExact, Meeting::kDesk>();
 
 }  // namespace ballast::assignment::on_chip

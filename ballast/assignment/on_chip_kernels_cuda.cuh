@@ -10,7 +10,7 @@ enum class Wish { kExact, kGap };
 
 // The kernel for up to kExperts experts: void(Arguments). A file for each wish, since they take
 // long to compile.
-template <int kExperts, Wish kWish>
+template <int kExperts, Wish kWish, Meeting kMeeting>
 const void* kernel_of();
 
 }  // namespace ballast::assignment::on_chip

@@ -16,10 +16,10 @@ struct Seen {
   bool finite = true;
 };
 
-template <int kExperts>
-__device__ void look_at_rows(const Chip<kExperts>& c, const float* pivot, Seen& seen) {
-  constexpr int kLanes = Chip<kExperts>::kLanes;
-  for (int base = 0; base < c.count; base += Chip<kExperts>::kTogether) {
+template <int kExperts, Meeting kMeeting>
+__device__ void look_at_rows(const Chip<kExperts, kMeeting>& c, const float* pivot, Seen& seen) {
+  constexpr int kLanes = Layout<kExperts>::kLanes;
+  for (int base = 0; base < c.count; base += Layout<kExperts>::kTogether) {
     const int row = base + threadIdx.x / kLanes;
     float value[kValues];
     read_row(c, row, value);
@@ -46,24 +46,24 @@ __device__ void look_at_rows(const Chip<kExperts>& c, const float* pivot, Seen& 
 }
 
 // Squares take the arena: [kWarps, E] of this block, then, of a cluster, [blocks, E] of all.
-template <int kExperts>
-__device__ inline float* squares_of_warps(Chip<kExperts>& c) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline float* squares_of_warps(Chip<kExperts, kMeeting>& c) {
   return reinterpret_cast<float*>(c.arena());
 }
-template <int kExperts>
-__device__ inline float* squares_of_blocks(Chip<kExperts>& c) {
-  return c.desk != nullptr ? c.desk->squares[0] : squares_of_warps(c) + kWarps * kExperts;
+template <int kExperts, Meeting kMeeting>
+__device__ inline float* squares_of_blocks(Chip<kExperts, kMeeting>& c) {
+  return c.at_desk() ? c.desk->squares[0] : squares_of_warps(c) + kWarps * kExperts;
 }
-template <int kExperts>
-__device__ inline float* squares_for(Chip<kExperts>& c, int copy) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline float* squares_for(Chip<kExperts, kMeeting>& c, int copy) {
   float* here = squares_of_blocks(c);
-  return c.desk != nullptr ? here : cooperative_groups::this_cluster().map_shared_rank(here, copy);
+  return c.at_desk() ? here : cooperative_groups::this_cluster().map_shared_rank(here, copy);
 }
 
 // Tells all blocks what this one has seen: sums and squares, and as values the largest score and
 // whether one is not finite. The first turn's notes.
-template <int kExperts>
-__device__ void share_seen(Chip<kExperts>& c, Seen& seen) {
+template <int kExperts, Meeting kMeeting>
+__device__ void share_seen(Chip<kExperts, kMeeting>& c, Seen& seen) {
   float* squares = squares_of_warps(c);
   leave_columns(c, seen.square);
   __syncthreads();
@@ -83,13 +83,14 @@ __device__ void share_seen(Chip<kExperts>& c, Seen& seen) {
     largest = fmaxf(largest, c.warp_most[warp]);
   }
 #pragma unroll 1
-  for (int copy = threadIdx.x / kExperts; copy < copies(c); copy += Chip<kExperts>::kSplit) {
+  for (int copy = threadIdx.x / kExperts; copy < copies(c); copy += Layout<kExperts>::kSplit) {
     Note<kExperts>& note = note_for(c, copy, 0);
     note.load[e] = sum;
     squares_for(c, copy)[c.rank * kExperts + e] = square;
     if (e == 0) {
       note.value[0] = largest;
       note.value[1] = finite ? 0 : 1;
+      note.value[2] = 0;
     }
   }
   meet(c);
@@ -97,15 +98,15 @@ __device__ void share_seen(Chip<kExperts>& c, Seen& seen) {
 
 // Prices above which 1/E of each expert's scores would lie if they were normal, in c.cold_price.
 // Leaves variances in c.product.
-template <int kExperts>
-__device__ void start_prices(Chip<kExperts>& c, const float* pivot, float quantile) {
+template <int kExperts, Meeting kMeeting>
+__device__ void start_prices(Chip<kExperts, kMeeting>& c, const float* pivot, float quantile) {
   const float inverse = 1.0f / static_cast<float>(c.tokens);
-  sum_blocks<kExperts, float>(
+  sum_blocks<float>(
       c, [&](int block, int e) { return note_of(c, block, 0).load[e]; },
       [&](int e, float sum) { c.load[e] = e < c.experts ? sum * inverse : 0; });
   __syncthreads();
   const float* squares = squares_of_blocks(c);
-  sum_blocks<kExperts, float>(
+  sum_blocks<float>(
       c, [&](int block, int e) { return squares[block * kExperts + e]; },
       [&](int e, float sum) { c.product[e] = sum * inverse; });
   __syncthreads();
@@ -124,30 +125,36 @@ __device__ void start_prices(Chip<kExperts>& c, const float* pivot, float quanti
 }
 
 // What this block's scores are like, for all others, in the notes of this turn.
-template <int kExperts>
-__device__ inline void tell_seen(Chip<kExperts>& c) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline void tell_seen(Chip<kExperts, kMeeting>& c) {
   if (static_cast<int>(threadIdx.x) >= copies(c)) return;
   Note<kExperts>& note = note_for(c, threadIdx.x, c.turn);
   note.value[0] = c.own_largest;
   note.value[1] = c.own_refused;
+  note.value[2] = c.own_squares;
 }
 
-// What all blocks told in the notes of `turn`: the largest score, in c.largest. False: a score is
-// not finite.
-template <int kExperts>
-__device__ bool hear_seen(Chip<kExperts>& c, int turn) {
+// What all blocks told in the notes of `turn`, in c.largest and c.squares. False: a score is not
+// finite.
+template <int kExperts, Meeting kMeeting>
+__device__ bool hear_seen(Chip<kExperts, kMeeting>& c, int turn) {
   if (threadIdx.x < 32) {
-    double largest = 0, refused = 0;
+    float largest = 0, squares = 0;
+    bool refused = false;
 #pragma unroll 1
     for (int block = threadIdx.x; block < c.blocks; block += 32) {
-      largest = fmax(largest, note_of(c, block, turn).value[0]);
-      refused += note_of(c, block, turn).value[1];
+      const double* told = note_of(c, block, turn).value;
+      largest = fmaxf(largest, static_cast<float>(told[0]));
+      refused = refused || told[1] != 0;
+      squares += static_cast<float>(told[2]);
     }
     largest = lanes_max(largest, 32);
-    refused = lanes_sum(refused, 32);
+    squares = lanes_sum(squares, 32);
+    refused = __any_sync(kAll, refused) != 0;
     if (threadIdx.x == 0) {
-      c.largest = static_cast<float>(largest);
-      c.flag = refused > 0 ? 0 : 1;
+      c.squares = squares;
+      c.largest = largest;
+      c.flag = refused ? 0 : 1;
     }
   }
   __syncthreads();
@@ -156,39 +163,10 @@ __device__ bool hear_seen(Chip<kExperts>& c, int turn) {
   return finite;
 }
 
-// Sets c.deviation by some rows of the scores less the prices in c.price. All blocks read the same
-// rows, so they need not meet.
-template <int kExperts>
-__device__ void sample_deviation(Chip<kExperts>& c, const CudaProblems& p, int problem) {
-  constexpr int kLanes = Chip<kExperts>::kLanes;
-  const int lane = threadIdx.x % kLanes, row = threadIdx.x / kLanes, rows = min(64, c.tokens);
-  float value[kValues] = {}, total = 0, squares = 0;
-  if (row < rows) {
-    const int token = row * (c.tokens / rows);
-#pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      const int e = expert_at<kExperts>(lane, i);
-      if (e >= c.experts) continue;
-      value[i] = raw_score(p, problem, token, e) - c.price[e];
-      total += value[i];
-    }
-  }
-  const float mean = lanes_sum(total, kLanes) / static_cast<float>(c.experts);
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) {
-    const float x = expert_at<kExperts>(lane, i) < c.experts ? value[i] - mean : 0;
-    squares = fmaf(x, x, squares);
-  }
-  squares = exact_cuda::block_sum(squares, c.warp_sums[0]);
-  if (threadIdx.x == 0)
-    c.deviation = fmaxf(sqrtf(squares / static_cast<float>(rows * c.experts)), 1e-30f);
-  __syncthreads();
-}
-
 // Sets c.cold_price, c.deviation and c.largest. False: a score is not finite. `pivot`: the first
 // token's scores.
-template <int kExperts>
-__device__ bool first_look(Chip<kExperts>& c, const float* pivot, float quantile) {
+template <int kExperts, Meeting kMeeting>
+__device__ bool first_look(Chip<kExperts, kMeeting>& c, const float* pivot, float quantile) {
   Seen seen;
   look_at_rows(c, pivot, seen);
   share_seen(c, seen);

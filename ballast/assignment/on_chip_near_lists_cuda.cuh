@@ -65,10 +65,10 @@ struct Nearby {
 
 // Where blocks list for the first one, each in places of its own (block + i * blocks): so nobody
 // counts beforehand.
-template <int kExperts>
-__device__ inline NearLists& first_lists(Chip<kExperts>& c) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline NearLists& first_lists(Chip<kExperts, kMeeting>& c) {
   static_assert(sizeof(Nearby<kExperts>) <= kArenaBytes);
-  if (c.desk != nullptr) return c.desk->near;
+  if (c.at_desk()) return c.desk->near;
   auto* arena = cooperative_groups::this_cluster().map_shared_rank(c.arena(), 0);
   return reinterpret_cast<Nearby<kExperts>*>(arena)->lists;
 }
@@ -80,10 +80,10 @@ struct NearRow {
   unsigned in;  // this thread's scores that are within reach of that, without its own
 };
 
-template <int kExperts>
-__device__ inline NearRow look_nearby(const Chip<kExperts>& c, int row, float reach,
+template <int kExperts, Meeting kMeeting>
+__device__ inline NearRow look_nearby(const Chip<kExperts, kMeeting>& c, int row, float reach,
                                       float (&value)[kValues]) {
-  constexpr int kLanes = Chip<kExperts>::kLanes;
+  constexpr int kLanes = Layout<kExperts>::kLanes;
   const int lane = threadIdx.x % kLanes;
   read_row(c, row, value);
   float best = -INFINITY;
@@ -109,10 +109,10 @@ __device__ inline NearRow look_nearby(const Chip<kExperts>& c, int row, float re
 }
 
 // Lists a row's pairs; `listed` are the groups and pairs before it, packed as lists are counted.
-template <int kExperts>
-__device__ inline void list_row(Chip<kExperts>& c, NearLists& lists, const NearRow& near,
+template <int kExperts, Meeting kMeeting>
+__device__ inline void list_row(Chip<kExperts, kMeeting>& c, NearLists& lists, const NearRow& near,
                                 float unit, const float (&value)[kValues], int& listed) {
-  constexpr int kLanes = Chip<kExperts>::kLanes;
+  constexpr int kLanes = Layout<kExperts>::kLanes;
   const int lane = threadIdx.x % kLanes, pairs = kPairs / c.blocks, groups = kGroups / c.blocks;
   int before = __popc(near.in), total = 0;
   const int mine = before;
@@ -145,17 +145,18 @@ __device__ inline void list_row(Chip<kExperts>& c, NearLists& lists, const NearR
 
 // Each row goes to its best expert at c.price, in c.own. The first block is told how many are at
 // each, and of those with other experts within `reach`, as far as this block's places suffice.
-template <int kExperts>
-__device__ void list_nearby(Chip<kExperts>& c, float reach) {
+template <int kExperts, Meeting kMeeting>
+__device__ void list_nearby(Chip<kExperts, kMeeting>& c, float reach) {
   NearLists& lists = first_lists(c);
   if (threadIdx.x < kExperts) c.counts[threadIdx.x] = 0;
   __syncthreads();
   int listed = 0;
 #pragma unroll 1
-  for (int base = 0; base < c.count; base += Chip<kExperts>::kTogether) {
+  for (int base = 0; base < c.count; base += Layout<kExperts>::kTogether) {
     float value[kValues];
-    const NearRow near = look_nearby(c, base + threadIdx.x / Chip<kExperts>::kLanes, reach, value);
-    if (threadIdx.x % Chip<kExperts>::kLanes == 0 && near.row < c.count) {
+    const NearRow near =
+        look_nearby(c, base + threadIdx.x / Layout<kExperts>::kLanes, reach, value);
+    if (threadIdx.x % Layout<kExperts>::kLanes == 0 && near.row < c.count) {
       c.own[near.row] = static_cast<uint8_t>(near.own);
       atomicAdd(&c.counts[near.own], 1);
     }

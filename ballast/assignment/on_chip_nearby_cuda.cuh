@@ -16,19 +16,22 @@ struct ShortPairs {
   int ends[kKept];         // the expert it leaves, and the other one << 8
   int used;                // of these, by some thread
 
-  __device__ ShortPairs(Chip<kExperts>& c, const NearLists& lists, int turn) {
+  template <Meeting kMeeting>
+  __device__ ShortPairs(Chip<kExperts, kMeeting>& c, const NearLists& lists, int turn) {
     int most = 0;
 #pragma unroll 1
     for (int block = threadIdx.x % 32; block < c.blocks; block += 32)
       most = max(most, note_of(c, block, turn).list[1]);
     used = (lanes_max(most, 32) * c.blocks + kThreads - 1) / kThreads;
+    // All of a thread are of one block.
+    const int first = static_cast<int>(threadIdx.x) / c.blocks, step = kThreads / c.blocks;
+    const int listed = note_of(c, static_cast<int>(threadIdx.x) % c.blocks, turn).list[1];
 #pragma unroll
     for (int i = 0; i < kKept; ++i) {
-      const int k = static_cast<int>(threadIdx.x) + i * kThreads, block = k % c.blocks;
       move[i] = kNoShortPath;
       ends[i] = 0;
-      if (i >= used || k / c.blocks >= note_of(c, block, turn).list[1]) continue;
-      const NearPair pair = lists.pair[k];
+      if (i >= used || first + i * step >= listed) continue;
+      const NearPair pair = lists.pair[static_cast<int>(threadIdx.x) + i * kThreads];
       if (pair.loss == kNoShortPath) continue;
       move[i] = pair.loss << kGroupBits | pair.group;
       ends[i] = lists.own[pair.group] | pair.to << 8;
@@ -303,8 +306,8 @@ __device__ int move_in_rounds(Nearby<kExperts>& x, ShortPairs<kExperts>& pairs, 
 constexpr float kFewWrong = 0.2f, kFewForRounds = 0.08f;
 
 // Returns how many are left above their expert's share.
-template <int kExperts>
-__device__ int move_some(const Chip<kExperts>& c, Nearby<kExperts>& x,
+template <int kExperts, Meeting kMeeting>
+__device__ int move_some(const Chip<kExperts, kMeeting>& c, Nearby<kExperts>& x,
                          ShortPairs<kExperts>& pairs) {
   int left = surplus_of(x);
   if (static_cast<float>(left) > kFewWrong * chance(c)) return left;
@@ -314,16 +317,17 @@ __device__ int move_some(const Chip<kExperts>& c, Nearby<kExperts>& x,
 }
 
 // The first block moves tokens within the lists, and tells all blocks whether loads are even.
-template <int kExperts>
-__device__ void exchange_lists(Chip<kExperts>& c, int turn) {
+template <int kExperts, Meeting kMeeting>
+__device__ void exchange_lists(Chip<kExperts, kMeeting>& c, int turn) {
   auto& x = *reinterpret_cast<Nearby<kExperts>*>(c.arena());
-  sum_blocks<kExperts, int>(
+  sum_blocks<int>(
       c, [&](int block, int e) { return static_cast<int>(note_of(c, block, turn).count[e]); },
       [&](int e, int sum) { x.surplus[e] = e < c.experts ? sum - c.even : 0; });
+#pragma unroll 1
   for (int i = threadIdx.x; i < kGroups; i += kThreads) {
     x.to[i] = kMoved;
     x.with[i] = kNoShortPath;
-    if (c.desk == nullptr || i / c.blocks >= note_of(c, i % c.blocks, turn).list[0]) continue;
+    if (!c.at_desk() || i / c.blocks >= note_of(c, i % c.blocks, turn).list[0]) continue;
     x.lists.own[i] = c.desk->near.own[i];
     x.lists.token[i] = c.desk->near.token[i];
   }
@@ -331,6 +335,7 @@ __device__ void exchange_lists(Chip<kExperts>& c, int turn) {
   __syncthreads();
   const int left = move_some(c, x, pairs);
   __syncthreads();
+#pragma unroll 1
   for (int i = threadIdx.x; i < kGroups; i += kThreads)
     if (x.to[i] != kMoved) set_own(c, x.lists.token[i], x.to[i]);
   tell_loads(c, x.surplus, left == 0 ? 1 : 0);
@@ -338,8 +343,8 @@ __device__ void exchange_lists(Chip<kExperts>& c, int turn) {
 
 // Tokens at their best experts at c.price, but for some that move at a loss, in c.own; their loads
 // in c.hard. False: these are not even.
-template <int kExperts>
-__device__ bool exchange_nearby(Chip<kExperts>& c, float reach) {
+template <int kExperts, Meeting kMeeting>
+__device__ bool exchange_nearby(Chip<kExperts, kMeeting>& c, float reach) {
   list_nearby(c, reach);
   show_own(c);
   const int turn = c.turn;

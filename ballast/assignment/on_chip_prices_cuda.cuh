@@ -32,9 +32,9 @@ constexpr float kNearbyFirst = 0.06f;
 // One pass at c.price: sums of the probabilities exp((score - price) / tau), in c.load. kCurve:
 // also the rows of probabilities, in the arena, each row's best expert, in c.own, and the loads by
 // these, in c.hard. factor: log2(e) / tau.
-template <int kExperts, bool kCurve>
-__device__ void soft_pass(Chip<kExperts>& c, float factor) {
-  constexpr int kLanes = Chip<kExperts>::kLanes, kTogether = Chip<kExperts>::kTogether;
+template <bool kCurve, int kExperts, Meeting kMeeting>
+__device__ void soft_pass(Chip<kExperts, kMeeting>& c, float factor) {
+  constexpr int kLanes = Layout<kExperts>::kLanes, kTogether = Layout<kExperts>::kTogether;
   const int lane = threadIdx.x % kLanes, padded = (c.count + 15) / 16 * 16;
   float price[kValues], load[kValues];
 #pragma unroll
@@ -101,15 +101,15 @@ struct Annealing {
 };
 
 // What is above experts' shares: tokens by their best expert, and by probabilities, of all.
-template <int kExperts>
-__device__ inline int hard_imbalance(const Chip<kExperts>& c) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline int hard_imbalance(const Chip<kExperts, kMeeting>& c) {
   int over = 0;
 #pragma unroll 1
   for (int e = threadIdx.x % 32; e < c.experts; e += 32) over += max(0, c.hard[e] - c.even);
   return lanes_sum(over, 32);
 }
-template <int kExperts>
-__device__ inline float soft_imbalance(const Chip<kExperts>& c) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline float soft_imbalance(const Chip<kExperts, kMeeting>& c) {
   float over = 0;
 #pragma unroll 1
   for (int e = threadIdx.x % 32; e < c.experts; e += 32)
@@ -117,8 +117,8 @@ __device__ inline float soft_imbalance(const Chip<kExperts>& c) {
   return lanes_sum(over, 32) / static_cast<float>(c.tokens);
 }
 
-template <int kExperts>
-__device__ inline void sinkhorn_step(Chip<kExperts>& c, float tau) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline void sinkhorn_step(Chip<kExperts, kMeeting>& c, float tau) {
   if (static_cast<int>(threadIdx.x) < c.experts) {
     const float load = fmaxf(c.load[threadIdx.x], 1e-3f);
     c.price[threadIdx.x] += tau * logf(load / static_cast<float>(c.even));
@@ -157,45 +157,45 @@ __device__ inline void cool(Annealing& a, float soft, const Step& step, float fa
 }
 
 // How far loads are from even by chance, where tokens choose at random.
-template <int kExperts>
-__device__ inline float chance(const Chip<kExperts>& c) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline float chance(const Chip<kExperts, kMeeting>& c) {
   return sqrtf(static_cast<float>(c.experts) * static_cast<float>(c.tokens));
 }
 
 // Whether a step of Newton's after a pass has led near balance. The step evens the probabilities.
 // Before it the tokens' best experts are more uneven than these: about that much stays. After a
 // large change nothing is known.
-template <int kExperts>
-__device__ inline bool leads_near(const Chip<kExperts>& c, const Annealing& a, int hard, float soft,
-                                  const Step& step) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline bool leads_near(const Chip<kExperts, kMeeting>& c, const Annealing& a, int hard,
+                                  float soft, const Step& step) {
   const float stays = static_cast<float>(hard) - soft * static_cast<float>(c.tokens);
   return soft <= 0.08f && a.tau < 1.1f * kNewtonFirst * c.deviation && stays <= 0.14f * chance(c) &&
          step.largest <= kLargeChange;
 }
 
 // One of Sinkhorn's steps; `left`: how many, with it.
-template <int kExperts>
-__device__ inline void sinkhorn_pass(Chip<kExperts>& c, Annealing& a, int left, Aim aim) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline void sinkhorn_pass(Chip<kExperts, kMeeting>& c, Annealing& a, int left, Aim aim) {
   if (left == kSinkhornPasses) {
     if (threadIdx.x < kExperts) c.price[threadIdx.x] = c.cold_price[threadIdx.x];
     a.tau = kSinkhornFirst * c.deviation;
     __syncthreads();
   }
-  soft_pass<kExperts, false>(c, kLog2e / a.tau);
+  soft_pass<false>(c, kLog2e / a.tau);
   const float soft = soft_imbalance(c);
   sinkhorn_step(c, a.tau);
   cool_sinkhorn(a, left - 1, soft, aim, c.deviation);
 }
 
-template <int kExperts>
-__device__ inline void keep_prices(Chip<kExperts>& c) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline void keep_prices(Chip<kExperts, kMeeting>& c) {
   if (threadIdx.x < kExperts) c.best_price[threadIdx.x] = c.price[threadIdx.x];
 }
 
 // Keeps the prices with fewest tokens at wrong experts, of which a pass has found `hard`. True: no
 // better is in sight.
-template <int kExperts>
-__device__ inline bool is_stalled(Chip<kExperts>& c, Annealing& a, int hard, float soft) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline bool is_stalled(Chip<kExperts, kMeeting>& c, Annealing& a, int hard, float soft) {
   if (hard < a.best_hard) {
     a.stalled = hard < 0.8f * static_cast<float>(a.best_hard) ? 0 : a.stalled + 1;
     a.best_hard = hard;
@@ -209,11 +209,21 @@ __device__ inline bool is_stalled(Chip<kExperts>& c, Annealing& a, int hard, flo
   return a.stalled >= patience;
 }
 
+// After the first pass, for which each block took its own tokens' deviation: that of all.
+template <int kExperts, Meeting kMeeting>
+__device__ inline void take_deviation(Chip<kExperts, kMeeting>& c, Annealing& a) {
+  const float deviation = deviation_of(c, c.squares, c.tokens);
+  a.tau = kNewtonFirst * deviation;
+  if (threadIdx.x == 0) c.deviation = deviation;
+  __syncthreads();
+}
+
 // Brings c.price near balance, until at most `goal` tokens are above their expert's share or no
 // better is in sight. c.best_price: the prices with fewest. Near the goal the last step's result is
 // not looked at. False: start prices do not suit the scores.
-template <int kExperts>
-__device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal, Aim aim, int most) {
+template <int kExperts, Meeting kMeeting>
+__device__ bool find_prices(Chip<kExperts, kMeeting>& c, Annealing& a, int goal, Aim aim,
+                            int most) {
   // What chance alone leaves of start prices that suit other tokens of the same sort, and more.
   const float strange =
       fmaxf(0.12f, 0.8f * sqrtf(static_cast<float>(c.experts) / static_cast<float>(c.tokens)));
@@ -228,10 +238,13 @@ __device__ bool find_prices(Chip<kExperts>& c, Annealing& a, int goal, Aim aim, 
     const bool begins = a.warm && a.passes == 0;  // nothing is known of the scores yet
     const int turn = c.turn;
     if (begins) tell_seen(c);
-    soft_pass<kExperts, true>(c, kLog2e / a.tau);
+    soft_pass<true>(c, kLog2e / a.tau);
     const int hard = hard_imbalance(c);
     const float soft = soft_imbalance(c);
-    if (begins && !(hear_seen(c, turn) && start_fits(c) && soft <= strange)) return false;
+    if (begins) {
+      if (!(hear_seen(c, turn) && start_fits(c) && soft <= strange)) return false;
+      take_deviation(c, a);
+    }
     if (is_stalled(c, a, hard, soft) || hard <= goal) break;
     // A few moves at these prices take less time than a step before them.
     bool near = aim == Aim::kNearby && a.newtons > 0 && a.newtons != a.failed &&

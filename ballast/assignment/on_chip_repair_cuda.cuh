@@ -13,8 +13,8 @@ constexpr int kMostHalvings = 16;  // of the reach, in a round
 constexpr int kScoreBits = 28;     // scores are below 2^28 quanta, prices from 0 to below 2^30
 
 // In quanta.
-template <int kExperts>
-__device__ inline int worth_at(const Chip<kExperts>& c, int row, int expert) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline int worth_at(const Chip<kExperts, kMeeting>& c, int row, int expert) {
   return __float2int_rn(score_at(c, row, expert) * c.exact_scale) - c.quanta[expert];
 }
 
@@ -23,16 +23,16 @@ static_assert(kValues == 8 * sizeof(Mask));
 
 // Which of its scores each thread has found near their row's best: [rows, kLanes], at the arena's
 // end, behind what the first block's holds.
-template <int kExperts>
-__device__ inline Mask* near_masks(Chip<kExperts>& c) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline Mask* near_masks(Chip<kExperts, kMeeting>& c) {
   constexpr int kBytes = kOnChipRows * kExperts / 8;
   static_assert(sizeof(Paths<kExperts>) + sizeof(Crossings) + kBytes <= kArenaBytes);
   return reinterpret_cast<Mask*>(c.arena() + kArenaBytes - kBytes);
 }
 
 // c.price becomes quanta, the lowest 0. False: prices too far apart.
-template <int kExperts>
-__device__ bool round_prices(Chip<kExperts>& c) {
+template <int kExperts, Meeting kMeeting>
+__device__ bool round_prices(Chip<kExperts, kMeeting>& c) {
   const int exponent = c.largest > 0 ? ilogbf(c.largest) + 1 : 0;
   const float scale = ldexpf(1, kScoreBits - exponent);
   float low = INFINITY, high = -INFINITY;
@@ -60,10 +60,10 @@ __device__ bool round_prices(Chip<kExperts>& c) {
 // The experts within `reach` of a row's best, as bits of this thread's scores, and that best. A
 // look in floats finds those that may be near; c.price holds the prices for it. `slop`: what floats
 // may be wrong by.
-template <int kExperts>
-__device__ inline unsigned near_experts(const Chip<kExperts>& c, int row, int reach, float slop,
-                                        int& best) {
-  constexpr int kLanes = Chip<kExperts>::kLanes;
+template <int kExperts, Meeting kMeeting>
+__device__ inline unsigned near_experts(const Chip<kExperts, kMeeting>& c, int row, int reach,
+                                        float slop, int& best) {
+  constexpr int kLanes = Layout<kExperts>::kLanes;
   const int lane = threadIdx.x % kLanes;
   float value[kValues];
   read_row(c, row, value);
@@ -98,7 +98,7 @@ struct Lists {
 // A row's pairs, for its first lane: with its one group. 0: it has only its best expert.
 template <int kExperts>
 __device__ inline int list_length(unsigned in, int& before) {
-  constexpr int kLanes = Chip<kExperts>::kLanes;
+  constexpr int kLanes = Layout<kExperts>::kLanes;
   const int mine = __popc(in);
   int running = mine;
   for (int step = 1; step < kLanes; step *= 2) {
@@ -111,9 +111,9 @@ __device__ inline int list_length(unsigned in, int& before) {
 }
 
 // Puts a row to its best expert, one of those tied, and counts it there. A warp's work.
-template <int kExperts>
-__device__ inline void choose_own(Chip<kExperts>& c, int row, unsigned in, int best) {
-  const int lane = threadIdx.x % Chip<kExperts>::kLanes;
+template <int kExperts, Meeting kMeeting>
+__device__ inline void choose_own(Chip<kExperts, kMeeting>& c, int row, unsigned in, int best) {
+  const int lane = threadIdx.x % Layout<kExperts>::kLanes;
   unsigned at = 0;
   for (unsigned left = in; left != 0; left &= left - 1) {
     const int i = __ffs(left) - 1;
@@ -128,8 +128,8 @@ __device__ inline void choose_own(Chip<kExperts>& c, int row, unsigned in, int b
 }
 
 // What the notes say; each warp reads them.
-template <int kExperts>
-__device__ inline Lists lists_of_notes(Chip<kExperts>& c, int turn) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline Lists lists_of_notes(Chip<kExperts, kMeeting>& c, int turn) {
   Lists lists{};
 #pragma unroll 1
   for (int block = threadIdx.x % 32; block < c.blocks; block += 32) {
@@ -145,9 +145,9 @@ __device__ inline Lists lists_of_notes(Chip<kExperts>& c, int turn) {
 
 // Counts pairs within `reach`. `choose`: also takes each token's best expert at c.quanta, in c.own,
 // and the loads, in c.hard.
-template <int kExperts>
-__device__ Lists count_lists(Chip<kExperts>& c, int reach, bool choose) {
-  constexpr int kLanes = Chip<kExperts>::kLanes;
+template <int kExperts, Meeting kMeeting>
+__device__ Lists count_lists(Chip<kExperts, kMeeting>& c, int reach, bool choose) {
+  constexpr int kLanes = Layout<kExperts>::kLanes;
   int packed = 0;
   const float slop = static_cast<float>(reach) / c.exact_scale + c.largest * 1e-6f;
   if (choose) {
@@ -155,7 +155,7 @@ __device__ Lists count_lists(Chip<kExperts>& c, int reach, bool choose) {
     __syncthreads();
   }
 #pragma unroll 1
-  for (int base = 0; base < c.count; base += Chip<kExperts>::kTogether) {
+  for (int base = 0; base < c.count; base += Layout<kExperts>::kTogether) {
     const int row = base + threadIdx.x / kLanes;
     int best = 0, before = 0;
     const unsigned in = near_experts(c, row, reach, slop, best);
@@ -176,7 +176,7 @@ __device__ Lists count_lists(Chip<kExperts>& c, int reach, bool choose) {
   }
   meet(c);
   if (choose) {
-    sum_blocks<kExperts, int>(
+    sum_blocks<int>(
         c, [&](int block, int e) { return static_cast<int>(note_of(c, block, turn).count[e]); },
         [&](int e, int sum) { c.hard[e] = sum; });
   }
@@ -188,16 +188,15 @@ __device__ Lists count_lists(Chip<kExperts>& c, int reach, bool choose) {
 }
 
 // Writes this block's lists to where the first block finds them.
-template <int kExperts>
-__device__ void write_lists(Chip<kExperts>& c, const Lists& lists) {
-  constexpr int kLanes = Chip<kExperts>::kLanes;
-  auto& paths = c.desk != nullptr
-                    ? c.desk->paths
-                    : *reinterpret_cast<Paths<kExperts>*>(
-                          cooperative_groups::this_cluster().map_shared_rank(c.arena(), 0));
+template <int kExperts, Meeting kMeeting>
+__device__ void write_lists(Chip<kExperts, kMeeting>& c, const Lists& lists) {
+  constexpr int kLanes = Layout<kExperts>::kLanes;
+  auto& paths = c.at_desk() ? c.desk->paths
+                            : *reinterpret_cast<Paths<kExperts>*>(
+                                  cooperative_groups::this_cluster().map_shared_rank(c.arena(), 0));
   int packed = lists.pairs_before | lists.groups_before << kPairBits;
 #pragma unroll 1
-  for (int base = 0; base < c.count; base += Chip<kExperts>::kTogether) {
+  for (int base = 0; base < c.count; base += Layout<kExperts>::kTogether) {
     const int row = base + threadIdx.x / kLanes;
     int before = 0, total = 0;
     const unsigned in = row < c.count ? near_masks(c)[row * kLanes + threadIdx.x % kLanes] : 0;
@@ -245,11 +244,12 @@ __device__ void take_lists(const Paths<kExperts>& desk, Paths<kExperts>& paths,
 
 // The first block exchanges tokens within the lists and tells all blocks; the verdict: 1 all is
 // even, 2 no more sweeps are allowed.
-template <int kExperts>
-__device__ void exchange(Chip<kExperts>& c, int reach, const Lists& lists, int& sweeps_left) {
+template <int kExperts, Meeting kMeeting>
+__device__ void exchange(Chip<kExperts, kMeeting>& c, int reach, const Lists& lists,
+                         int& sweeps_left) {
   const auto cluster = cooperative_groups::this_cluster();
   auto& paths = *reinterpret_cast<Paths<kExperts>*>(c.arena());
-  if (c.desk != nullptr) take_lists(c.desk->paths, paths, lists);
+  if (c.at_desk()) take_lists(c.desk->paths, paths, lists);
   if (threadIdx.x < kExperts) {
     const int e = threadIdx.x;
     paths.surplus[e] = e < c.experts ? c.hard[e] - c.even : 0;
@@ -270,18 +270,16 @@ __device__ void exchange(Chip<kExperts>& c, int reach, const Lists& lists, int& 
   }
 #pragma unroll 1
   for (int i = threadIdx.x; i < copies(c) * kExperts; i += kThreads) {
-    int* quanta =
-        c.desk != nullptr ? c.desk->quanta : cluster.map_shared_rank(&c, i / kExperts)->quanta;
+    int* quanta = c.at_desk() ? c.desk->quanta : cluster.map_shared_rank(&c, i / kExperts)->quanta;
     quanta[i % kExperts] = paths.price[i % kExperts];
   }
   tell_loads(c, paths.surplus, even ? 1 : sweeps_left < 0 ? 2 : 0);
 }
 
 // What `exchange` told, for each block: its verdict.
-template <int kExperts>
-__device__ int take_exchange(Chip<kExperts>& c) {
-  if (c.desk != nullptr && threadIdx.x < kExperts)
-    c.quanta[threadIdx.x] = c.desk->quanta[threadIdx.x];
+template <int kExperts, Meeting kMeeting>
+__device__ int take_exchange(Chip<kExperts, kMeeting>& c) {
+  if (c.at_desk() && threadIdx.x < kExperts) c.quanta[threadIdx.x] = c.desk->quanta[threadIdx.x];
   const int verdict = take_loads(c);
   if (threadIdx.x < kExperts)
     c.price[threadIdx.x] = static_cast<float>(c.quanta[threadIdx.x]) / c.exact_scale;
@@ -291,8 +289,8 @@ __device__ int take_exchange(Chip<kExperts>& c) {
 
 // True: c.own is optimal at c.quanta; false: it is the best at c.quanta, but not even. `near`:
 // about how many quanta apart tokens are that matter.
-template <int kExperts>
-__device__ bool repair(Chip<kExperts>& c, float near, Effort effort) {
+template <int kExperts, Meeting kMeeting>
+__device__ bool repair(Chip<kExperts, kMeeting>& c, float near, Effort effort) {
   int sweeps_left = effort.sweeps;  // the first block's
   bool choose = true;
   int reach = static_cast<int>(fminf(fmaxf(near, 64.0f), static_cast<float>(1 << 27)));

@@ -23,23 +23,24 @@ struct Exchange {
   static size_t bytes(int tokens) {
     return sizeof(Exchange) + static_cast<size_t>(tokens) * (sizeof(Offer) + sizeof(uint16_t));
   }
-  __device__ static Exchange& in(Chip<kExperts>& c) {
+  template <Meeting kMeeting>
+  __device__ static Exchange& in(Chip<kExperts, kMeeting>& c) {
     return *reinterpret_cast<Exchange*>(c.arena());
   }
 };
 
 // Where the first block finds all offers: behind its Exchange, or at the desk.
-template <int kExperts>
-__device__ inline Offer* first_offers(Chip<kExperts>& c) {
-  if (c.desk != nullptr) return c.desk->offers;
+template <int kExperts, Meeting kMeeting>
+__device__ inline Offer* first_offers(Chip<kExperts, kMeeting>& c) {
+  if (c.at_desk()) return c.desk->offers;
   auto* arena = cooperative_groups::this_cluster().map_shared_rank(c.arena(), 0);
   return reinterpret_cast<Offer*>(arena + sizeof(Exchange<kExperts>));
 }
 
 // Each row's offer, to the first block.
-template <int kExperts>
-__device__ void make_offers(Chip<kExperts>& c) {
-  constexpr int kLanes = Chip<kExperts>::kLanes;
+template <int kExperts, Meeting kMeeting>
+__device__ void make_offers(Chip<kExperts, kMeeting>& c) {
+  constexpr int kLanes = Layout<kExperts>::kLanes;
   const int lane = threadIdx.x % kLanes;
   Offer* offers = first_offers(c);
   unsigned room = 0;
@@ -48,7 +49,7 @@ __device__ void make_offers(Chip<kExperts>& c) {
     const int e = expert_at<kExperts>(lane, i);
     if (e < c.experts && c.hard[e] < c.even) room |= 1u << i;
   }
-  for (int base = 0; base < c.count; base += Chip<kExperts>::kTogether) {
+  for (int base = 0; base < c.count; base += Layout<kExperts>::kTogether) {
     const int row = base + threadIdx.x / kLanes;
     float value[kValues];
     read_row(c, row, value);
@@ -77,8 +78,8 @@ __device__ void make_offers(Chip<kExperts>& c) {
 }
 
 // Offers by the expert that makes them.
-template <int kExperts>
-__device__ void sort_offers(Chip<kExperts>& c, Exchange<kExperts>& x) {
+template <int kExperts, Meeting kMeeting>
+__device__ void sort_offers(Chip<kExperts, kMeeting>& c, Exchange<kExperts>& x) {
   if (threadIdx.x < kExperts) {
     const int e = threadIdx.x;
     int before = 0;
@@ -98,7 +99,7 @@ __device__ void sort_offers(Chip<kExperts>& c, Exchange<kExperts>& x) {
       x.givers = all;
       x.offers = first_offers(c);
       x.of_expert =
-          c.desk != nullptr ? c.desk->of_expert : reinterpret_cast<uint16_t*>(x.offers + c.tokens);
+          c.at_desk() ? c.desk->of_expert : reinterpret_cast<uint16_t*>(x.offers + c.tokens);
     }
   }
   __syncthreads();
@@ -131,8 +132,8 @@ __device__ inline unsigned long long least_offer(const Exchange<kExperts>& x, in
 
 // One turn: every expert with a surplus offers its least, or many of them where it has many; every
 // expert with room takes the least of what it is offered. False: no offer was taken.
-template <int kExperts>
-__device__ bool trade(Chip<kExperts>& c, Exchange<kExperts>& x) {
+template <int kExperts, Meeting kMeeting>
+__device__ bool trade(Chip<kExperts, kMeeting>& c, Exchange<kExperts>& x) {
   const int warp = threadIdx.x / 32;
   bool taken = false;
   for (int base = 0; base < x.givers; base += kWarps) {
@@ -163,8 +164,8 @@ __device__ bool trade(Chip<kExperts>& c, Exchange<kExperts>& x) {
 }
 
 // Makes c.own balanced at c.price, where c.own are the best experts and c.hard their loads.
-template <int kExperts>
-__noinline__ __device__ void round_off(Chip<kExperts>& c) {
+template <int kExperts, Meeting kMeeting>
+__noinline__ __device__ void round_off(Chip<kExperts, kMeeting>& c) {
   // Each round ends with all in balance, or with another expert full.
   for (int round = 0; round <= c.experts; ++round) {
     bool open = false;

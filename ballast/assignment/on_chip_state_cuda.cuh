@@ -30,7 +30,7 @@ struct Arguments {
   int* solved;  // [problems]
   char* desks;  // of teams that are no clusters, each desk_bytes; null: clusters
   size_t desk_bytes;
-  int blocks;      // of a team
+  int blocks;      // of a team, a power of two
   int teams;       // that work at a time
   int rows;        // tokens that a block has room for, a multiple of 16
   float quantile;  // a share 1/E of a normal distribution lies above it
@@ -45,25 +45,16 @@ struct alignas(16) Note {
   int list[2];               // groups and pairs
 };
 
-// Sums over tokens for the certificate, on the scores themselves.
-struct Worth {
-  double primal = 0, slack = 0, blind = 0;
-  double norm = 0;  // of the chosen scores' magnitudes
-
-  __device__ Worth over_lanes() const {
-    return {lanes_sum(primal, 32), lanes_sum(slack, 32), lanes_sum(blind, 32), lanes_sum(norm, 32)};
-  }
-  // Whether the assignment is within the gap.
-  __device__ bool is_within(double gap) const { return slack <= gap * (primal + slack - blind); }
-};
+// Sums over tokens for the certificate, on the scores themselves. kNorm: of the chosen scores'
+// magnitudes.
+enum Worth { kPrimal, kSlack, kBlind, kNorm, kWorths };
 
 template <int kExperts>
 struct Desk;
 
-// Shared memory of a block, before the scores [rows, kExperts], the notes of a cluster and the
-// arena.
+// How threads share the work.
 template <int kExperts>
-struct alignas(128) Chip {
+struct Layout {
   static constexpr int kLanes = kExperts / kValues;    // threads that read a row
   static constexpr int kTogether = kThreads / kLanes;  // rows at a time
   static constexpr int kSplit = kThreads / kExperts;   // threads for a row of the curvature
@@ -71,9 +62,18 @@ struct alignas(128) Chip {
   static constexpr int kStagePitch = kExperts + 8;     // of rows of probabilities in the arena
   static constexpr int kSideTiles = kExperts / 32;     // of 32 x 32 products
   static constexpr int kTileGroups = kWarps / (kSideTiles * kSideTiles);
+};
 
+// Where the blocks of a team meet. Known when a kernel is compiled: so each reads its own code
+// alone, which takes a good part of a launch when it comes from device memory.
+enum class Meeting { kCluster, kDesk };
+
+// Shared memory of a block, before the scores [rows, kExperts], the notes of a cluster and the
+// arena.
+template <int kExperts, Meeting kMeeting>
+struct alignas(128) Chip {
   double double_scratch[32];
-  Worth worth;  // of the assignment
+  double worth[kWorths];  // of the assignment
   int int_scratch[32];
   float warp_most[kWarps];
   float warp_sums[kWarps][kExperts];
@@ -90,20 +90,23 @@ struct alignas(128) Chip {
   int quanta[kExperts];      // prices
   uint8_t own[kOnChipRows];  // expert of each row
   int flag;
-  float largest_change;       // of a price, by the last of Newton's steps
-  int verdict;                // of a repair, told to all blocks
-  int experts, tokens, even;  // `even`: tokens of each expert
-  int blocks, rank, rows;     // of the team; this one; tokens of each
-  int first, count;           // this block's tokens
-  int turn;                   // of the notes
-  int sum_turn;               // of the desk's sums
-  unsigned goal;              // of the desk's counter
-  Desk<kExperts>* desk;       // null: the team is a cluster
-  float deviation, largest;   // of scores about their means; largest magnitude
-  float own_largest;          // of this block's scores
-  int own_refused;            // 1: some of them are not finite
-  double lift;                // a power of two: scores here are those given times this
-  float exact_scale;          // scores times this, rounded, are quanta
+  float largest_change;        // of a price, by the last of Newton's steps
+  int verdict;                 // of a repair, told to all blocks
+  int experts, tokens, even;   // `even`: tokens of each expert
+  int blocks, rank, rows;      // of the team; this one; tokens of each
+  int first, count;            // this block's tokens
+  int turn;                    // of the notes
+  int sum_turn;                // of the desk's sums
+  unsigned goal;               // of the desk's counter
+  Desk<kExperts>* desk;        // of a team that meets there
+  float deviation, largest;    // of scores about their means; largest magnitude
+  float own_largest;           // of this block's scores
+  int own_refused;             // 1: some of them are not finite
+  float own_squares, squares;  // Read::squares of this block; of all
+  double unit;                 // a power of two: scores given are those here times this
+  float exact_scale;           // scores times this, rounded, are quanta
+
+  __device__ static constexpr bool at_desk() { return kMeeting == Meeting::kDesk; }
 
   // Computed, not kept: so the compiler knows that they are shared memory.
   __device__ float* scores() { return reinterpret_cast<float*>(this + 1); }
@@ -112,27 +115,28 @@ struct alignas(128) Chip {
     return reinterpret_cast<Note<kExperts>*>(scores() + rows * kExperts);
   }
   __device__ char* arena() {
-    return reinterpret_cast<char*>(notes() + (desk == nullptr ? 2 * blocks : 0));
+    return reinterpret_cast<char*>(notes() + (at_desk() ? 0 : 2 * blocks));
   }
 };
 
 // The expert of a thread's i-th score: threads of a row take four at a time in turn.
 template <int kExperts>
 __device__ constexpr int expert_at(int lane, int i) {
-  return 4 * (i / 4 * Chip<kExperts>::kLanes + lane) + i % 4;
+  return 4 * (i / 4 * Layout<kExperts>::kLanes + lane) + i % 4;
 }
 
 // Where four scores of a row are, in fours: no two threads that read together meet in a bank.
 template <int kExperts>
 __device__ inline int four_at(int row, int four) {
-  constexpr int kLanes = Chip<kExperts>::kLanes;
+  constexpr int kLanes = Layout<kExperts>::kLanes;
   return row * (kExperts / 4) + (four ^ (row % (8 / kLanes) * kLanes));
 }
 
 // This thread's scores of a row; zeros behind the last.
-template <int kExperts>
-__device__ inline void read_row(const Chip<kExperts>& c, int row, float (&value)[kValues]) {
-  constexpr int kLanes = Chip<kExperts>::kLanes;
+template <int kExperts, Meeting kMeeting>
+__device__ inline void read_row(const Chip<kExperts, kMeeting>& c, int row,
+                                float (&value)[kValues]) {
+  constexpr int kLanes = Layout<kExperts>::kLanes;
   const int lane = threadIdx.x % kLanes;
 #pragma unroll
   for (int j = 0; j < kValues / 4; ++j) {
@@ -147,8 +151,8 @@ __device__ inline void read_row(const Chip<kExperts>& c, int row, float (&value)
   }
 }
 
-template <int kExperts>
-__device__ inline float score_at(const Chip<kExperts>& c, int row, int expert) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline float score_at(const Chip<kExperts, kMeeting>& c, int row, int expert) {
   return c.scores()[4 * four_at<kExperts>(row, expert / 4) + expert % 4];
 }
 
@@ -166,7 +170,7 @@ __device__ inline int choose_bit(unsigned tied, int token) {
 // Lanes that read the same row as this one.
 template <int kExperts>
 __device__ inline unsigned row_lanes() {
-  constexpr int kLanes = Chip<kExperts>::kLanes;
+  constexpr int kLanes = Layout<kExperts>::kLanes;
   return ((1u << kLanes) - 1u) << (threadIdx.x % 32 / kLanes * kLanes);
 }
 
@@ -193,9 +197,9 @@ __device__ inline Columns sum_columns(float* value, int base) {
 }
 
 // Leaves this warp's sums of columns in c.warp_sums.
-template <int kExperts>
-__device__ inline void leave_columns(Chip<kExperts>& c, float (&value)[kValues]) {
-  constexpr int kLanes = Chip<kExperts>::kLanes;
+template <int kExperts, Meeting kMeeting>
+__device__ inline void leave_columns(Chip<kExperts, kMeeting>& c, float (&value)[kValues]) {
+  constexpr int kLanes = Layout<kExperts>::kLanes;
   const Columns mine = sum_columns<16, kLanes, kValues>(value, 0);
 #pragma unroll
   for (int i = 0; i < kExperts / 32; ++i) {

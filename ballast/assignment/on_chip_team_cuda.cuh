@@ -56,9 +56,9 @@ struct alignas(256) Desk {
 };
 
 // All threads of all blocks of the team wait here for each other.
-template <int kExperts>
-__device__ inline void meet(Chip<kExperts>& c) {
-  if (c.desk == nullptr) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline void meet(Chip<kExperts, kMeeting>& c) {
+  if (!c.at_desk()) {
     cooperative_groups::this_cluster().sync();
     return;
   }
@@ -72,66 +72,67 @@ __device__ inline void meet(Chip<kExperts>& c) {
 
 // Nobody may write into a block's memory before it has begun: blocks arrive when they begin, and
 // wait for each other before the first has something to tell.
-template <int kExperts>
-__device__ inline void begin_team(Chip<kExperts>& c) {
-  if (c.desk == nullptr) cooperative_groups::this_cluster().barrier_arrive();
+template <int kExperts, Meeting kMeeting>
+__device__ inline void begin_team(Chip<kExperts, kMeeting>& c) {
+  if (!c.at_desk()) cooperative_groups::this_cluster().barrier_arrive();
 }
-template <int kExperts>
-__device__ inline void await_team(Chip<kExperts>& c) {
-  if (c.desk == nullptr) cooperative_groups::this_cluster().barrier_wait();
+template <int kExperts, Meeting kMeeting>
+__device__ inline void await_team(Chip<kExperts, kMeeting>& c) {
+  if (!c.at_desk()) cooperative_groups::this_cluster().barrier_wait();
 }
 
 // How many copies there are of what a block tells: one for each block of a cluster, or the desk's.
-template <int kExperts>
-__device__ inline int copies(const Chip<kExperts>& c) {
-  return c.desk == nullptr ? c.blocks : 1;
+template <int kExperts, Meeting kMeeting>
+__device__ inline int copies(const Chip<kExperts, kMeeting>& c) {
+  return !c.at_desk() ? c.blocks : 1;
 }
 
 // A copy of this block's note.
-template <int kExperts>
-__device__ inline Note<kExperts>& note_for(Chip<kExperts>& c, int copy, int turn) {
-  if (c.desk != nullptr) return c.desk->notes[turn][c.rank];
+template <int kExperts, Meeting kMeeting>
+__device__ inline Note<kExperts>& note_for(Chip<kExperts, kMeeting>& c, int copy, int turn) {
+  if (c.at_desk()) return c.desk->notes[turn][c.rank];
   return *cooperative_groups::this_cluster().map_shared_rank(c.notes() + turn * c.blocks + c.rank,
                                                              copy);
 }
 
 // What `block` told this one.
-template <int kExperts>
-__device__ inline const Note<kExperts>& note_of(Chip<kExperts>& c, int block, int turn) {
-  return c.desk != nullptr ? c.desk->notes[turn][block] : c.notes()[turn * c.blocks + block];
+template <int kExperts, Meeting kMeeting>
+__device__ inline const Note<kExperts>& note_of(Chip<kExperts, kMeeting>& c, int block, int turn) {
+  return c.at_desk() ? c.desk->notes[turn][block] : c.notes()[turn * c.blocks + block];
 }
 
 // The experts of a team's tokens, where one block changes those of others: at the desk every block
 // shows its own before and takes them back afterwards.
-template <int kExperts>
-__device__ inline void show_own(Chip<kExperts>& c) {
-  if (c.desk == nullptr) return;
-  for (int row = threadIdx.x; row < c.count; row += kThreads)
-    c.desk->own[c.first + row] = c.own[row];
+template <int kExperts, Meeting kMeeting>
+__device__ inline void show_own(Chip<kExperts, kMeeting>& c) {
+  if (c.at_desk()) {
+    for (int row = threadIdx.x; row < c.count; row += kThreads)
+      c.desk->own[c.first + row] = c.own[row];
+  }
 }
-template <int kExperts>
-__device__ inline void take_own(Chip<kExperts>& c) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline void take_own(Chip<kExperts, kMeeting>& c) {
   for (int row = threadIdx.x; row < c.count; row += kThreads)
     c.own[row] = c.desk->own[c.first + row];
 }
-template <int kExperts>
-__device__ inline void set_own(Chip<kExperts>& c, int token, int expert) {
-  uint8_t* own = c.desk != nullptr ? &c.desk->own[token]
-                                   : &cooperative_groups::this_cluster()
-                                          .map_shared_rank(&c, token / c.rows)
-                                          ->own[token % c.rows];
+template <int kExperts, Meeting kMeeting>
+__device__ inline void set_own(Chip<kExperts, kMeeting>& c, int token, int expert) {
+  uint8_t* own = c.at_desk() ? &c.desk->own[token]
+                             : &cooperative_groups::this_cluster()
+                                    .map_shared_rank(&c, token / c.rows)
+                                    ->own[token % c.rows];
   *own = static_cast<uint8_t>(expert);
 }
 
 // The first block tells all others how far loads are above the share, and its verdict.
-template <int kExperts>
-__device__ inline void tell_loads(Chip<kExperts>& c, const int* surplus, int verdict) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline void tell_loads(Chip<kExperts, kMeeting>& c, const int* surplus, int verdict) {
 #pragma unroll 1
   for (int i = threadIdx.x; i < copies(c) * kExperts; i += kThreads) {
     const int e = i % kExperts;
-    Chip<kExperts>* there =
-        c.desk == nullptr ? cooperative_groups::this_cluster().map_shared_rank(&c, i / kExperts)
-                          : nullptr;
+    Chip<kExperts, kMeeting>* there =
+        !c.at_desk() ? cooperative_groups::this_cluster().map_shared_rank(&c, i / kExperts)
+                     : nullptr;
     (there != nullptr ? there->hard : c.desk->hard)[e] = c.even + surplus[e];
     if (e == 0) (there != nullptr ? there->verdict : c.desk->verdict) = verdict;
   }
@@ -139,9 +140,9 @@ __device__ inline void tell_loads(Chip<kExperts>& c, const int* surplus, int ver
 
 // What it told, for each block, once all have met: loads in c.hard, experts in c.own. Returns the
 // verdict.
-template <int kExperts>
-__device__ inline int take_loads(Chip<kExperts>& c) {
-  if (c.desk != nullptr) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline int take_loads(Chip<kExperts, kMeeting>& c) {
+  if (c.at_desk()) {
     if (threadIdx.x < kExperts) c.hard[threadIdx.x] = c.desk->hard[threadIdx.x];
     if (threadIdx.x == 0) c.verdict = c.desk->verdict;
     take_own(c);
@@ -152,13 +153,14 @@ __device__ inline int take_loads(Chip<kExperts>& c) {
 
 // Sums over blocks of what part(block, expert) gives, in the same order everywhere, for
 // take(expert, sum). Takes c.warp_sums.
-template <int kExperts, typename Value, typename Part, typename Take>
-__device__ inline void sum_blocks(Chip<kExperts>& c, Part part, Take take) {
-  constexpr int kSplit = Chip<kExperts>::kSplit;
+template <typename Value, int kExperts, Meeting kMeeting, typename Part, typename Take>
+__device__ inline void sum_blocks(Chip<kExperts, kMeeting>& c, Part part, Take take) {
+  constexpr int kSplit = Layout<kExperts>::kSplit;
   static_assert(sizeof(Value) == sizeof(float) && kSplit <= kWarps);
   const int e = threadIdx.x % kExperts;
+  constexpr int kAtOnce = kMeeting == Meeting::kDesk ? 8 : (kSplit < 16 ? 16 / kSplit : 1);
   Value sum = 0;
-#pragma unroll 8
+#pragma unroll kAtOnce
   for (int block = threadIdx.x / kExperts; block < c.blocks; block += kSplit) sum += part(block, e);
   auto* sums = reinterpret_cast<Value*>(c.warp_sums);
   sums[threadIdx.x] = sum;
@@ -171,8 +173,8 @@ __device__ inline void sum_blocks(Chip<kExperts>& c, Part part, Take take) {
   }
 }
 
-template <int kExperts>
-__device__ inline float sum_of_warps(const Chip<kExperts>& c, int expert) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline float sum_of_warps(const Chip<kExperts, kMeeting>& c, int expert) {
   float sum = 0;
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp) sum += c.warp_sums[warp][expert];
@@ -180,8 +182,8 @@ __device__ inline float sum_of_warps(const Chip<kExperts>& c, int expert) {
 }
 
 // share_sums at the desk: in fixed point, so that it does not matter who comes first.
-template <int kExperts>
-__device__ inline void share_sums_at_desk(Chip<kExperts>& c, bool counts) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline void share_sums_at_desk(Chip<kExperts, kMeeting>& c, bool counts) {
   const int turn = c.sum_turn, next = (turn + 1) % kSumTurns, e = threadIdx.x;
   if (e < kExperts) {
     unsigned long long sum = __float2ull_rn(sum_of_warps(c, e) * kLoadUnit);
@@ -231,17 +233,17 @@ __device__ inline void place_in_order(int count, int* start, int* before, KeyOf 
 }
 
 // The sums of all blocks' warp_sums, in c.load; with `counts` also those of c.counts, in c.hard.
-template <int kExperts>
-__device__ inline void share_sums(Chip<kExperts>& c, bool counts) {
+template <int kExperts, Meeting kMeeting>
+__device__ inline void share_sums(Chip<kExperts, kMeeting>& c, bool counts) {
   __syncthreads();
-  if (c.desk != nullptr) {
+  if (c.at_desk()) {
     share_sums_at_desk(c, counts);
     return;
   }
   const int turn = c.turn;
   const int e = threadIdx.x % kExperts;
   float sum = sum_of_warps(c, e);
-  for (int copy = threadIdx.x / kExperts; copy < c.blocks; copy += Chip<kExperts>::kSplit) {
+  for (int copy = threadIdx.x / kExperts; copy < c.blocks; copy += Layout<kExperts>::kSplit) {
     Note<kExperts>& note = note_for(c, copy, turn);
     note.load[e] = sum;
     if (counts) note.count[e] = static_cast<uint16_t>(c.counts[e]);
