@@ -17,6 +17,7 @@ struct CudaProblems {
   const int32_t* upper = nullptr;        // [E]
   const uint8_t* counted = nullptr;      // [problems, T], or null: all. 0: padding
   const double* start_prices = nullptr;  // [problems, E], or null. All equal: no start
+  int64_t start_stride = 0;              // from a problem's to the next one's; 0: all have the same
   NonFinite non_finite = NonFinite::kReject;
 };
 

@@ -105,9 +105,8 @@ template <class M>
 __device__ int look(Block& b, Team& team, bool& warm) {
   auto& [p, w] = b;
   const CudaProblems& given = p.arguments->problems;
-  const double* start = given.start_prices == nullptr
-                            ? nullptr
-                            : given.start_prices + static_cast<int64_t>(p.number) * p.experts;
+  const double* start =
+      given.start_prices == nullptr ? nullptr : given.start_prices + p.number * given.start_stride;
   first_look<M>(p, w.scan, start);
   __syncthreads();
   const Sums mine = p.passes.now(p.experts);

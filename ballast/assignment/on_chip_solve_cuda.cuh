@@ -119,7 +119,7 @@ __device__ inline void solve_problem(Chip<kExperts, kMeeting>& c, const Argument
   open_problem(c);
   begin_team(c);
   const double* start = a.problems.start_prices;
-  if (start != nullptr) start += static_cast<int64_t>(problem) * c.experts;
+  if (start != nullptr) start += problem * a.problems.start_stride;
   bool warm = load_start(c, start);
   load_scores(c, a.problems, problem);
   __syncthreads();

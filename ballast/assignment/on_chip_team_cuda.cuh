@@ -158,7 +158,8 @@ __device__ inline void sum_blocks(Chip<kExperts, kMeeting>& c, Part part, Take t
   constexpr int kSplit = Layout<kExperts>::kSplit;
   static_assert(sizeof(Value) == sizeof(float) && kSplit <= kWarps);
   const int e = threadIdx.x % kExperts;
-  constexpr int kAtOnce = kMeeting == Meeting::kDesk ? 8 : (kSplit < 16 ? 16 / kSplit : 1);
+  [[maybe_unused]] constexpr int kAtOnce =
+      kMeeting == Meeting::kDesk ? 8 : (kSplit < 16 ? 16 / kSplit : 1);
   Value sum = 0;
 #pragma unroll kAtOnce
   for (int block = threadIdx.x / kExperts; block < c.blocks; block += kSplit) sum += part(block, e);

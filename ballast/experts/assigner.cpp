@@ -48,7 +48,8 @@ std::string shape_of(const Tensor& tensor) {
   return text + "]";
 }
 
-// `tensor` as contiguous [problems, size] on the scores' device, from [size] or [problems, size].
+// `tensor` as [problems, size] on the scores' device, from [size], which all share, or [problems,
+// size]; rows are contiguous.
 Tensor matching(const Tensor& tensor, const Tensor& scores, int64_t size, const char* what) {
   if (tensor.device() != scores.device()) {
     fail("{} are on {}, but scores are on {}", what, tensor.device().str(), scores.device().str());
@@ -59,11 +60,12 @@ Tensor matching(const Tensor& tensor, const Tensor& scores, int64_t size, const 
   if (!fits) {
     fail("{} of shape {} do not fit scores of shape {}", what, shape_of(tensor), shape_of(scores));
   }
-  const Tensor batched = tensor.dim() == 1 ? tensor.unsqueeze(0) : tensor;
-  return batched.expand({scores.size(0), size}).contiguous();
+  if (tensor.dim() == 1) return tensor.contiguous().unsqueeze(0).expand({scores.size(0), size});
+  return tensor.contiguous();
 }
 
-// Inputs checked and brought to [P, T] uint8 and [P, E] float64; `scores` is [P, T, E].
+// Inputs checked and brought to [P, T] uint8, contiguous, and [P, E] float64; `scores` is [P, T,
+// E].
 AssignInputs checked(const AssignInputs& inputs, const Tensor& scores) {
   AssignInputs result;
   if (inputs.counted.defined()) {
@@ -71,7 +73,8 @@ AssignInputs checked(const AssignInputs& inputs, const Tensor& scores) {
     if (type != at::kBool && type != at::kByte) {
       fail("a mask of type {}: want bool or uint8", c10::toString(type));
     }
-    result.counted = matching(inputs.counted, scores, scores.size(1), "masks").view(at::kByte);
+    result.counted =
+        matching(inputs.counted, scores, scores.size(1), "masks").contiguous().view(at::kByte);
   }
   if (inputs.start_prices.defined()) {
     if (inputs.start_prices.scalar_type() != at::kDouble) {
@@ -230,7 +233,7 @@ TensorAssignment Assigner::assign_on_cpu(const Tensor& scores, const AssignInput
                          static_cast<size_t>(tokens)};
     }
     if (inputs.start_prices.defined()) {
-      start = {inputs.start_prices.const_data_ptr<double>() + p * experts,
+      start = {inputs.start_prices.const_data_ptr<double>() + p * inputs.start_prices.stride(0),
                static_cast<size_t>(experts)};
     }
     try {

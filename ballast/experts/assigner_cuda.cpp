@@ -77,7 +77,15 @@ Results assign_cuda(const Tensor& scores, const OptionalTensor& counted,
   assignment::CudaProblems problems = problems_of(scores);
   const int64_t count = scores.size(0), tokens = scores.size(1), experts = scores.size(2);
   problems.counted = pointer_of<uint8_t>(counted, scores, count * tokens);
-  problems.start_prices = pointer_of<double>(start_prices, scores, count * experts);
+  if (start_prices) {
+    TORCH_CHECK(start_prices->device() == scores.device() && start_prices->dim() == 2 &&
+                    start_prices->size(0) == count && start_prices->size(1) == experts &&
+                    (experts < 2 || start_prices->stride(1) == 1),
+                "assign: want start prices [", count, ", ", experts, "] on ", scores.device(),
+                ", rows contiguous, got ", start_prices->sizes());
+    problems.start_prices = start_prices->const_data_ptr<double>();
+    problems.start_stride = start_prices->stride(0);
+  }
   problems.lower = pointer_of<int32_t>(lower, scores, experts);
   problems.upper = pointer_of<int32_t>(upper, scores, experts);
   problems.non_finite = static_cast<assignment::NonFinite>(non_finite);

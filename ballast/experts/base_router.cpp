@@ -145,7 +145,7 @@ std::vector<TensorAssignment> BaseRouter::assign(const Tensor& scores, const Rou
       return rounds;
     }
   }
-  rounds = solve(scores);
+  rounds = solve(scores, start_prices(scores.device(), routing));
   if (routing.tape != nullptr) {
     std::vector<Tensor> chosen;
     for (const TensorAssignment& round : rounds) chosen.push_back(round.expert_of_token);
@@ -154,13 +154,15 @@ std::vector<TensorAssignment> BaseRouter::assign(const Tensor& scores, const Rou
   return rounds;
 }
 
-std::vector<TensorAssignment> BaseRouter::solve(const Tensor& scores) {
-  AssignInputs inputs;
+Tensor BaseRouter::start_prices(at::Device device, const Routing& routing) {
+  if (device.is_cpu() && prices_->is_zero()) return {};
   // On a GPU always, since a recorded step cannot tell: zeros are no start there.
-  if (!prices_->is_zero() || !scores.is_cpu()) {
-    inputs.start_prices =
-        prices_->on(scores.device()).expand({scores.size(0), places_.experts}).contiguous();
-  }
+  if (device.is_cpu() || routing.inputs == nullptr) return prices_->on(device);
+  return routing.inputs->take([prices = prices_.get()](uint64_t) { return prices->value(); });
+}
+
+std::vector<TensorAssignment> BaseRouter::solve(const Tensor& scores, const Tensor& start_prices) {
+  const AssignInputs inputs{.start_prices = start_prices};
   std::vector<TensorAssignment> rounds = {assigner_.assign(scores, inputs)};
   Tensor left = scores;
   for (int64_t k = 1; k < of_token_; ++k) {

@@ -49,7 +49,8 @@ class BaseRouter : public Router {
   at::Tensor balanced_choice(const at::Tensor& scores, const at::Tensor& counted);  // [K, T]
   // Scores [P, T/G, E] -> the K assignments of each of these groups.
   std::vector<TensorAssignment> assign(const at::Tensor& scores, const Routing& routing);
-  std::vector<TensorAssignment> solve(const at::Tensor& scores);
+  at::Tensor start_prices(at::Device device, const Routing& routing);  // undefined: none
+  std::vector<TensorAssignment> solve(const at::Tensor& scores, const at::Tensor& start_prices);
   // best [T]: each token's best expert, in the order of the groups; weights [T, K].
   void observe(const at::Tensor& best, const std::vector<TensorAssignment>& rounds,
                const at::Tensor& weights);

@@ -14,12 +14,13 @@ PriceAverage::PriceAverage(int64_t experts) : value_(at::zeros({experts}, at::kD
 
 void PriceAverage::set(const Tensor& prices) {
   value_ = prices.to(at::kCPU, at::kDouble).contiguous();
-  if (there_.defined()) there_.copy_(kernels::upload(value_, there_.device()));
+  is_stale_ = true;
   is_zero_ = value_.count_nonzero().item<int64_t>() == 0;
 }
 
 void PriceAverage::borrow(const Tensor& prices) {
   there_ = prices;
+  is_stale_ = false;
   if (!prices.defined() || !prices.is_cpu()) return;
   value_ = prices;
   is_zero_ = value_.count_nonzero().item<int64_t>() == 0;
@@ -30,7 +31,9 @@ void PriceAverage::move_towards(const Tensor& seen, double share) {
 }
 
 const Tensor& PriceAverage::on(at::Device device) {
-  if (!there_.defined() || there_.device() != device) there_ = kernels::upload(value_, device);
+  if (!there_.defined() || there_.device() != device || is_stale_)
+    there_ = kernels::upload(value_, device);
+  is_stale_ = false;
   return there_;
 }
 

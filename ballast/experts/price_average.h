@@ -18,11 +18,12 @@ class PriceAverage {
   void borrow(const at::Tensor& prices);
   void move_towards(const at::Tensor& seen, double share);  // value += share (seen - value)
   bool is_zero() const { return is_zero_; }
-  // A copy on a device. It keeps its place there, so that a recorded step finds it.
+  // A copy on a device. Of a recorded step it is an input (step/step_inputs.h) instead.
   const at::Tensor& on(at::Device device);
 
  private:
   at::Tensor value_, there_;
+  bool is_stale_ = false;  // there_ is not value_ any more
   bool is_zero_ = true;
 };
 

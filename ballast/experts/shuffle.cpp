@@ -61,9 +61,8 @@ uint64_t key_of(const TrainingRoute& route, int64_t layer, int64_t group) {
 // [P] int64, of this worker's groups.
 Tensor keys_of(const TrainingRoute& route, int64_t layer, const ShuffleShape& shape,
                const step::InputOf& input) {
-  return step::take_input(input, [=, on_gpu = input.device.is_cuda()](uint64_t step) {
-    const Tensor keys =
-        at::empty({shape.local()}, at::TensorOptions().dtype(at::kLong).pinned_memory(on_gpu));
+  return step::take_input(input, [=](uint64_t step) {
+    const Tensor keys = at::empty({shape.local()}, at::TensorOptions().dtype(at::kLong));
     TrainingRoute of_step = route;
     of_step.step = step;
     for (int64_t i = 0; i < shape.local(); ++i) {

@@ -12,4 +12,9 @@ inline at::Tensor upload(const at::Tensor& host, at::Device device) {
   return pinned.to(device, pinned.scalar_type(), /*non_blocking=*/true);
 }
 
+// The same into `there`, of the same shape and type.
+inline void upload_into(const at::Tensor& there, const at::Tensor& host) {
+  there.copy_(there.is_cpu() || host.is_pinned() ? host : host.pin_memory(), /*non_blocking=*/true);
+}
+
 }  // namespace ballast::kernels

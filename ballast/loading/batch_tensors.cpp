@@ -3,17 +3,31 @@
 
 #include <ATen/ops/from_blob.h>
 
-namespace ballast::loading {
+#include "ballast/kernels/upload.h"
 
-BatchTensors to_device(const batches::Batch& batch, at::Device device) {
-  const auto tensor = [&](const std::vector<int64_t>& values, at::IntArrayRef shape) {
-    const at::Tensor here = at::from_blob(const_cast<int64_t*>(values.data()), shape, at::kLong);
-    if (!device.is_cuda()) return here.to(device);
-    // Pinned: a copy from other memory waits for the device.
-    return here.pin_memory().to(device, at::kLong, /*non_blocking=*/true);
+namespace ballast::loading {
+namespace {
+
+// Views of the batch's memory.
+BatchTensors here(const batches::Batch& batch) {
+  const auto tensor = [](const std::vector<int64_t>& values, at::IntArrayRef shape) {
+    return at::from_blob(const_cast<int64_t*>(values.data()), shape, at::kLong);
   };
   return {tensor(batch.inputs, {batch.rows, batch.context}),
           tensor(batch.targets, {batch.rows * batch.context})};
+}
+
+}  // namespace
+
+BatchTensors to_device(const batches::Batch& batch, at::Device device) {
+  const BatchTensors read = here(batch);
+  return {kernels::upload(read.inputs, device), kernels::upload(read.targets, device)};
+}
+
+void to_device(const batches::Batch& batch, const BatchTensors& there) {
+  const BatchTensors read = here(batch);
+  kernels::upload_into(there.inputs, read.inputs);
+  kernels::upload_into(there.targets, read.targets);
 }
 
 }  // namespace ballast::loading

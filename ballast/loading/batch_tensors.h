@@ -14,5 +14,7 @@ struct BatchTensors {
 
 // On the CPU the tensors are views of the batch's own memory, which must outlive them.
 BatchTensors to_device(const batches::Batch& batch, at::Device device);
+// The same into tensors on a GPU that have its shape.
+void to_device(const batches::Batch& batch, const BatchTensors& there);
 
 }  // namespace ballast::loading

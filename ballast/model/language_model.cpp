@@ -148,16 +148,10 @@ BlockPass LanguageModel::pass_of(const Tensor& tokens, const Tensor& embedded,
   return pass;
 }
 
-Tensor LanguageModel::read_ahead(int64_t block, ResidualStream& x) const {
-  const auto reads = [&](const auto& layer) {
+bool LanguageModel::is_read_ahead(int64_t block) const {
+  return std::ranges::any_of(expert_layers_, [&](const auto& layer) {
     return layer->place() == block + 1 && layer->looks_ahead();
-  };
-  if (std::ranges::none_of(expert_layers_, reads)) return {};
-  const Tensor earlier = x.value();
-  // The block's gradients by it are summed before the router's is added: the same bits, whether
-  // the block is computed once or again.
-  x.pass([](const Tensor& given) { return given.view_as(given); });
-  return earlier;
+  });
 }
 
 void LanguageModel::expert_layers_after(int64_t blocks, ResidualStream& x, const Tensor& earlier,
@@ -217,12 +211,12 @@ Tensor LanguageModel::forward(const Tensor& tokens, const experts::Routing& rout
     if (progress != nullptr)
       x.pass([&](const Tensor& given) { return ProgressMark::apply(given, progress, i); });
     enter(step::StepPart::kAttention);
-    const Tensor earlier = read_ahead(i, x);
+    if (is_read_ahead(i)) x.keep_next();  // the block begins with a norm
     const auto through_block = [&block, pass](ResidualStream& stream) {
       block.forward(stream, pass);
     };
     recomputes_blocks_ ? x.pass_recomputed(through_block) : through_block(x);
-    expert_layers_after(i + 1, x, earlier, routing);
+    expert_layers_after(i + 1, x, x.take_kept(), routing);
   }
   enter(step::StepPart::kVocabulary);
   return output_norm_(x);
@@ -241,10 +235,10 @@ Tensor LanguageModel::forward(const Tensor& tokens, const experts::Routing& rout
   expert_layers_after(0, x, {}, routing);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = *blocks_[i];
-    const Tensor earlier = read_ahead(static_cast<int64_t>(i), x);
+    if (is_read_ahead(static_cast<int64_t>(i))) x.keep_next();
     x.add(block.attention.forward(block.attention_norm(x), cache, cache.layers()[i], turned));
     if (block.feed_forward) x.add(block.feed_forward->forward(x));
-    expert_layers_after(static_cast<int64_t>(i) + 1, x, earlier, routing);
+    expert_layers_after(static_cast<int64_t>(i) + 1, x, x.take_kept(), routing);
   }
   cache.advance(tokens.size(1));
   return output_norm_(x);

@@ -108,9 +108,8 @@ class LanguageModel {
   const RopeTables& rope(const at::Tensor& like) const;
   BlockPass pass_of(const at::Tensor& tokens, const at::Tensor& embedded,
                     const experts::Routing& routing) const;
-  // The stream as it enters this block, where a layer of experts after it wants to read that; else
-  // undefined.
-  at::Tensor read_ahead(int64_t block, ResidualStream& x) const;
+  // Whether a layer of experts after this block reads the stream as it enters the block.
+  bool is_read_ahead(int64_t block) const;
   // The layers of experts that stand after `blocks` blocks; `earlier` entered the last of these.
   void expert_layers_after(int64_t blocks, ResidualStream& x, const at::Tensor& earlier,
                            const experts::Routing& routing) const;

@@ -33,6 +33,10 @@ class ResidualStream {
   // x = mark(x). `mark` returns its argument and marks a boundary: backward reaches it after all
   // that follows and before all that came earlier.
   void pass(const std::function<at::Tensor(const at::Tensor&)>& mark);
+  // Keeps x as the next norm reads it, until it is taken. Its gradient is added to the sum of all
+  // others by x.
+  void keep_next() { keeps_ = true; }
+  at::Tensor take_kept() { return std::exchange(kept_, {}); }
 
   // part(*this), with the same bits, but only what enters it is kept: backward runs it once more.
   // REQUIRES: part gives the same each time; what it refers to lives until then.
@@ -41,11 +45,10 @@ class ResidualStream {
 
  private:
   friend struct RecomputedPart;
-  ResidualStream(at::Tensor x, at::Tensor change, const kernels::Parameter* bias)
-      : x_(std::move(x)), change_(std::move(change)), bias_(bias) {}
-
-  at::Tensor x_, change_;  // change_ undefined: nothing is to be added
+  at::Tensor x_, change_ = {};  // change_ undefined: nothing is to be added
   const kernels::Parameter* bias_ = &kernels::no_parameter();  // of the change
+  bool keeps_ = false;                                         // the next norm keeps x
+  at::Tensor kept_ = {};
 };
 
 }  // namespace ballast::model

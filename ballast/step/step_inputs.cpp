@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/step/step_inputs.h"
 
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "ballast/kernels/upload.h"
@@ -22,7 +26,37 @@ void StepInputs::begin_recording() {
 
 void StepInputs::fill(uint64_t step) {
   step_ = step;
-  for (Slot& slot : slots_) slot.there.copy_(kernels::upload(slot.make(step), device_));
+  std::vector<Tensor> made;
+  for (const Chunk& chunk : chunks_) {
+    made.push_back(
+        at::empty({chunk.used}, at::TensorOptions().dtype(at::kByte).pinned_memory(true)));
+  }
+  for (const Slot& slot : slots_) {
+    const Tensor input = slot.make(step).contiguous();
+    TORCH_CHECK(
+        input.scalar_type() == slot.there.scalar_type() && input.sizes() == slot.there.sizes(),
+        "StepInputs: an input of another size or type than before");
+    std::memcpy(made[slot.chunk].mutable_data_ptr<uint8_t>() + slot.first, input.const_data_ptr(),
+                input.nbytes());
+  }
+  for (size_t i = 0; i < chunks_.size(); ++i)
+    kernels::upload_into(chunks_[i].there.narrow(0, 0, chunks_[i].used), made[i]);
+}
+
+StepInputs::Slot StepInputs::make_slot(const Tensor& like) {
+  constexpr int64_t kChunkBytes = 1 << 16, kAligned = 64;
+  const auto bytes = static_cast<int64_t>(like.nbytes());
+  if (chunks_.empty() || chunks_.back().used + bytes > chunks_.back().there.size(0)) {
+    chunks_.push_back({at::empty({std::max(bytes, kChunkBytes)},
+                                 at::TensorOptions().dtype(at::kByte).device(device_))});
+  }
+  Chunk& chunk = chunks_.back();
+  const int64_t first = chunk.used;
+  chunk.used = std::min(first + (bytes + kAligned - 1) / kAligned * kAligned, chunk.there.size(0));
+  return {chunks_.size() - 1,
+          first,
+          chunk.there.narrow(0, first, bytes).view(like.scalar_type()).view(like.sizes()),
+          {}};
 }
 
 Tensor StepInputs::take(Make make) {
@@ -33,13 +67,10 @@ Tensor StepInputs::take(Make make) {
     slots_[index].make = std::move(make);
     return slots_[index].there;
   }
-  const Tensor made = kernels::upload(make(step_), device_);
-  if (index == slots_.size()) {
-    slots_.push_back({made, std::move(make)});
-  } else {
-    slots_[index].there.copy_(made);
-    slots_[index].make = std::move(make);
-  }
+  const Tensor made = make(step_);
+  if (index == slots_.size()) slots_.push_back(make_slot(made));
+  kernels::upload_into(slots_[index].there, made);
+  slots_[index].make = std::move(make);
   return slots_[index].there;
 }
 

@@ -11,7 +11,9 @@ namespace ballast::step {
 
 // What the host makes for each step, such as the keys of a shuffle, on the device that computes it.
 // On a GPU each input keeps its place, so that a step that was recorded as a graph finds it there.
-// A step takes the same inputs in the same order as every other.
+// The places lie together: while the host prepares a recorded step the GPU idles, and each copy
+// would take some microseconds of that. A step takes the same inputs in the same order as every
+// other.
 class StepInputs {
  public:
   // An input of a step, counted from 0: a host tensor, of the same size and type for every step.
@@ -29,12 +31,22 @@ class StepInputs {
   at::Tensor take(Make make);
 
  private:
+  // Memory for some inputs, [N] uint8.
+  struct Chunk {
+    at::Tensor there;
+    int64_t used = 0;
+  };
   struct Slot {
+    size_t chunk;
+    int64_t first;  // byte
     at::Tensor there;
     Make make;
   };
+  // A place for such a tensor, with nothing in it.
+  Slot make_slot(const at::Tensor& like);
 
   at::Device device_;
+  std::vector<Chunk> chunks_;
   std::vector<Slot> slots_;
   uint64_t step_ = 0;
   size_t next_ = 0;

@@ -18,7 +18,8 @@ constexpr uint64_t mix_bits(uint64_t x) {
 // walking), so a shuffled epoch needs no table in memory.
 class IndexPermutation {
  public:
-  constexpr IndexPermutation(uint64_t size, uint64_t key) : size_(size), key_(key) {
+  constexpr IndexPermutation(uint64_t size, uint64_t key) : size_(size) {
+    for (uint64_t round = 0; round < kRounds; ++round) keys_[round] = mix_bits(key + round);
     while (half_bits_ < 32 && size > 1 && (size - 1) >> (2 * half_bits_) != 0) ++half_bits_;
   }
 
@@ -26,8 +27,8 @@ class IndexPermutation {
     const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
     do {
       uint64_t left = index >> half_bits_, right = index & mask;
-      for (uint64_t round = 0; round < 6; ++round) {
-        const uint64_t next = left ^ (mix_bits(mix_bits(key_ + round) ^ right) & mask);
+      for (const uint64_t key : keys_) {
+        const uint64_t next = left ^ (mix_bits(key ^ right) & mask);
         left = right;
         right = next;
       }
@@ -37,7 +38,9 @@ class IndexPermutation {
   }
 
  private:
-  uint64_t size_, key_;
+  static constexpr uint64_t kRounds = 6;
+  uint64_t size_;
+  uint64_t keys_[kRounds] = {};  // of the rounds
   int half_bits_ = 1;
 };
 

@@ -76,9 +76,19 @@ StepSums sum_over_workers(const WorkerTotals& own, const model::LanguageModel& m
   return result;
 }
 
+void tell_host(StepSums& sums, const Tensor& norm) {
+  std::vector<Tensor> parts = {norm.view(at::kByte), sums.sums.view(at::kByte)};
+  for (const experts::RoutingStats& layer : sums.layers)
+    for (const Tensor& status : layer.statuses) parts.push_back(status.flatten());
+  sums.told = at::cat(parts);
+}
+
 StepTotals read_totals(const StepSums& of_step, const model::LanguageModel& model) {
-  const Tensor norm_and_sums = at::cat({of_step.norm, of_step.sums}).cpu();
-  const Tensor sums = norm_and_sums.narrow(0, 1, of_step.sums.size(0));
+  const Tensor told = of_step.told.cpu();
+  const int64_t numbers = 1 + of_step.sums.size(0);
+  int64_t read = numbers * static_cast<int64_t>(sizeof(double));
+  const Tensor norm_and_sums = told.narrow(0, 0, read).view(at::kDouble);
+  const Tensor sums = norm_and_sums.narrow(0, 1, numbers - 1);
   const auto* values = sums.const_data_ptr<double>();
   StepTotals totals;
   totals.loss_sum = values[0];
@@ -87,9 +97,15 @@ StepTotals read_totals(const StepSums& of_step, const model::LanguageModel& mode
   int64_t next = kScalars;
   for (size_t i = 0; i < of_step.layers.size(); ++i) {
     const experts::ExpertLayer& layer = *model.expert_layers()[i];
+    experts::RoutingStats seen = of_step.layers[i];
+    for (Tensor& status : seen.statuses) {
+      const Tensor here = told.narrow(0, read, status.numel()).view(status.sizes());
+      read += status.numel();
+      status = here;
+    }
     totals.layers.push_back({.place = layer.place(),
-                             .relative_gap = layer.router().largest_gap(of_step.layers[i]),
-                             .assign_seconds = of_step.layers[i].assigning.seconds(),
+                             .relative_gap = layer.router().largest_gap(seen),
+                             .assign_seconds = seen.assigning.seconds(),
                              .exchange_seconds = layer.take_exchange_seconds()});
     next += read_counts(sums, next, prices_of(layer), totals.layers[i]);
   }

@@ -48,7 +48,9 @@ struct StepTotals {
 // The same on the device that computed it. It stays in place when the step is a recorded graph.
 struct StepSums {
   at::Tensor sums;  // [N] float64 over all workers: the first four as gradient_scale wants them
-  at::Tensor norm;  // [1] float64: what gradient_scale found
+  // What the host reads, in one piece: [N] uint8: as float64 the norm that gradient_scale found and
+  // the sums, then the statuses of the layers' assignments.
+  at::Tensor told;
   std::vector<experts::RoutingStats> layers;  // of this worker
 };
 
@@ -56,7 +58,9 @@ struct StepSums {
 // once. All workers get the same bits. Collective; nothing waits for a GPU.
 StepSums sum_over_workers(const WorkerTotals& own, const model::LanguageModel& model,
                           step::StepWatch* watch = nullptr);
-// Collective; waits for the device. UserError: an assignment was not valid.
+// Sets sums.told. Nothing waits for a GPU.
+void tell_host(StepSums& sums, const at::Tensor& norm);
+// Collective; waits for the device. REQUIRES: tell_host. UserError: an assignment was not valid.
 StepTotals read_totals(const StepSums& sums, const model::LanguageModel& model);
 
 }  // namespace ballast::training

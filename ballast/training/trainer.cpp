@@ -135,13 +135,11 @@ void Trainer::read_batches() {
   inputs_of_step_.resize(micro_steps);
   for (size_t micro = 0; micro < micro_steps; ++micro) {
     batches_of_step_[micro] = prefetcher_->next();
-    const loading::BatchTensors read = loading::to_device(batches_of_step_[micro], place_.device);
     loading::BatchTensors& there = inputs_of_step_[micro];
     if (place_.device.is_cpu() || !there.inputs.defined()) {
-      there = read;
+      there = loading::to_device(batches_of_step_[micro], place_.device);
     } else {  // where a recorded step finds them
-      there.inputs.copy_(read.inputs);
-      there.targets.copy_(read.targets);
+      loading::to_device(batches_of_step_[micro], there);
     }
   }
 }
@@ -211,7 +209,7 @@ void Trainer::update_weights(StepSums& sums) {
     enter(step::StepPart::kCommunication);
     gather_weights(table_, grid_);
   }
-  sums.norm = norm;
+  tell_host(sums, norm);
 }
 
 StepSums Trainer::compute() {

@@ -137,6 +137,7 @@ std::vector<Solution> solve(const Problems& given, Solver solver,
                               .upper = or_null(bounds.upper, upper),
                               .counted = or_null(given.counted, counted),
                               .start_prices = or_null(given.start_prices, start),
+                              .start_stride = given.experts,
                               .non_finite = given.non_finite};
   const Results results(count, static_cast<size_t>(given.tokens),
                         static_cast<size_t>(given.experts));
