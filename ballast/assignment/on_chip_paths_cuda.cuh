@@ -30,11 +30,11 @@ struct Paths {
   int price[kExperts];
   int begin[kExperts + 1];  // of the pairs that lead to each expert
   int filled[kExperts];
-  int before[kExperts];                   // expert before it on its path; itself: none is
-  int owner[kExperts];                    // path that goes through this expert
-  alignas(16) uint16_t wanted[kExperts];  // token that a path takes from its root
-  alignas(16) uint16_t root[kExperts];    // of a path
-  int cost[kPairs];                       // what the pair lacks to its token's best
+  int before[kExperts];  // expert before it on its path; itself: none is
+  int owner[kExperts];   // path that goes through this expert
+  int claim[kGroups];    // path that takes this token from its root; kNone between rounds
+  int leaving[kExperts / 32][kExperts];  // of each root's paths those that end among 32 experts
+  int cost[kPairs];                      // what the pair lacks to its token's best
   uint16_t group[kPairs];
   uint16_t token[kGroups];
   uint8_t expert[kPairs];  // where it leads
@@ -214,31 +214,36 @@ __device__ void raise_prices(Paths<kExperts>& paths, Column<kExperts>& column, i
   if (threadIdx.x < kExperts) paths.price[threadIdx.x] += raised(threadIdx.x);
 }
 
-// How many experts with a lower number than `expert` have the same entry in `entries`.
+// How many paths with a lower number leave the same root; for the threads of all experts, those
+// whose path `leaves` one. All threads call it. REQUIRES: paths.leaving is zero.
 template <int kExperts>
-__device__ inline int same_before(const uint16_t (&entries)[kExperts], int expert) {
-  const auto* twos = reinterpret_cast<const unsigned*>(entries);
-  const unsigned mine = 0x10001u * entries[expert];
-  int bits = 0;
-#pragma unroll
-  for (int i = 0; i < kExperts / 2; ++i) {
-    const int lower = min(max(expert - 2 * i, 0), 2);
-    bits += __popc(__vcmpeq2(twos[i], mine) & static_cast<unsigned>((1ull << 16 * lower) - 1));
+__device__ inline int count_before(Paths<kExperts>& paths, bool leaves, int root) {
+  const int warp = threadIdx.x / 32;
+  int before = 0;
+  if (threadIdx.x < kExperts) {
+    const unsigned same = __match_any_sync(kAll, leaves ? root : kNone);
+    before = __popc(same & ((1u << threadIdx.x % 32) - 1u));
+    if (leaves && before == 0) paths.leaving[warp][root] = __popc(same);
   }
-  return bits / 16;
+  __syncthreads();
+  if (leaves) {
+    for (int other = 0; other < warp; ++other) before += paths.leaving[other][root];
+  }
+  return before;
 }
 
 // Moves a token into each expert with room by its path. Of paths that share more than their root,
 // the one to the lowest number goes; of those that remain at a root, as many as its surplus.
 template <int kExperts>
 __device__ void move_tokens(Paths<kExperts>& paths, int turn, int rise) {
-  constexpr uint16_t kNobody = 0xffff;
   const int sink = threadIdx.x;
   const Label* label = paths.label[turn];
   if (sink < kExperts) {
     const bool reached = label[sink] >= kOneMove && label[sink] < kNoPath;
     paths.before[sink] = reached ? paths.own[group_of(label[sink])] : sink;
     paths.owner[sink] = kNone;
+#pragma unroll
+    for (auto& of_root : paths.leaving) of_root[sink] = 0;
   }
   __syncthreads();
   const bool goes = sink < kExperts && paths.surplus[sink] < 0 && distance_of(label[sink]) <= rise;
@@ -249,14 +254,14 @@ __device__ void move_tokens(Paths<kExperts>& paths, int turn, int rise) {
   }
   __syncthreads();
   // Paths that part at the root meet no more, but may want the same token there.
-  bool wins = goes && paths.owner[first] == sink;
-  if (sink < kExperts)
-    paths.wanted[sink] = wins ? static_cast<uint16_t>(group_of(label[first])) : kNobody;
+  const bool claims = goes && paths.owner[first] == sink;
+  int* const claim = &paths.claim[claims ? group_of(label[first]) : 0];
+  if (claims) atomicMin(claim, sink);
   __syncthreads();
-  wins = wins && same_before(paths.wanted, sink) == 0;
-  if (sink < kExperts) paths.root[sink] = wins ? static_cast<uint16_t>(root) : kNobody;
-  __syncthreads();
-  wins = wins && same_before(paths.root, sink) < paths.surplus[root];
+  bool wins = claims && *claim == sink;
+  const int better = count_before(paths, wins, root);
+  if (claims) *claim = kNone;
+  wins = wins && better < paths.surplus[root];
   if (wins) {
     for (int at = sink; at != root; at = paths.before[at])
       paths.own[group_of(label[at])] = static_cast<uint8_t>(at);
@@ -280,7 +285,8 @@ __device__ inline bool is_even(const Paths<kExperts>& paths) {
 // be swept over sweeps_left times. True: all is even.
 template <int kExperts>
 __device__ bool exchange_tokens(Paths<kExperts>& paths, int count, int budget, int& sweeps_left) {
-  sort_pairs(paths, count);
+  for (int i = threadIdx.x; i < kGroups; i += kThreads) paths.claim[i] = kNone;
+  sort_pairs(paths, count);  // all threads wait for each other there
   Column<kExperts> column(paths);
   while (!is_even(paths)) {
     if (sweeps_left < 0) return false;

@@ -26,7 +26,8 @@ static_assert(kValues == 8 * sizeof(Mask));
 template <int kExperts, Meeting kMeeting>
 __device__ inline Mask* near_masks(Chip<kExperts, kMeeting>& c) {
   constexpr int kBytes = kOnChipRows * kExperts / 8;
-  static_assert(sizeof(Paths<kExperts>) + sizeof(Crossings) + kBytes <= kArenaBytes);
+  constexpr size_t kCrossings = kExperts == Crossings::kExperts ? sizeof(Crossings) : 0;
+  static_assert(sizeof(Paths<kExperts>) + kCrossings + kBytes <= kArenaBytes);
   return reinterpret_cast<Mask*>(c.arena() + kArenaBytes - kBytes);
 }
 
