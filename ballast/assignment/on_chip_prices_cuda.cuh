@@ -29,11 +29,11 @@ constexpr float kSinkhornFirst = 0.5f, kNewtonFirst = 0.1f;  // temperatures, in
 // have made loads nearly even.
 constexpr float kNearbyFirst = 0.06f;
 
-// One pass at c.price: sums of the probabilities exp((score - price) / tau), in c.load. `curve`:
+// One pass at c.price: sums of the probabilities exp((score - price) / tau), in c.load. kCurve:
 // also the rows of probabilities, in the arena, each row's best expert, in c.own, and the loads by
 // these, in c.hard. factor: log2(e) / tau.
-template <int kExperts, Meeting kMeeting>
-__device__ void soft_pass(Chip<kExperts, kMeeting>& c, float factor, bool curve) {
+template <bool kCurve, int kExperts, Meeting kMeeting>
+__device__ void soft_pass(Chip<kExperts, kMeeting>& c, float factor) {
   constexpr int kLanes = Layout<kExperts>::kLanes, kTogether = Layout<kExperts>::kTogether;
   const int lane = threadIdx.x % kLanes, padded = (c.count + 15) / 16 * 16;
   float price[kValues], load[kValues];
@@ -42,7 +42,7 @@ __device__ void soft_pass(Chip<kExperts, kMeeting>& c, float factor, bool curve)
     price[i] = c.price[expert_at<kExperts>(lane, i)];
     load[i] = 0;
   }
-  if (curve) {
+  if (kCurve) {
     for (int e = threadIdx.x; e < kExperts; e += kThreads) c.counts[e] = 0;
     __syncthreads();
   }
@@ -57,7 +57,7 @@ __device__ void soft_pass(Chip<kExperts, kMeeting>& c, float factor, bool curve)
       best = fmaxf(best, q[i]);
     }
     const float top = lanes_max(best, kLanes);
-    if (curve) {
+    if (kCurve) {
       unsigned at = 0;
 #pragma unroll
       for (int i = 0; i < kValues; ++i) at |= q[i] == top ? 1u << i : 0u;
@@ -80,10 +80,10 @@ __device__ void soft_pass(Chip<kExperts, kMeeting>& c, float factor, bool curve)
       q[i] *= inverse;
       load[i] += q[i];
     }
-    if (curve && row < padded) stage_row(c, row, q);
+    if (kCurve && row < padded) stage_row(c, row, q);
   }
   leave_columns(c, load);
-  share_sums(c, curve);
+  share_sums(c, kCurve);
 }
 
 struct Annealing {
@@ -173,12 +173,18 @@ __device__ inline bool leads_near(const Chip<kExperts, kMeeting>& c, const Annea
          step.largest <= kLargeChange;
 }
 
-// Where Sinkhorn's steps begin.
+// One of Sinkhorn's steps; `left`: how many, with it.
 template <int kExperts, Meeting kMeeting>
-__device__ inline void start_cold(Chip<kExperts, kMeeting>& c, Annealing& a) {
-  if (threadIdx.x < kExperts) c.price[threadIdx.x] = c.cold_price[threadIdx.x];
-  a.tau = kSinkhornFirst * c.deviation;
-  __syncthreads();
+__device__ inline void sinkhorn_pass(Chip<kExperts, kMeeting>& c, Annealing& a, int left, Aim aim) {
+  if (left == kSinkhornPasses) {
+    if (threadIdx.x < kExperts) c.price[threadIdx.x] = c.cold_price[threadIdx.x];
+    a.tau = kSinkhornFirst * c.deviation;
+    __syncthreads();
+  }
+  soft_pass<false>(c, kLog2e / a.tau);
+  const float soft = soft_imbalance(c);
+  sinkhorn_step(c, a.tau);
+  cool_sinkhorn(a, left - 1, soft, aim, c.deviation);
 }
 
 template <int kExperts, Meeting kMeeting>
@@ -225,18 +231,16 @@ __device__ bool find_prices(Chip<kExperts, kMeeting>& c, Annealing& a, int goal,
   int left = a.warm || a.passes > 0 ? 0 : kSinkhornPasses;  // Sinkhorn steps from the cold start
 #pragma unroll 1
   for (; a.passes < most; ++a.passes) {
-    if (left == kSinkhornPasses) start_cold(c, a);
+    if (left > 0) {
+      sinkhorn_pass(c, a, left--, aim);
+      continue;
+    }
     const bool begins = a.warm && a.passes == 0;  // nothing is known of the scores yet
     const int turn = c.turn;
     if (begins) tell_seen(c);
-    soft_pass(c, kLog2e / a.tau, left == 0);
-    const float soft = soft_imbalance(c);
-    if (left > 0) {
-      sinkhorn_step(c, a.tau);
-      cool_sinkhorn(a, --left, soft, aim, c.deviation);
-      continue;
-    }
+    soft_pass<true>(c, kLog2e / a.tau);
     const int hard = hard_imbalance(c);
+    const float soft = soft_imbalance(c);
     if (begins) {
       if (!(hear_seen(c, turn) && start_fits(c) && soft <= strange)) return false;
       take_deviation(c, a);
