@@ -30,8 +30,10 @@ INSTANTIATE_TEST_SUITE_P(Mpi, ModelParallelCuda, testing::Values(2),
 
 class DividedStateCuda : public testing::TestWithParam<int> {};
 TEST_P(DividedStateCuda, PassesTheTestsOfDividedState) {
-  test::expect_all_pass(GetParam(), {test::program_beside("training_workers_tests"), "cuda",
-                                     "--gtest_brief=1", "--gtest_filter=DividedState.*"});
+  test::expect_all_pass(GetParam(),
+                        {test::program_beside("training_workers_tests"), "cuda", "--gtest_brief=1",
+                         "--gtest_filter=DividedState.*"},
+                        7);
 }
 INSTANTIATE_TEST_SUITE_P(Mpi, DividedStateCuda, testing::Values(2),
                          [](const auto& info) { return std::to_string(info.param); });
