@@ -45,7 +45,7 @@ struct CudaAssignments {
   int32_t* tokens_by_expert = nullptr;  // [problems, T]
   int32_t* place_of_token = nullptr;    // [problems, T]
   int32_t* loads = nullptr;             // [problems, E]
-  double* prices = nullptr;             // [problems, E]; may be the start prices' memory
+  double* prices = nullptr;             // [problems, E]; the start prices' memory, if each has own
   AssignmentStatus* status = nullptr;   // [problems]
 };
 

@@ -59,7 +59,8 @@ struct AnyScores {
   }
 };
 
-// How far scores spread about their rows' means, by Read::squares of `rows`.
+// How far the scores of a row spread, by Read::squares of `rows`: within fours of experts, which is
+// as far as all of them unless neighbours are alike.
 template <int kExperts, Meeting kMeeting>
 __device__ inline float deviation_of(const Chip<kExperts, kMeeting>& c, float squares, int rows) {
   const int free = max(rows, 1) * (c.experts - (c.experts + 3) / 4);
@@ -108,7 +109,7 @@ template <int kExperts, Meeting kMeeting>
 __device__ void load_scores(Chip<kExperts, kMeeting>& c, const CudaProblems& p, int problem) {
   const bool first = static_cast<int>(threadIdx.x) < c.experts;
   const float of_first = first ? raw_score(p, problem, 0, threadIdx.x) : 0;
-  Read read = PlainScores::fit(p) ? read_scores(c, PlainScores(p, problem))
+  Read read = PlainScores::fit(p) ? read_scores(c, PlainScores{p, problem})
                                   : read_scores(c, AnyScores{p, problem});
   if (first) c.direction[threadIdx.x] = of_first;
   read.largest = lanes_max_or_nan(read.largest);

@@ -209,7 +209,8 @@ __device__ inline bool is_stalled(Chip<kExperts, kMeeting>& c, Annealing& a, int
   return a.stalled >= patience;
 }
 
-// After the first pass, for which each block took its own tokens' deviation: that of all.
+// After the first pass, for which each block took its own tokens' deviation: that of all. Newton's
+// step after it takes what blocks of somewhat other temperatures have added.
 template <int kExperts, Meeting kMeeting>
 __device__ inline void take_deviation(Chip<kExperts, kMeeting>& c, Annealing& a) {
   const float deviation = deviation_of(c, c.squares, c.tokens);

@@ -78,7 +78,7 @@ struct alignas(128) Chip {
   float warp_most[kWarps];
   float warp_sums[kWarps][kExperts];
   double exact_price[kExperts];  // c.quanta as scores
-  float price[kExperts];
+  alignas(16) float price[kExperts];
   float cold_price[kExperts];  // where to begin without start prices
   float best_price[kExperts];  // those with the least imbalance so far
   float load[kExperts];        // sums of probabilities

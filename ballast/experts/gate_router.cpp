@@ -115,9 +115,8 @@ Tensor GateRouter::draw_second(const Tensor& expert, const Tensor& weights,
                                const Routing& routing) const {
   const TrainingRoute& route = *routing.training;
   const int64_t tokens = expert.size(0), first = workers_.rank() * tokens;
-  const auto draw = [this, route, tokens, first, on_cpu = expert.is_cpu()](uint64_t step) {
-    const Tensor host =
-        at::empty({tokens}, at::TensorOptions().dtype(at::kDouble).pinned_memory(!on_cpu));
+  const auto draw = [this, route, tokens, first](uint64_t step) {
+    const Tensor host = at::empty({tokens}, at::TensorOptions().dtype(at::kDouble));
     auto* const drawn = host.mutable_data_ptr<double>();
     const uint64_t key = random_bits(route.seed, "second expert", step, route.micro_step);
     kernels::parallel_ranges(tokens, 4096, [&](int64_t begin, int64_t end) {

@@ -12,8 +12,8 @@ namespace ballast::model {
 using at::Tensor;
 
 Dropout::Dropout(const Options& options, const experts::Routing& routing) : options_(options) {
-  const auto make = [route = *routing.training, on_cpu = options.device.is_cpu()](uint64_t step) {
-    const Tensor key = at::empty({1}, at::TensorOptions().dtype(at::kLong).pinned_memory(!on_cpu));
+  const auto make = [route = *routing.training](uint64_t step) {
+    const Tensor key = at::empty({1}, at::TensorOptions().dtype(at::kLong));
     *key.mutable_data_ptr<int64_t>() =
         static_cast<int64_t>(random_bits(route.seed, "dropout", step, route.micro_step));
     return key;

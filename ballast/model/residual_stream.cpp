@@ -47,6 +47,11 @@ Tensor ResidualStream::normed(const kernels::Parameter& weight, const kernels::P
   return normed;
 }
 
+Tensor ResidualStream::take_kept() {
+  TORCH_CHECK(!keeps_, "ResidualStream: no norm has read x since keep_next()");
+  return std::exchange(kept_, {});
+}
+
 void ResidualStream::pass(const std::function<Tensor(const Tensor&)>& mark) {
   // All earlier work waits for the gradient by the change, which comes together with that by x.
   Tensor& last = change_.defined() ? change_ : x_;
@@ -71,7 +76,8 @@ struct RecomputedPart : torch::autograd::Function<RecomputedPart> {
     return stream;
   }
 
-  // Three places, in this order; what is not there is undefined.
+  // Three places, in this order; what is not there is undefined. x and what is kept may be one
+  // tensor: its gradient then comes with the last of them.
   static std::array<Tensor, 3> results_of(const ResidualStream& stream) {
     return {stream.x_, stream.change_, stream.kept_};
   }

@@ -36,7 +36,7 @@ class ResidualStream {
   // Keeps x as the next norm reads it, until it is taken. Its gradient is added to the sum of all
   // others by x.
   void keep_next() { keeps_ = true; }
-  at::Tensor take_kept() { return std::exchange(kept_, {}); }
+  at::Tensor take_kept();
 
   // part(*this), with the same bits, but only what enters it is kept: backward runs it once more.
   // REQUIRES: part gives the same each time; what it refers to lives until then.

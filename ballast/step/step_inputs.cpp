@@ -13,6 +13,17 @@ namespace ballast::step {
 
 using at::Tensor;
 
+namespace {
+
+// What was made for a place, as it lies there.
+Tensor fitting(const Tensor& made, const Tensor& there) {
+  TORCH_CHECK(made.scalar_type() == there.scalar_type() && made.sizes() == there.sizes(),
+              "StepInputs: an input of another size or type than before");
+  return made.contiguous();
+}
+
+}  // namespace
+
 void StepInputs::begin(uint64_t step) {
   step_ = step;
   next_ = 0;
@@ -32,10 +43,7 @@ void StepInputs::fill(uint64_t step) {
         at::empty({chunk.used}, at::TensorOptions().dtype(at::kByte).pinned_memory(true)));
   }
   for (const Slot& slot : slots_) {
-    const Tensor input = slot.make(step).contiguous();
-    TORCH_CHECK(
-        input.scalar_type() == slot.there.scalar_type() && input.sizes() == slot.there.sizes(),
-        "StepInputs: an input of another size or type than before");
+    const Tensor input = fitting(slot.make(step), slot.there);
     std::memcpy(made[slot.chunk].mutable_data_ptr<uint8_t>() + slot.first, input.const_data_ptr(),
                 input.nbytes());
   }
@@ -69,7 +77,7 @@ Tensor StepInputs::take(Make make) {
   }
   const Tensor made = make(step_);
   if (index == slots_.size()) slots_.push_back(make_slot(made));
-  kernels::upload_into(slots_[index].there, made);
+  kernels::upload_into(slots_[index].there, fitting(made, slots_[index].there));
   slots_[index].make = std::move(make);
   return slots_[index].there;
 }
