@@ -42,7 +42,6 @@ std::vector<config::Config> models(const std::string& recompute) {
           sparse(recompute, "base", "spread", 2),
           sparse(recompute, "base", "replace", 2),
           sparse(recompute, "base", "top", 1),
-          sparse(recompute, "base", "top", 2),  // both read ahead of the same block
           sparse(recompute, "switch", "replace", 2),
           sparse(recompute, "sparsely_gated", "spread", 1)};
 }
