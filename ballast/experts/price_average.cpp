@@ -14,13 +14,12 @@ PriceAverage::PriceAverage(int64_t experts) : value_(at::zeros({experts}, at::kD
 
 void PriceAverage::set(const Tensor& prices) {
   value_ = prices.to(at::kCPU, at::kDouble).contiguous();
-  is_stale_ = true;
+  there_ = Tensor();
   is_zero_ = value_.count_nonzero().item<int64_t>() == 0;
 }
 
 void PriceAverage::borrow(const Tensor& prices) {
   there_ = prices;
-  is_stale_ = false;
   if (!prices.defined() || !prices.is_cpu()) return;
   value_ = prices;
   is_zero_ = value_.count_nonzero().item<int64_t>() == 0;
@@ -31,9 +30,7 @@ void PriceAverage::move_towards(const Tensor& seen, double share) {
 }
 
 const Tensor& PriceAverage::on(at::Device device) {
-  if (!there_.defined() || there_.device() != device || is_stale_)
-    there_ = kernels::upload(value_, device);
-  is_stale_ = false;
+  if (!there_.defined() || there_.device() != device) there_ = kernels::upload(value_, device);
   return there_;
 }
 

@@ -22,8 +22,7 @@ class PriceAverage {
   const at::Tensor& on(at::Device device);
 
  private:
-  at::Tensor value_, there_;
-  bool is_stale_ = false;  // there_ is not value_ any more
+  at::Tensor value_, there_;  // the latter undefined until it is asked for
   bool is_zero_ = true;
 };
 

@@ -173,10 +173,10 @@ class AWorkerIsLost(InFolder):
 
     def test_with_restarts_it_ends_with_the_loss_of_an_undisturbed_run(self):
         self.run_well("train", *TINY, *BASE, f"--training.steps={self.STEPS}", "--checkpoint.every=10", "--run", "quiet", "--workers", 4)
-        for trouble, deadline in ((signal.SIGKILL, 60), (signal.SIGSTOP, 10)):
+        for trouble, deadline, restarts in ((signal.SIGKILL, 60, 1), (signal.SIGSTOP, 10, 3)):
             run = f"mended-{trouble.name}"
             # One restart is needed. On a busy machine four workers may take longer to start than the deadline.
-            process = self.start(run, "--max-restarts", "3", deadline=deadline)
+            process = self.start(run, "--max-restarts", str(restarts), deadline=deadline)
             wait_for_steps(self, run, 17, process)
             os.kill(workers_of(run)[3], trouble)
             out, errors = process.communicate(timeout=200)
