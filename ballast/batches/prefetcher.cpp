@@ -39,6 +39,15 @@ Batch Prefetcher::next() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !ready_.empty() || error_; });
   if (ready_.empty()) std::rethrow_exception(error_);
+  return take();
+}
+
+std::optional<Batch> Prefetcher::next_if_ready() {
+  const std::lock_guard lock(mutex_);
+  return ready_.empty() ? std::nullopt : std::optional(take());
+}
+
+Batch Prefetcher::take() {
   Batch batch = std::move(ready_.front());
   ready_.pop_front();
   ++taken_;

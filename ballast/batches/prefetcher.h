@@ -7,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "ballast/batches/batch.h"
@@ -25,8 +26,11 @@ class Prefetcher {
   // The next batch. Throws what make() threw for it, then and ever after, and std::out_of_range
   // when all `count` were taken. For one caller at a time.
   Batch next();
+  // The same without waiting: none where the next one is not there, or there is none.
+  std::optional<Batch> next_if_ready();
 
  private:
+  Batch take();  // what is ready; holding the mutex
   void work(std::stop_token stop);
 
   std::function<Batch(uint64_t)> make_;

@@ -299,20 +299,22 @@ void Assigner::check(const TensorAssignment& result) const { check(read_status(r
 void Assigner::check(std::span<const AssignmentStatus> all) const {
   for (size_t p = 0; p < all.size(); ++p) {
     const AssignmentStatus& status = all[p];
-    const std::string where =
-        problem_name(static_cast<int64_t>(p), static_cast<int64_t>(all.size()));
+    const auto where = [&] {
+      return problem_name(static_cast<int64_t>(p), static_cast<int64_t>(all.size()));
+    };
     if (status.code == AssignmentStatus::kNonFinite) {
-      fail("{}the score of token {} for expert {} is not finite", where, status.token,
+      fail("{}the score of token {} for expert {} is not finite", where(), status.token,
            status.expert);
     }
     if (status.code == AssignmentStatus::kInfeasible) {
-      fail("{}no assignment keeps to the load bounds without a forbidden pair (score -inf)", where);
+      fail("{}no assignment keeps to the load bounds without a forbidden pair (score -inf)",
+           where());
     }
     if (options_.self_check && status.valid == 0) {
       fail(
           "{}the assignment of the {} solver does not keep to the load bounds: a defect, please "
           "report it with the scores",
-          where, assignment::solver_name(options_.solver));
+          where(), assignment::solver_name(options_.solver));
     }
   }
 }

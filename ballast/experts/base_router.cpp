@@ -155,10 +155,10 @@ std::vector<TensorAssignment> BaseRouter::assign(const Tensor& scores, const Rou
 }
 
 Tensor BaseRouter::start_prices(at::Device device, const Routing& routing) {
-  if (device.is_cpu() && prices_->is_zero()) return {};
+  if (device.is_cpu()) return prices_->is_zero() ? Tensor() : prices_->start();
   // On a GPU always, since a recorded step cannot tell: zeros are no start there.
-  if (device.is_cpu() || routing.inputs == nullptr) return prices_->on(device);
-  return routing.inputs->take([prices = prices_.get()](uint64_t) { return prices->value(); });
+  if (routing.inputs == nullptr) return prices_->on(device);
+  return routing.inputs->take([prices = prices_.get()](uint64_t) { return prices->start(); });
 }
 
 std::vector<TensorAssignment> BaseRouter::solve(const Tensor& scores, const Tensor& start_prices) {

@@ -144,11 +144,15 @@ Dispatch ExpertLayer::route(const Tensor& read, const Shuffle& mix, const Routin
     router_->timer().end();
     return result;
   };
-  Tensor affinities = timed([&] { return router_->affinities(read); });  // [T, E]
-  if (mix.way)
-    affinities =
-        exchange(travel(), affinities, *mix.way, label("shuffle affinities"), routing.watch);
-  return timed([&] { return router_->route(affinities, mix.order, routing); });
+  const auto drawn = [&] { return router_->affinities(read); };  // [T, E]
+  const auto decided = [&](const Tensor& affinities) {
+    return router_->route(affinities, mix.order, routing);
+  };
+  // A span's end and the next one's beginning take a GPU some microseconds.
+  if (!mix.way) return timed([&] { return decided(drawn()); });
+  const Tensor here =
+      exchange(travel(), timed(drawn), *mix.way, label("shuffle affinities"), routing.watch);
+  return timed([&] { return decided(here); });
 }
 
 Shuffle ExpertLayer::shuffle(const Tensor& tokens, const Routing& routing) const {
@@ -158,7 +162,9 @@ Shuffle ExpertLayer::shuffle(const Tensor& tokens, const Routing& routing) const
                            .tokens_of_group = tokens.size(0) * workers_.size() / route.groups,
                            .rank = workers_.rank(),
                            .workers = workers_.size()};
-  Shuffle mix = shuffle_of(route, place_, shape, {routing.inputs, route.step, tokens.device()});
+  const step::InputOf input{routing.inputs, route.step, tokens.device()};
+  Shuffle mix = routing.shuffles != nullptr ? routing.shuffles->of(route, place_, shape, input)
+                                            : shuffle_of(route, place_, shape, input);
   if (hops_ == nullptr || !mix.way) return mix;
   const ShuffleParts parts(shape);
   for (const int neighbour : hops_->neighbours()) {

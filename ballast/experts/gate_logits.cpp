@@ -6,11 +6,20 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
 
+#include "ballast/kernels/find_op.h"
 #include "ballast/kernels/gemm.h"
 #include "ballast/kernels/rows_alone.h"
 
 namespace ballast::experts {
+
+// x [T, E] fp32, contiguous -> [T, 2 E] bf16. sum [E, D], terms [2 E, D] fp32, both contiguous.
+TORCH_LIBRARY_FRAGMENT(ballast, library) {
+  library.def("in_two_parts(Tensor x) -> Tensor");
+  library.def("add_both_(Tensor(a!) sum, Tensor terms) -> ()");
+}
+
 namespace {
 
 using at::Tensor;
@@ -27,10 +36,25 @@ bool suits_tensor_cores(const Tensor& x, const Tensor& weight) {
          x.numel() > 0;
 }
 
-// x to 16 bits of precision as two numbers of 8 bits beside each other, whose sum it is.
-Tensor in_two_parts(const Tensor& x) {
+Tensor in_two_parts_on_cpu(const Tensor& x) {
   const Tensor large = x.to(at::kBFloat16);
   return at::cat({large, (x - large).to(at::kBFloat16)}, 1);
+}
+
+void add_both_on_cpu(const Tensor& sum, const Tensor& terms) {
+  sum.add_(terms.view({2, sum.size(0), sum.size(1)}).sum(0));
+}
+
+// x to 16 bits of precision as two numbers of 8 bits beside each other, whose sum it is.
+Tensor in_two_parts(const Tensor& x) {
+  static const auto op = kernels::find_op<Tensor(const Tensor&)>("ballast::in_two_parts");
+  return op.call(x.contiguous());
+}
+
+// sum [E, D] += both of terms [2 E, D].
+void add_both(const Tensor& sum, const Tensor& terms) {
+  static const auto op = kernels::find_op<void(const Tensor&, const Tensor&)>("ballast::add_both_");
+  op.call(sum, terms);
 }
 
 struct GateLogitsFunction : torch::autograd::Function<GateLogitsFunction> {
@@ -49,10 +73,7 @@ struct GateLogitsFunction : torch::autograd::Function<GateLogitsFunction> {
     const Tensor &x = saved[0], &weight = saved[1];
     if (suits_tensor_cores(x, weight)) {
       const Tensor parts = in_two_parts(dy[0]);  // [T, 2 E]
-      if (sum.defined()) {
-        const Tensor of_parts = at::mm(parts.t(), x, at::kFloat);
-        sum.add_(of_parts.view({2, weight.size(0), weight.size(1)}).sum(0));
-      }
+      if (sum.defined()) add_both(sum, at::mm(parts.t(), x, at::kFloat));
       return {at::mm(parts, at::cat({weight, weight})), {}};
     }
     const auto type = logit_type(x);
@@ -62,6 +83,11 @@ struct GateLogitsFunction : torch::autograd::Function<GateLogitsFunction> {
 };
 
 }  // namespace
+
+TORCH_LIBRARY_IMPL(ballast, CPU, library) {
+  library.impl("in_two_parts", in_two_parts_on_cpu);
+  library.impl("add_both_", add_both_on_cpu);
+}
 
 Tensor gate_logits(const Tensor& x, const kernels::Parameter& weight) {
   TORCH_CHECK(x.dim() == 2 && weight.value.dim() == 2 && x.size(1) == weight.value.size(1),

@@ -22,6 +22,8 @@ TORCH_LIBRARY_IMPL(ballast, CUDA, library) {
   library.impl("expert_add_", expert_add_cuda_);
   library.impl("count_choices", count_choices_cuda);
   library.impl("block_slots", block_slots_cuda);
+  library.impl("in_two_parts", in_two_parts_cuda);
+  library.impl("add_both_", add_both_cuda_);
   library.impl("gate_choices", gate_choices_cuda);
   library.impl("gate_balance", gate_balance_cuda);
   library.impl("routing_scores", routing_scores_cuda);

@@ -72,6 +72,10 @@ void gate_choices_cuda(const at::Tensor& logits, const kernels::OptionalTensor& 
 void gate_balance_cuda(const at::Tensor& expert, const at::Tensor& probability_sums, double scale,
                        const at::Tensor& losses, const at::Tensor& shares);
 
+// gate_logits_cuda.cu
+at::Tensor in_two_parts_cuda(const at::Tensor& x);
+void add_both_cuda_(const at::Tensor& sum, const at::Tensor& terms);
+
 // routing_scores_cuda.cu
 void routing_scores_cuda(const at::Tensor& affinities, const kernels::OptionalTensor& lengths,
                          const kernels::OptionalTensor& row_of_position, const at::Tensor& scores,

@@ -64,6 +64,8 @@ class RouteTape {
   virtual void record(const Key& key, const at::Tensor& expert_of_token) = 0;
 };
 
+class PassShuffles;
+
 struct Routing {
   RoutingMode mode = RoutingMode::kGreedy;
   // Only with kBalanced. Without it a worker's tokens are one group, not shuffled. Sparsely Gated
@@ -74,6 +76,7 @@ struct Routing {
   at::Tensor counted = {};
   std::function<void(const SeenRoute&)> seen = {};  // not called in training
   RouteTape* tape = nullptr;                        // used in training alone
+  PassShuffles* shuffles = nullptr;                 // of all layers; null: each draws its own
   // What backward does with the gradients of the experts' matrices: written, over what is there.
   MatrixGradients gradients = MatrixGradients::kAdded;
   step::StepInputs* inputs =

@@ -3,7 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "ballast/experts/dispatch.h"
 #include "ballast/experts/routing.h"
@@ -25,5 +28,20 @@ struct Shuffle {
 // A pure function of (seed, step, micro-step, layer, position): not of the number of workers.
 Shuffle shuffle_of(const TrainingRoute& route, int64_t layer, const ShuffleShape& shape,
                    const step::InputOf& input);
+
+// The shuffles of a pass through layers whose tokens have one shape. They are drawn together when
+// the first is asked for: on a GPU a launch for all takes as long as one for each.
+class PassShuffles {
+ public:
+  explicit PassShuffles(std::vector<int64_t> layers) : layers_(std::move(layers)) {}
+
+  // As shuffle_of(). REQUIRES: it is one of the layers; all calls have the same other arguments.
+  const Shuffle& of(const TrainingRoute& route, int64_t layer, const ShuffleShape& shape,
+                    const step::InputOf& input);
+
+ private:
+  std::vector<int64_t> layers_;
+  std::vector<Shuffle> drawn_;
+};
 
 }  // namespace ballast::experts

@@ -30,9 +30,11 @@ using at::Tensor;
 
 constexpr uint64_t kWorkspaceBytes = 32 << 20;
 constexpr int kCandidates = 16;
-// Candidates are measured in turns, several times.
+// Candidates are measured shortly, then those that may be the best in turns, several times, each
+// for as long as launches of short ones do not blur.
 constexpr int kRounds = 3, kWarmUps = 1, kRuns = 3;
-constexpr float kHopeless = 1.1F;  // times the best so far: not measured again
+constexpr float kHopeless = 1.15F;  // times the best so far: not measured again
+constexpr float kMilliseconds = 0.3F;
 // Products from this size on make a GPU reach its limit of power. Then those are fastest that need
 // the least of it, which shows after a while: the best are measured once more, for longer.
 constexpr double kHeats = 1e11;
@@ -288,12 +290,14 @@ std::optional<Way> fastest_way(const Request& r) {
   std::erase_if(ways, [&](const Way& way) { return product.run(way, y) != CUBLAS_STATUS_SUCCESS; });
   if (ways.empty()) return std::nullopt;
   const auto run = [&](const Way& way) { TORCH_CUDABLAS_CHECK(product.run(way, y)); };
+  for (Way& way : ways) way.milliseconds = milliseconds([&] { run(way); }, kWarmUps, kRuns);
   std::vector<std::vector<float>> times(ways.size());
   for (int round = 0; round < kRounds; ++round) {
     const float limit = kHopeless * fastest(ways).milliseconds;
     for (size_t i = 0; i < ways.size(); ++i) {
-      if (round > 0 && ways[i].milliseconds > limit) continue;
-      times[i].push_back(milliseconds([&] { run(ways[i]); }, kWarmUps, kRuns));
+      if (ways[i].milliseconds > limit) continue;
+      const int runs = std::max(kRuns, static_cast<int>(kMilliseconds / ways[i].milliseconds));
+      times[i].push_back(milliseconds([&] { run(ways[i]); }, kWarmUps, runs));
       ways[i].milliseconds = median(times[i]);
     }
   }

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include "ballast/kernels/gpu_graph.h"
+#include "ballast/kernels/graph_fills_cuda.h"
 
 namespace ballast::kernels {
 namespace {
@@ -16,7 +17,7 @@ class CudaGraph : public GpuGraph {
       : pool_(other != nullptr ? other->pool_ : at::cuda::graph_pool_handle()) {}
 
   void record(const std::function<void()>& work) override {
-    auto graph = std::make_unique<at::cuda::CUDAGraph>();
+    auto graph = std::make_unique<at::cuda::CUDAGraph>(/*keep_graph=*/true);
     // Other threads, such as NCCL's watchdog, go on as they please meanwhile.
     graph->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
     try {
@@ -31,6 +32,8 @@ class CudaGraph : public GpuGraph {
       tell_allocators();
       throw;
     }
+    make_kernels_of_small_fills(graph->raw_cuda_graph());
+    graph->instantiate();
     graph_ = std::move(graph);
   }
 

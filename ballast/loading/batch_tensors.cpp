@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballast/loading/batch_tensors.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+
+#include <algorithm>
 
 #include "ballast/kernels/upload.h"
 
 namespace ballast::loading {
 namespace {
+
+using at::Tensor;
 
 // Views of the batch's memory.
 BatchTensors here(const batches::Batch& batch) {
@@ -20,14 +25,17 @@ BatchTensors here(const batches::Batch& batch) {
 }  // namespace
 
 BatchTensors to_device(const batches::Batch& batch, at::Device device) {
-  const BatchTensors read = here(batch);
-  return {kernels::upload(read.inputs, device), kernels::upload(read.targets, device)};
+  return device.is_cpu() ? here(batch) : parts_of(kernels::upload(for_gpu(batch), device));
 }
 
-void to_device(const batches::Batch& batch, const BatchTensors& there) {
-  const BatchTensors read = here(batch);
-  kernels::upload_into(there.inputs, read.inputs);
-  kernels::upload_into(there.targets, read.targets);
+Tensor for_gpu(const batches::Batch& batch) {
+  const Tensor numbers = at::empty({2, batch.rows, batch.context},
+                                   at::TensorOptions().dtype(at::kLong).pinned_memory(true));
+  std::ranges::copy(batch.targets,
+                    std::ranges::copy(batch.inputs, numbers.mutable_data_ptr<int64_t>()).out);
+  return numbers;
 }
+
+BatchTensors parts_of(const Tensor& numbers) { return {numbers[0], numbers[1].view({-1})}; }
 
 }  // namespace ballast::loading

@@ -14,7 +14,10 @@ struct BatchTensors {
 
 // On the CPU the tensors are views of the batch's own memory, which must outlive them.
 BatchTensors to_device(const batches::Batch& batch, at::Device device);
-// The same into tensors on a GPU that have its shape.
-void to_device(const batches::Batch& batch, const BatchTensors& there);
+
+// Inputs, then targets, [2, B, S] int64, in host memory that a GPU reads by itself.
+at::Tensor for_gpu(const batches::Batch& batch);
+// Views of these numbers, wherever they are.
+BatchTensors parts_of(const at::Tensor& numbers);
 
 }  // namespace ballast::loading

@@ -222,13 +222,27 @@ std::vector<checkpoint::TensorView> price_views(const model::LanguageModel& mode
   return views;
 }
 
+std::vector<checkpoint::TensorView> start_price_views(const model::LanguageModel& model) {
+  std::vector<checkpoint::TensorView> views;
+  for (const auto& layer : model.expert_layers()) {
+    if (const experts::PriceAverage* const prices = layer->router().prices())
+      views.push_back(view_of(layer->name() + ".start_prices", prices->start()));
+  }
+  return views;
+}
+
 void load_prices(const checkpoint::Checkpoint& checkpoint, const model::LanguageModel& model) {
   for (const auto& layer : model.expert_layers()) {
     experts::PriceAverage* const prices = layer->router().prices();
     if (prices == nullptr) continue;
-    const at::Tensor loaded = at::empty_like(prices->value());
-    load_segment(checkpoint, layer->name() + ".prices", loaded);
-    prices->set(loaded);
+    const auto loaded = [&](const std::string& name) {
+      at::Tensor values = at::empty_like(prices->value());
+      load_segment(checkpoint, name, values);
+      return values;
+    };
+    prices->set(loaded(layer->name() + ".prices"));
+    const std::string start = layer->name() + ".start_prices";
+    if (checkpoint.has(start)) prices->set_start(loaded(start));  // else of an earlier program
   }
 }
 

@@ -191,11 +191,16 @@ Tensor LanguageModel::embed_at(const Tensor& tokens, const Tensor& positions) co
                            graph_root);
 }
 
-Tensor LanguageModel::forward(const Tensor& tokens, const experts::Routing& routing,
+Tensor LanguageModel::forward(const Tensor& tokens, const experts::Routing& given,
                               BackwardProgress* progress) const {
   TORCH_CHECK(tokens.dim() == 2 && tokens.size(1) <= config_.context,
               "LanguageModel: want tokens [B, S] with S <= ", config_.context, ", got ",
               tokens.sizes());
+  std::vector<int64_t> places;
+  for (const auto& layer : expert_layers_) places.push_back(layer->place());
+  experts::PassShuffles shuffles(std::move(places));
+  experts::Routing routing = given;
+  routing.shuffles = &shuffles;
   step::StepWatch* const watch = routing.watch;
   if (watch != nullptr) watch->switch_to(step::StepPart::kVocabulary);
   const Tensor embedded =

@@ -25,22 +25,22 @@ StepProfile::StepProfile(int64_t steps, int64_t steps_to_come, fs::path file)
       steps_left_(steps),
       file_(std::move(file)) {}
 
-StepStats StepProfile::step(Trainer& trainer) {
+StepStats StepProfile::step(Trainer& trainer, const std::function<void()>& meanwhile) {
   if (steps_left_ == 0 || steps_before_ > 0) {
     --steps_before_;
-    return trainer.step();
+    return trainer.step(nullptr, meanwhile);
   }
   if (file_.empty()) {
     --steps_left_;
     Bystander bystander;
-    return trainer.step(&bystander);
+    return trainer.step(&bystander, meanwhile);
   }
   if (!trace_) {
     trace_.emplace(trainer.place().device);
     first_ = trainer.state().step + 1;
   }
   trace_->begin_step(trainer.state().step + 1);
-  StepStats stats = trainer.step(&*trace_);
+  StepStats stats = trainer.step(&*trace_, meanwhile);
   trace_->end_step();
   last_ = stats.step;
   if (--steps_left_ == 0) finish();

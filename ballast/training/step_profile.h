@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "ballast/system/file.h"
@@ -20,7 +21,7 @@ class StepProfile {
   StepProfile(int64_t steps, int64_t steps_to_come, fs::path file);
 
   // trainer.step(). After the last traced step the file is written, and a line says so.
-  StepStats step(Trainer& trainer);
+  StepStats step(Trainer& trainer, const std::function<void()>& meanwhile);
   // The run ends: a trace that is not yet written is written.
   void finish();
 

@@ -30,8 +30,11 @@ int64_t read_counts(const Tensor& sums, int64_t first, int64_t prices, LayerStat
   layer.passed_share = seen[experts::kSumOfPassedBy] / tokens;
   layer.mean_gate = seen[experts::kSumOfGates] / tokens;
   if (groups > 0) layer.balance_loss = seen[experts::kSumOfBalance] / groups;
-  if (groups > 0 && prices > 0)
-    layer.prices = sums.narrow(0, first + experts::kRoutingSums, prices) / groups;
+  if (groups > 0 && prices > 0) {
+    layer.prices = at::empty({prices}, at::kDouble);
+    for (int64_t e = 0; e < prices; ++e)
+      layer.prices.mutable_data_ptr<double>()[e] = seen[experts::kRoutingSums + e] / groups;
+  }
   return experts::kRoutingSums + prices;
 }
 

@@ -50,6 +50,7 @@ Trainer::Trainer(const config::Config& config, const model::ComputePlace& place,
                                     .micro_steps = config.training.micro_steps,
                                     .seed = static_cast<uint64_t>(config.training.seed)}),
       state_(config.training),
+      step_batches_(place.device, config.training.micro_steps),
       inputs_(place.device),
       graphs_(why_not_recorded(config, place, grid), grid.everyone()),
       clock_(place.device) {
@@ -87,7 +88,7 @@ void Trainer::share_initial_weights() {
 
 void Trainer::resume(const checkpoint::Checkpoint& checkpoint) {
   load_training(checkpoint, model_, table_, state_);
-  prefetcher_.reset();
+  step_batches_.stop();
 }
 
 InitializedFrom Trainer::initialize_from(const checkpoint::Checkpoint& checkpoint,
@@ -103,7 +104,7 @@ void Trainer::start_reading() {
   const auto first = static_cast<uint64_t>(state_.step);
   const auto micro_steps = static_cast<uint64_t>(config_.training.micro_steps);
   const uint64_t count = (static_cast<uint64_t>(config_.training.steps) - first) * micro_steps;
-  prefetcher_ = std::make_unique<batches::Prefetcher>(
+  step_batches_.start(
       [this, first, micro_steps](uint64_t i) {
         return batches_.at(first + i / micro_steps, static_cast<int64_t>(i % micro_steps),
                            grid_.replica(), grid_.num_replicas());
@@ -129,29 +130,14 @@ void Trainer::use_tape(experts::RouteTape* tape) {
   graphs_.give_up("assignments are kept or repeated");
 }
 
-void Trainer::read_batches() {
-  const auto micro_steps = static_cast<size_t>(config_.training.micro_steps);
-  batches_of_step_.resize(micro_steps);
-  inputs_of_step_.resize(micro_steps);
-  for (size_t micro = 0; micro < micro_steps; ++micro) {
-    batches_of_step_[micro] = prefetcher_->next();
-    loading::BatchTensors& there = inputs_of_step_[micro];
-    if (place_.device.is_cpu() || !there.inputs.defined()) {
-      there = loading::to_device(batches_of_step_[micro], place_.device);
-    } else {  // where a recorded step finds them
-      loading::to_device(batches_of_step_[micro], there);
-    }
-  }
-}
-
-Tensor Trainer::add_gradients() {
+Tensor Trainer::add_gradients(const std::vector<loading::BatchTensors>& batches) {
   // The loss is one number: the mean over all targets of the step, whatever micro-step and worker
   // they are in.
   const int64_t targets = config_.training.batch * config_.model.context;
   Tensor sum;
   table_.forget_gradients();
   for (int64_t micro = 0; micro < config_.training.micro_steps; ++micro) {
-    const loading::BatchTensors& batch = inputs_of_step_[static_cast<size_t>(micro)];
+    const loading::BatchTensors& batch = batches[static_cast<size_t>(micro)];
     const bool is_last = micro + 1 == config_.training.micro_steps;
     const Tensor hidden = model_.forward(batch.inputs, routing(micro),
                                          is_last ? &*reducer_ : nullptr);  // [B * S, D]
@@ -212,13 +198,13 @@ void Trainer::update_weights(StepSums& sums) {
   tell_host(sums, norm);
 }
 
-StepSums Trainer::compute() {
+StepSums Trainer::compute(const std::vector<loading::BatchTensors>& batches) {
   // What a step left that failed, or that was recorded and not run, is not this one's.
   for (const auto& layer : model_.expert_layers()) layer->router().take_stats();
   reducer_->begin();
   const bool is_clocked = watch_ == &clock_;
   if (is_clocked) clock_.start();
-  StepSums sums = sum_up(add_gradients());
+  StepSums sums = sum_up(add_gradients(batches));
   update_weights(sums);
   if (is_clocked) {
     clock_.stop();
@@ -243,20 +229,22 @@ void Trainer::judge(StepStats& stats, const StepTotals& totals) {
   average_prices(totals.layers);
 }
 
-StepStats Trainer::step(step::StepWatch* watch) {
+StepStats Trainer::step(step::StepWatch* watch, const std::function<void()>& meanwhile) {
   const auto begin = std::chrono::steady_clock::now();
-  if (prefetcher_ == nullptr) start_reading();
+  if (!step_batches_.is_started()) start_reading();
   for (const auto& layer : model_.expert_layers())  // what validation and samples took is not ours
     layer->take_exchange_seconds();
-  read_batches();
+  const std::vector<loading::BatchTensors>& batches = step_batches_.next();
   const bool is_clocked = watch == nullptr && is_logged(state_.step + 1, config_.training);
   watch_ = is_clocked ? &clock_ : watch;
   const StepKind kind = watch != nullptr ? StepKind::kWatched
                         : is_clocked     ? StepKind::kClocked
                                          : StepKind::kUsual;
-  const StepSums& sums =
-      graphs_.run(kind, static_cast<uint64_t>(state_.step), inputs_, [this] { return compute(); });
+  const StepSums& sums = graphs_.run(kind, static_cast<uint64_t>(state_.step), inputs_,
+                                     [&] { return compute(batches); });
   watch_ = nullptr;
+  step_batches_.prepare();
+  if (meanwhile) meanwhile();
   StepTotals totals = read_totals(sums, model_);
   StepStats stats;
   judge(stats, totals);

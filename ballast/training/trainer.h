@@ -2,16 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "ballast/batches/batch_stream.h"
-#include "ballast/batches/prefetcher.h"
 #include "ballast/comm/worker_grid.h"
 #include "ballast/config/config.h"
-#include "ballast/loading/batch_tensors.h"
 #include "ballast/model/device.h"
 #include "ballast/model/language_model.h"
 #include "ballast/parameters/parameter_table.h"
@@ -19,6 +18,7 @@
 #include "ballast/step/step_inputs.h"
 #include "ballast/training/gradient_reducer.h"
 #include "ballast/training/optimizer.h"
+#include "ballast/training/step_batches.h"
 #include "ballast/training/step_graphs.h"
 #include "ballast/training/step_totals.h"
 #include "ballast/training/training_state.h"
@@ -65,8 +65,10 @@ class Trainer {
   // One step: the next batch in micro-steps, then the optimizer. The numbers are those of all
   // workers. Throws UserError when too many steps in a row had to be skipped. After a step that
   // threw there must be no other: gradients may be half done. `watch` is told of its parts in place
-  // of the clock; the step is then computed plainly, with the same numbers.
-  StepStats step(step::StepWatch* watch = nullptr);
+  // of the clock; the step is then computed plainly, with the same numbers. `meanwhile` is done
+  // once the step's work is queued, on a GPU before it is waited for; state() is still that of the
+  // step before.
+  StepStats step(step::StepWatch* watch = nullptr, const std::function<void()>& meanwhile = {});
   // The steps to come are computed plainly, and `tape` repeats or keeps their assignments. It must
   // outlive them.
   void use_tape(experts::RouteTape* tape);
@@ -83,9 +85,10 @@ class Trainer {
   const std::string& why_plain() const { return graphs_.reason(); }
 
  private:
-  void read_batches();         // of the next step
-  StepSums compute();          // the next step, where the weights are: nothing waits for a GPU
-  at::Tensor add_gradients();  // returns the sum of losses here
+  // The next step, where the weights are: nothing waits for a GPU.
+  StepSums compute(const std::vector<loading::BatchTensors>& batches);
+  // Of these micro-steps; returns the sum of losses here.
+  at::Tensor add_gradients(const std::vector<loading::BatchTensors>& batches);
   StepSums sum_up(const at::Tensor& loss_sum);
   void update_weights(StepSums& sums);
   at::Tensor numbers_of_step() const;
@@ -105,9 +108,7 @@ class Trainer {
   std::optional<GradientReducer> reducer_;
   batches::BatchStream batches_;
   TrainingState state_;
-  std::unique_ptr<batches::Prefetcher> prefetcher_;    // one batch for each micro-step
-  std::vector<batches::Batch> batches_of_step_;        // one for each micro-step
-  std::vector<loading::BatchTensors> inputs_of_step_;  // the same where the model is
+  StepBatches step_batches_;  // one batch for each micro-step
   step::StepInputs inputs_;
   StepGraphs graphs_;
   experts::RouteTape* tape_ = nullptr;

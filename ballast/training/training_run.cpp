@@ -2,6 +2,8 @@
 #include "ballast/training/training_run.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/any_worker.h"
@@ -195,10 +197,21 @@ void TrainingRun::compare_workers() {
   }
 }
 
+void TrainingRun::tell_last_step() {
+  const std::optional<StepStats> stats = std::exchange(untold_, std::nullopt);
+  if (stats && reporter_) reporter_->step(*stats);
+}
+
 void TrainingRun::after_step(const StepStats& stats) {
-  if (reporter_) reporter_->step(stats);
-  if (is_due(stats.step, config_.training.compare_every)) compare_workers();
+  untold_ = stats;
   const bool is_last = stats.step >= config_.training.steps;
+  const config::TrainingConfig& t = config_.training;
+  const bool is_next_at_once =
+      !is_last && std::ranges::none_of(std::array{t.compare_every, t.validate_every, t.sample_every,
+                                                  config_.checkpoint.every},
+                                       [&](int64_t every) { return is_due(stats.step, every); });
+  if (place_.device.is_cpu() || !is_next_at_once) tell_last_step();
+  if (is_due(stats.step, config_.training.compare_every)) compare_workers();
   if (is_last) save();  // the last validation is long: whoever ends it ends no training
   try {
     if (is_last || is_due(stats.step, config_.training.validate_every)) validate();
@@ -243,11 +256,17 @@ TrainSummary TrainingRun::go(int64_t profiled_steps) {
   std::optional<double> last_loss;
   StepProfile profile(profiled_steps, config_.training.steps - trainer_.state().step,
                       directory_ != nullptr ? run_ / "profile.json" : fs::path());
-  while (trainer_.state().step < config_.training.steps && !must_stop(signal)) {
-    const StepStats stats = profile.step(trainer_);
-    last_loss = stats.loss;
-    after_step(stats);
+  try {
+    while (trainer_.state().step < config_.training.steps && !must_stop(signal)) {
+      const StepStats stats = profile.step(trainer_, [this] { tell_last_step(); });
+      last_loss = stats.loss;
+      after_step(stats);
+    }
+  } catch (...) {  // of the step after the one that is untold
+    tell_last_step();
+    throw;
   }
+  tell_last_step();
   save();
   profile.finish();
   reporter_.reset();

@@ -43,6 +43,7 @@ class TrainingRun {
 
  private:
   void after_step(const StepStats& stats);
+  void tell_last_step();  // unless it is told
   enum class Extent { kUsual, kLast };
   bool routes_in_several_ways() const;
   uint64_t windows_of(int64_t batches) const;
@@ -69,6 +70,7 @@ class TrainingRun {
   RunMemory memory_;       // of the trainer and what it does
   Trainer trainer_;
   std::optional<RunReporter> reporter_;  // worker 0's
+  std::optional<StepStats> untold_;      // told while a GPU computes the next
   std::optional<Validation> validation_;
   std::optional<double> window_seconds_;  // of a validation's window, the fastest so far
   std::string sample_;

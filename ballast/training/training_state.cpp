@@ -147,8 +147,9 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints,
           .front();
   SaveTogether saving(parts, grid, writing);
   const parameters::ParameterTable& table = parts.table;
-  saving.write(kModelFile, {{table.master(), loading::all_weights()}},
-               loading::price_views(parts.model));
+  std::vector<checkpoint::TensorView> prices = loading::price_views(parts.model);
+  std::ranges::move(loading::start_price_views(parts.model), std::back_inserter(prices));
+  saving.write(kModelFile, {{table.master(), loading::all_weights()}}, prices);
   saving.write("optimizer", state_of_optimizer(table));
   if (table.average().defined()) saving.write("average", {{table.average(), loading::average()}});
   const auto all =

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <optional>
 #include <stdexcept>
+#include <thread>
 
 namespace ballast::batches {
 namespace {
@@ -35,6 +37,27 @@ TEST(Prefetcher, StaysAtMostItsDepthAhead) {
   }
   EXPECT_LE(furthest, 4u);  // three ready and the one being made
   EXPECT_LE(made, 504u);
+}
+
+TEST(Prefetcher, GivesWhatIsReadyWithoutWaiting) {
+  std::atomic<bool> may_make = false;
+  Prefetcher batches(
+      [&](uint64_t i) {
+        while (!may_make) std::this_thread::yield();
+        if (i == 2) throw std::runtime_error("damaged");
+        return numbered(i);
+      },
+      3, 8);
+  EXPECT_FALSE(batches.next_if_ready().has_value());
+  may_make = true;
+  EXPECT_EQ(batches.next().rows, 0);
+  std::optional<Batch> second;
+  while (!(second = batches.next_if_ready())) std::this_thread::yield();
+  EXPECT_EQ(second->rows, 1);
+  EXPECT_THROW(batches.next(), std::runtime_error);
+  EXPECT_FALSE(batches.next_if_ready().has_value()) << "what was thrown is for those who wait";
+  Prefetcher none(numbered, 0);
+  EXPECT_FALSE(none.next_if_ready().has_value());
 }
 
 TEST(Prefetcher, PassesOnWhatWasThrownAfterTheBatchesBeforeIt) {

@@ -115,6 +115,26 @@ TEST(Shuffle, IsAnotherOneForEveryStepMicroStepLayerAndSeed) {
   EXPECT_EQ(seen.size(), 5U);
 }
 
+TEST_P(ShuffleOf, OfAPassAreThoseOfItsLayers) {
+  const TrainingRoute route{.groups = 8, .seed = 1, .step = 2, .micro_step = 3};
+  for (const int64_t workers : {1, 4}) {
+    const ShuffleShape shape{
+        .groups = 8, .tokens_of_group = GetParam(), .rank = workers - 1, .workers = workers};
+    PassShuffles together({2, 6, 7});
+    for (const int64_t layer : {6, 2, 7, 6}) {
+      const Shuffle got = together.of(route, layer, shape, {.step = route.step});
+      const Shuffle expected = shuffle_of(route, layer, shape, {.step = route.step});
+      EXPECT_EQ(got.way.has_value(), workers > 1);
+      const auto order = [](const Shuffle& mix) {
+        return mix.way ? mix.way->row_of_slot : mix.order.row_of_position;
+      };
+      EXPECT_TRUE(at::equal(order(got), order(expected))) << "layer " << layer;
+      if (got.way) EXPECT_EQ(got.way->send, expected.way->send);
+    }
+    EXPECT_ANY_THROW(together.of(route, 3, shape, {.step = route.step}));
+  }
+}
+
 void expect_same(const at::Tensor& got, const at::Tensor& expected) {
   ASSERT_EQ(got.defined(), expected.defined());
   if (!got.defined()) return;
@@ -131,8 +151,9 @@ TEST_P(ShuffleOfCuda, IsThatOfTheCpu) {
       const ShuffleShape shape{
           .groups = 8, .tokens_of_group = GetParam(), .rank = rank, .workers = workers};
       const Shuffle expected = shuffle_of(route, 6, shape, {.step = route.step});
+      PassShuffles together({1, 6, 3});
       const Shuffle got =
-          shuffle_of(route, 6, shape, {.step = route.step, .device = at::Device(at::kCUDA, 0)});
+          together.of(route, 6, shape, {.step = route.step, .device = at::Device(at::kCUDA, 0)});
       expect_same(got.order.row_of_position, expected.order.row_of_position);
       expect_same(got.order.position_of_row, expected.order.position_of_row);
       ASSERT_EQ(got.way.has_value(), expected.way.has_value());

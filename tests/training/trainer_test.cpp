@@ -15,6 +15,7 @@
 #include "ballast/training/schedule.h"
 #include "tests/support/lone_worker.h"
 #include "tests/training/counting_runs.h"
+#include "tests/training/paired_runs.h"
 #include "tests/training/plain_update.h"
 
 namespace ballast::training {
@@ -119,6 +120,27 @@ TEST(Trainer, ResumedRunIsBitIdentical) {
   EXPECT_THAT(rest, ::testing::ElementsAreArray(expected.begin() + 13, expected.end()));
   EXPECT_TRUE(at::equal(straight.table().master(), second.table().master()));
   EXPECT_TRUE(at::equal(straight.table().second_moment(), second.table().second_moment()));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Trainer, ResumesThePricesAndWhatTheSolverStartsFrom) {
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / "trainer_prices_test";
+  std::filesystem::remove_all(folder);
+  const Config config = test::small_config("base", 2);
+  Trainer first(config, {}, test::small_source(), test::lone_worker()),
+      second(config, {}, test::small_source(), test::lone_worker());
+  losses(first, 12);
+  second.resume(checkpoint::Checkpoint(save_training(
+      folder, {config, first.model(), first.table(), first.state()}, test::lone_worker())));
+  for (size_t i = 0; i < first.model().expert_layers().size(); ++i) {
+    const auto prices = [&](const Trainer& t) -> const experts::PriceAverage& {
+      return *t.model().expert_layers()[i]->router().prices();
+    };
+    EXPECT_TRUE(at::equal(prices(second).value(), prices(first).value()));
+    EXPECT_TRUE(at::equal(prices(second).start(), prices(first).start()));
+    EXPECT_FALSE(at::equal(prices(first).value(), prices(first).start())) << "one is quicker";
+  }
   std::filesystem::remove_all(folder);
 }
 
