@@ -26,7 +26,7 @@ class Prefetcher {
   // The next batch. Throws what make() threw for it, then and ever after, and std::out_of_range
   // when all `count` were taken. For one caller at a time.
   Batch next();
-  // The same without waiting: none where the next one is not there, or there is none.
+  // The next batch if it is ready, else none. Neither waits nor throws: that is left to next().
   std::optional<Batch> next_if_ready();
 
  private:

@@ -157,7 +157,7 @@ std::vector<TensorAssignment> BaseRouter::assign(const Tensor& scores, const Rou
 Tensor BaseRouter::start_prices(at::Device device, const Routing& routing) {
   if (device.is_cpu()) return prices_->is_zero() ? Tensor() : prices_->start();
   // On a GPU always, since a recorded step cannot tell: zeros are no start there.
-  if (routing.inputs == nullptr) return prices_->on(device);
+  if (routing.inputs == nullptr) return prices_->start_on(device);
   return routing.inputs->take([prices = prices_.get()](uint64_t) { return prices->start(); });
 }
 

@@ -144,15 +144,15 @@ Dispatch ExpertLayer::route(const Tensor& read, const Shuffle& mix, const Routin
     router_->timer().end();
     return result;
   };
-  const auto drawn = [&] { return router_->affinities(read); };  // [T, E]
-  const auto decided = [&](const Tensor& affinities) {
+  const auto affinities_of_tokens = [&] { return router_->affinities(read); };  // [T, E]
+  const auto dispatch_of = [&](const Tensor& affinities) {
     return router_->route(affinities, mix.order, routing);
   };
   // A span's end and the next one's beginning take a GPU some microseconds.
-  if (!mix.way) return timed([&] { return decided(drawn()); });
-  const Tensor here =
-      exchange(travel(), timed(drawn), *mix.way, label("shuffle affinities"), routing.watch);
-  return timed([&] { return decided(here); });
+  if (!mix.way) return timed([&] { return dispatch_of(affinities_of_tokens()); });
+  const Tensor mixed = exchange(travel(), timed(affinities_of_tokens), *mix.way,
+                                label("shuffle affinities"), routing.watch);
+  return timed([&] { return dispatch_of(mixed); });
 }
 
 Shuffle ExpertLayer::shuffle(const Tensor& tokens, const Routing& routing) const {

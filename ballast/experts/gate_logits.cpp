@@ -4,7 +4,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -14,7 +13,8 @@
 
 namespace ballast::experts {
 
-// x [T, E] fp32, contiguous -> [T, 2 E] bf16. sum [E, D], terms [2 E, D] fp32, both contiguous.
+// Of a GPU alone. x [T, E] fp32 -> [T, 2 E] bf16; sum [E, D] bf16 or fp32, terms [2 E, D] fp32; all
+// contiguous.
 TORCH_LIBRARY_FRAGMENT(ballast, library) {
   library.def("in_two_parts(Tensor x) -> Tensor");
   library.def("add_both_(Tensor(a!) sum, Tensor terms) -> ()");
@@ -34,15 +34,6 @@ at::ScalarType logit_type(const Tensor& x) {
 bool suits_tensor_cores(const Tensor& x, const Tensor& weight) {
   return x.is_cuda() && x.scalar_type() == at::kBFloat16 && weight.scalar_type() == at::kBFloat16 &&
          x.numel() > 0;
-}
-
-Tensor in_two_parts_on_cpu(const Tensor& x) {
-  const Tensor large = x.to(at::kBFloat16);
-  return at::cat({large, (x - large).to(at::kBFloat16)}, 1);
-}
-
-void add_both_on_cpu(const Tensor& sum, const Tensor& terms) {
-  sum.add_(terms.view({2, sum.size(0), sum.size(1)}).sum(0));
 }
 
 // x to 16 bits of precision as two numbers of 8 bits beside each other, whose sum it is.
@@ -83,11 +74,6 @@ struct GateLogitsFunction : torch::autograd::Function<GateLogitsFunction> {
 };
 
 }  // namespace
-
-TORCH_LIBRARY_IMPL(ballast, CPU, library) {
-  library.impl("in_two_parts", in_two_parts_on_cpu);
-  library.impl("add_both_", add_both_on_cpu);
-}
 
 Tensor gate_logits(const Tensor& x, const kernels::Parameter& weight) {
   TORCH_CHECK(x.dim() == 2 && weight.value.dim() == 2 && x.size(1) == weight.value.size(1),

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -59,11 +58,15 @@ void add_both_cuda_(const Tensor& sum, const Tensor& terms) {
               "add_both_: want sum [E, D] and terms [2 E, D], got ", sum.sizes(), " and ",
               terms.sizes());
   if (sum.numel() == 0) return;
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, sum.scalar_type(), "add_both_", [&] {
+  const auto add_to = [&](auto* numbers) {
     add_both_kernel<<<blocks_of(sum.numel()), kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(
-        sum.numel(), terms.const_data_ptr<float>(), sum.mutable_data_ptr<scalar_t>());
+        sum.numel(), terms.const_data_ptr<float>(), numbers);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
-  });
+  };
+  if (sum.scalar_type() == at::kFloat)
+    add_to(sum.mutable_data_ptr<float>());
+  else
+    add_to(sum.mutable_data_ptr<c10::BFloat16>());
 }
 
 }  // namespace ballast::experts

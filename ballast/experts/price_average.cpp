@@ -26,11 +26,18 @@ bool are_zero(const Tensor& prices) {
 
 // A new tensor: others may have the old one.
 Tensor between(const Tensor& from, const Tensor& to, double share) {
+  TORCH_CHECK(from.sizes() == to.sizes(), "PriceAverage: want prices ", from.sizes(), ", got ",
+              to.sizes());
   const Tensor result = at::empty(from.sizes(), from.options());
   const auto *const a = from.const_data_ptr<double>(), *const b = to.const_data_ptr<double>();
   for (int64_t e = 0; e < from.numel(); ++e)
     result.mutable_data_ptr<double>()[e] = a[e] + share * (b[e] - a[e]);
   return result;
+}
+
+const Tensor& copy_on(at::Device device, const Tensor& here, Tensor& there) {
+  if (!there.defined() || there.device() != device) there = kernels::upload(here, device);
+  return there;
 }
 
 }  // namespace
@@ -40,17 +47,18 @@ PriceAverage::PriceAverage(int64_t experts)
 
 void PriceAverage::set(const Tensor& prices) {
   value_ = start_ = on_cpu(prices);
-  there_ = Tensor();
+  there_ = start_there_ = Tensor();
   is_zero_ = are_zero(start_);
 }
 
 void PriceAverage::set_start(const Tensor& prices) {
   start_ = on_cpu(prices);
+  start_there_ = Tensor();
   is_zero_ = are_zero(start_);
 }
 
 void PriceAverage::borrow(const Tensor& prices) {
-  there_ = prices;
+  there_ = start_there_ = prices;
   if (!prices.defined() || !prices.is_cpu()) return;
   value_ = start_ = prices;
   is_zero_ = are_zero(start_);
@@ -60,13 +68,14 @@ void PriceAverage::move_towards(const Tensor& seen, double share) {
   const Tensor prices = on_cpu(seen);
   value_ = between(value_, prices, share);
   start_ = between(start_, prices, std::max(share, kStartShare));
-  there_ = Tensor();
+  there_ = start_there_ = Tensor();
   is_zero_ = are_zero(start_);
 }
 
-const Tensor& PriceAverage::on(at::Device device) {
-  if (!there_.defined() || there_.device() != device) there_ = kernels::upload(value_, device);
-  return there_;
+const Tensor& PriceAverage::on(at::Device device) { return copy_on(device, value_, there_); }
+
+const Tensor& PriceAverage::start_on(at::Device device) {
+  return copy_on(device, start_, start_there_);
 }
 
 }  // namespace ballast::experts

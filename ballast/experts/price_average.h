@@ -23,12 +23,14 @@ class PriceAverage {
   // value += share (seen - value), and at least a fifth of the way for the start.
   void move_towards(const at::Tensor& seen, double share);
   bool is_zero() const { return is_zero_; }  // the start
-  // A copy of the value on a device. Of a recorded step it is an input (step/step_inputs.h)
-  // instead.
+  // Copies on a device, or what is borrowed there. Of a recorded step the start is an input
+  // (step/step_inputs.h) instead.
   const at::Tensor& on(at::Device device);
+  const at::Tensor& start_on(at::Device device);
 
  private:
-  at::Tensor value_, start_, there_;  // the latter undefined until it is asked for
+  at::Tensor value_, start_;
+  at::Tensor there_, start_there_;  // undefined until they are asked for
   bool is_zero_ = true;
 };
 

@@ -30,7 +30,8 @@ Shuffle shuffle_of(const TrainingRoute& route, int64_t layer, const ShuffleShape
                    const step::InputOf& input);
 
 // The shuffles of a pass through layers whose tokens have one shape. They are drawn together when
-// the first is asked for: on a GPU a launch for all takes as long as one for each.
+// the first is asked for: on a GPU a launch for all takes about as
+// long as a launch for one.
 class PassShuffles {
  public:
   explicit PassShuffles(std::vector<int64_t> layers) : layers_(std::move(layers)) {}

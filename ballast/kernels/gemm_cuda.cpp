@@ -30,11 +30,11 @@ using at::Tensor;
 
 constexpr uint64_t kWorkspaceBytes = 32 << 20;
 constexpr int kCandidates = 16;
-// Candidates are measured shortly, then those that may be the best in turns, several times, each
-// for as long as launches of short ones do not blur.
+// All candidates are measured shortly, then the best of them in turns. A turn is long enough that
+// the launch of its first run does not count.
 constexpr int kRounds = 3, kWarmUps = 1, kRuns = 3;
 constexpr float kHopeless = 1.15F;  // times the best so far: not measured again
-constexpr float kMilliseconds = 0.3F;
+constexpr float kMillisecondsOfATurn = 0.3F;
 // Products from this size on make a GPU reach its limit of power. Then those are fastest that need
 // the least of it, which shows after a while: the best are measured once more, for longer.
 constexpr double kHeats = 1e11;
@@ -296,7 +296,8 @@ std::optional<Way> fastest_way(const Request& r) {
     const float limit = kHopeless * fastest(ways).milliseconds;
     for (size_t i = 0; i < ways.size(); ++i) {
       if (ways[i].milliseconds > limit) continue;
-      const int runs = std::max(kRuns, static_cast<int>(kMilliseconds / ways[i].milliseconds));
+      const int runs =
+          std::max(kRuns, static_cast<int>(kMillisecondsOfATurn / ways[i].milliseconds));
       times[i].push_back(milliseconds([&] { run(ways[i]); }, kWarmUps, runs));
       ways[i].milliseconds = median(times[i]);
     }

@@ -213,22 +213,28 @@ void load_segments(const checkpoint::Checkpoint& checkpoint,
   }
 }
 
-std::vector<checkpoint::TensorView> price_views(const model::LanguageModel& model) {
+namespace {
+
+// One for each BASE layer, called after it and `what`.
+std::vector<checkpoint::TensorView> views_of_prices(
+    const model::LanguageModel& model, const std::string& what,
+    const at::Tensor& (experts::PriceAverage::*which)() const) {
   std::vector<checkpoint::TensorView> views;
   for (const auto& layer : model.expert_layers()) {
     if (const experts::PriceAverage* const prices = layer->router().prices())
-      views.push_back(view_of(layer->name() + ".prices", prices->value()));
+      views.push_back(view_of(layer->name() + what, (prices->*which)()));
   }
   return views;
 }
 
+}  // namespace
+
+std::vector<checkpoint::TensorView> price_views(const model::LanguageModel& model) {
+  return views_of_prices(model, ".prices", &experts::PriceAverage::value);
+}
+
 std::vector<checkpoint::TensorView> start_price_views(const model::LanguageModel& model) {
-  std::vector<checkpoint::TensorView> views;
-  for (const auto& layer : model.expert_layers()) {
-    if (const experts::PriceAverage* const prices = layer->router().prices())
-      views.push_back(view_of(layer->name() + ".start_prices", prices->start()));
-  }
-  return views;
+  return views_of_prices(model, ".start_prices", &experts::PriceAverage::start);
 }
 
 void load_prices(const checkpoint::Checkpoint& checkpoint, const model::LanguageModel& model) {

@@ -191,7 +191,7 @@ Tensor LanguageModel::embed_at(const Tensor& tokens, const Tensor& positions) co
                            graph_root);
 }
 
-Tensor LanguageModel::forward(const Tensor& tokens, const experts::Routing& given,
+Tensor LanguageModel::forward(const Tensor& tokens, const experts::Routing& routing_of_pass,
                               BackwardProgress* progress) const {
   TORCH_CHECK(tokens.dim() == 2 && tokens.size(1) <= config_.context,
               "LanguageModel: want tokens [B, S] with S <= ", config_.context, ", got ",
@@ -199,7 +199,7 @@ Tensor LanguageModel::forward(const Tensor& tokens, const experts::Routing& give
   std::vector<int64_t> places;
   for (const auto& layer : expert_layers_) places.push_back(layer->place());
   experts::PassShuffles shuffles(std::move(places));
-  experts::Routing routing = given;
+  experts::Routing routing = routing_of_pass;
   routing.shuffles = &shuffles;
   step::StepWatch* const watch = routing.watch;
   if (watch != nullptr) watch->switch_to(step::StepPart::kVocabulary);

@@ -27,10 +27,10 @@ class StepBatches {
 
   // Those of the next step, in order; what was given before is no longer valid. On a GPU they are
   // always in the same places, and nothing waits for it. Throws as Prefetcher::next(), then and
-  // ever after.
+  // ever after. REQUIRES: start().
   const std::vector<loading::BatchTensors>& next();
-  // Brings those of the step after it, as far as they are ready, to where a GPU reads by itself: so
-  // that it need not wait for that between two steps.
+  // For a GPU: copies those of the step after it, as far as they are ready, into pinned memory, so
+  // that the GPU need not wait for this between two steps. REQUIRES: start().
   void prepare();
 
  private:

@@ -230,6 +230,7 @@ void Trainer::judge(StepStats& stats, const StepTotals& totals) {
 }
 
 StepStats Trainer::step(step::StepWatch* watch, const std::function<void()>& meanwhile) {
+  if (place_.device.is_cpu() && meanwhile) meanwhile();
   const auto begin = std::chrono::steady_clock::now();
   if (!step_batches_.is_started()) start_reading();
   for (const auto& layer : model_.expert_layers())  // what validation and samples took is not ours
@@ -244,7 +245,7 @@ StepStats Trainer::step(step::StepWatch* watch, const std::function<void()>& mea
                                      [&] { return compute(batches); });
   watch_ = nullptr;
   step_batches_.prepare();
-  if (meanwhile) meanwhile();
+  if (!place_.device.is_cpu() && meanwhile) meanwhile();
   StepTotals totals = read_totals(sums, model_);
   StepStats stats;
   judge(stats, totals);

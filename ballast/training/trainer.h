@@ -66,8 +66,8 @@ class Trainer {
   // workers. Throws UserError when too many steps in a row had to be skipped. After a step that
   // threw there must be no other: gradients may be half done. `watch` is told of its parts in place
   // of the clock; the step is then computed plainly, with the same numbers. `meanwhile` is done
-  // once the step's work is queued, on a GPU before it is waited for; state() is still that of the
-  // step before.
+  // while a GPU computes, else before the step is computed; state() is still that of the step
+  // before.
   StepStats step(step::StepWatch* watch = nullptr, const std::function<void()>& meanwhile = {});
   // The steps to come are computed plainly, and `tape` repeats or keeps their assignments. It must
   // outlive them.

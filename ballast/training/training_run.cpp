@@ -2,7 +2,7 @@
 #include "ballast/training/training_run.h"
 
 #include <algorithm>
-#include <array>
+#include <exception>
 #include <utility>
 
 #include "ballast/comm/agreement.h"
@@ -120,6 +120,7 @@ Validation TrainingRun::evaluate_on(const batches::EvalWindows& windows, uint64_
 void TrainingRun::validate() {
   const int64_t step = trainer_.state().step;
   if (data_.valid == nullptr || validated_at_ == step) return;
+  tell_last_step();
   const batches::EvalWindows windows(data_.valid, config_.model.context, config_.model.context);
   const bool is_last = step >= config_.training.steps;
   const uint64_t most =
@@ -150,6 +151,7 @@ void TrainingRun::sample() {
   const int64_t step = trainer_.state().step;
   const config::TrainingConfig& t = config_.training;
   if (data_.tokenizer == nullptr || t.sample_tokens == 0 || sampled_at_ == step) return;
+  tell_last_step();
   std::vector<tokenizer::TokenId> prompt;
   data_.tokenizer->encode(t.sample_prompt, prompt);
   const inference::GenerationOptions options{
@@ -167,6 +169,7 @@ void TrainingRun::sample() {
 
 void TrainingRun::save() {
   const int64_t step = trainer_.state().step;
+  tell_last_step();
   if (saved_at_ == step) return;
   compare_workers();
   if (reporter_) reporter_->sync();
@@ -180,6 +183,7 @@ void TrainingRun::save() {
 // from the newest checkpoint mends it. So the job ends with a code after which it is started again.
 void TrainingRun::compare_workers() {
   if (workers_.size() == 1) return;
+  tell_last_step();
   const parameters::ParameterTable& table = trainer_.table();
   // Master weights that are divided are nobody else's.
   const at::Tensor& weights = table.is_whole(table.master()) ? table.master() : table.working();
@@ -203,14 +207,8 @@ void TrainingRun::tell_last_step() {
 }
 
 void TrainingRun::after_step(const StepStats& stats) {
-  untold_ = stats;
+  untold_ = stats;  // until something else is told of, or the next step is under way
   const bool is_last = stats.step >= config_.training.steps;
-  const config::TrainingConfig& t = config_.training;
-  const bool is_next_at_once =
-      !is_last && std::ranges::none_of(std::array{t.compare_every, t.validate_every, t.sample_every,
-                                                  config_.checkpoint.every},
-                                       [&](int64_t every) { return is_due(stats.step, every); });
-  if (place_.device.is_cpu() || !is_next_at_once) tell_last_step();
   if (is_due(stats.step, config_.training.compare_every)) compare_workers();
   if (is_last) save();  // the last validation is long: whoever ends it ends no training
   try {
@@ -262,11 +260,14 @@ TrainSummary TrainingRun::go(int64_t profiled_steps) {
       last_loss = stats.loss;
       after_step(stats);
     }
-  } catch (...) {  // of the step after the one that is untold
-    tell_last_step();
+  } catch (...) {  // a step failed; the one before it may be untold
+    try {
+      tell_last_step();
+    } catch (const std::exception& error) {
+      log_warning("step {} could not be told of: {}", trainer_.state().step, error.what());
+    }
     throw;
   }
-  tell_last_step();
   save();
   profile.finish();
   reporter_.reset();

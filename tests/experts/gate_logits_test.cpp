@@ -27,7 +27,7 @@ void expect_fp32_of_half_precision(at::Device device, int64_t experts) {
   const auto options = at::device(device).dtype(at::kBFloat16);
   Tensor x = at::randn({9, 64}, options).requires_grad_();
   const kernels::Parameter weight{at::randn({experts, 64}, options),
-                                  at::zeros({experts, 64}, options)};
+                                  at::ones({experts, 64}, options)};
   const Tensor y = gate_logits(x, weight);
   ASSERT_EQ(y.scalar_type(), at::kFloat);
   const Tensor exact = at::mm(x.to(at::kDouble), weight.value.to(at::kDouble).t());
@@ -41,7 +41,7 @@ void expect_fp32_of_half_precision(at::Device device, int64_t experts) {
               0x1p-8 * product.abs().max().item<double>());
   };
   expect_rounded(x.grad(), at::mm(wide, weight.value.to(at::kDouble)));
-  expect_rounded(weight.gradient, at::mm(wide.t(), x.detach().to(at::kDouble)));
+  expect_rounded(weight.gradient, at::mm(wide.t(), x.detach().to(at::kDouble)) + 1);
 }
 
 TEST(GateLogits, OfHalfPrecisionAreInFp32) { expect_fp32_of_half_precision(at::kCPU, 4); }

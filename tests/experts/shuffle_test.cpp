@@ -115,57 +115,48 @@ TEST(Shuffle, IsAnotherOneForEveryStepMicroStepLayerAndSeed) {
   EXPECT_EQ(seen.size(), 5U);
 }
 
-TEST_P(ShuffleOf, OfAPassAreThoseOfItsLayers) {
-  const TrainingRoute route{.groups = 8, .seed = 1, .step = 2, .micro_step = 3};
-  for (const int64_t workers : {1, 4}) {
-    const ShuffleShape shape{
-        .groups = 8, .tokens_of_group = GetParam(), .rank = workers - 1, .workers = workers};
-    PassShuffles together({2, 6, 7});
-    for (const int64_t layer : {6, 2, 7, 6}) {
-      const Shuffle got = together.of(route, layer, shape, {.step = route.step});
-      const Shuffle expected = shuffle_of(route, layer, shape, {.step = route.step});
-      EXPECT_EQ(got.way.has_value(), workers > 1);
-      const auto order = [](const Shuffle& mix) {
-        return mix.way ? mix.way->row_of_slot : mix.order.row_of_position;
-      };
-      EXPECT_TRUE(at::equal(order(got), order(expected))) << "layer " << layer;
-      if (got.way) EXPECT_EQ(got.way->send, expected.way->send);
-    }
-    EXPECT_ANY_THROW(together.of(route, 3, shape, {.step = route.step}));
-  }
-}
-
-void expect_same(const at::Tensor& got, const at::Tensor& expected) {
+void expect_same(const at::Tensor& got, const at::Tensor& expected, at::Device device) {
   ASSERT_EQ(got.defined(), expected.defined());
   if (!got.defined()) return;
-  EXPECT_TRUE(got.is_cuda());
+  EXPECT_EQ(got.device(), device);
   EXPECT_TRUE(at::equal(got.cpu(), expected));
 }
 
-TEST_P(ShuffleOfCuda, IsThatOfTheCpu) {
-  ASSERT_TRUE(kernels::load_cuda_plugin().loaded);
+// The shuffles of a pass, on `device`, beside those of its layers one by one, on the CPU.
+void expect_those_of_the_layers(int64_t tokens_of_group, at::Device device) {
   const TrainingRoute route{.groups = 8, .seed = 1, .step = 2, .micro_step = 3};
   for (const int64_t workers : {1, 2, 4, 8}) {
     for (int64_t rank = 0; rank < workers; ++rank) {
-      SCOPED_TRACE(testing::Message() << "worker " << rank << " of " << workers);
       const ShuffleShape shape{
-          .groups = 8, .tokens_of_group = GetParam(), .rank = rank, .workers = workers};
-      const Shuffle expected = shuffle_of(route, 6, shape, {.step = route.step});
-      PassShuffles together({1, 6, 3});
-      const Shuffle got =
-          together.of(route, 6, shape, {.step = route.step, .device = at::Device(at::kCUDA, 0)});
-      expect_same(got.order.row_of_position, expected.order.row_of_position);
-      expect_same(got.order.position_of_row, expected.order.position_of_row);
-      ASSERT_EQ(got.way.has_value(), expected.way.has_value());
-      if (!got.way) continue;
-      EXPECT_EQ(got.way->send, expected.way->send);
-      EXPECT_EQ(got.way->receive, expected.way->receive);
-      expect_same(got.way->row_of_slot, expected.way->row_of_slot);
-      expect_same(got.way->slot_of_row, expected.way->slot_of_row);
-      expect_same(got.way->arrival_of_place, expected.way->arrival_of_place);
-      expect_same(got.way->place_of_arrival, expected.way->place_of_arrival);
+          .groups = 8, .tokens_of_group = tokens_of_group, .rank = rank, .workers = workers};
+      PassShuffles together({2, 6, 7});
+      for (const int64_t layer : {6, 2, 7, 6}) {
+        SCOPED_TRACE(testing::Message()
+                     << "worker " << rank << " of " << workers << ", layer " << layer);
+        const Shuffle expected = shuffle_of(route, layer, shape, {.step = route.step});
+        const Shuffle got =
+            together.of(route, layer, shape, {.step = route.step, .device = device});
+        expect_same(got.order.row_of_position, expected.order.row_of_position, device);
+        expect_same(got.order.position_of_row, expected.order.position_of_row, device);
+        ASSERT_EQ(got.way.has_value(), workers > 1);
+        if (!got.way) continue;
+        EXPECT_EQ(got.way->send, expected.way->send);
+        EXPECT_EQ(got.way->receive, expected.way->receive);
+        expect_same(got.way->row_of_slot, expected.way->row_of_slot, device);
+        expect_same(got.way->slot_of_row, expected.way->slot_of_row, device);
+        expect_same(got.way->arrival_of_place, expected.way->arrival_of_place, device);
+        expect_same(got.way->place_of_arrival, expected.way->place_of_arrival, device);
+      }
+      EXPECT_ANY_THROW(together.of(route, 3, shape, {.step = route.step, .device = device}));
     }
   }
+}
+
+TEST_P(ShuffleOf, OfAPassAreThoseOfItsLayers) { expect_those_of_the_layers(GetParam(), at::kCPU); }
+
+TEST_P(ShuffleOfCuda, IsThatOfTheCpu) {
+  ASSERT_TRUE(kernels::load_cuda_plugin().loaded);
+  expect_those_of_the_layers(GetParam(), at::Device(at::kCUDA, 0));
 }
 
 INSTANTIATE_TEST_SUITE_P(Tokens, ShuffleOfCuda, testing::Values(8, 64, 5, 13, 20, 1, 2048, 3001));

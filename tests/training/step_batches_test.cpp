@@ -72,7 +72,7 @@ void expect_a_new_start(at::Device device) {
         },
         20);
     expect_step(batches, static_cast<int64_t>(first), 1);
-    wait_for(made, 2);
+    wait_for(made, 3);  // so the second is there
     batches.prepare();
     batches.stop();
     EXPECT_FALSE(batches.is_started());

@@ -51,6 +51,14 @@ TEST(StepGraphsCuda, ReplaysAreTheStepsComputedPlainly) {
   }
 }
 
+TEST(StepGraphsCuda, LeaveTimeForOtherThingsWhileTheGpuComputes) {
+  Trainer trainer(config_of("base", 1), test::gpu("bf16"), source(), test::lone_worker());
+  std::vector<int64_t> seen;
+  const auto look = [&] { seen.push_back(trainer.state().step); };
+  for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(trainer.step(nullptr, look).step, i + 1);
+  EXPECT_THAT(seen, ::testing::ElementsAre(0, 1, 2, 3, 4, 5)) << "the steps done by then";
+}
+
 // Parts of a replayed step are those of its own replay.
 TEST(StepGraphsCuda, TakeTheTimeOfPartsInEveryReplay) {
   config::Config config = config_of("base", 1);

@@ -102,6 +102,15 @@ TEST(Trainer, MicroStepsGiveTheSameStep) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12) << i;
 }
 
+// A GPU's steps do the same while it computes (StepGraphsCuda).
+TEST(Trainer, DoesOtherThingsInTheTimeOfAStepOnce) {
+  Trainer trainer(tiny(), {}, random_source(5000, 20), test::lone_worker());
+  std::vector<int64_t> seen;
+  const auto look = [&] { seen.push_back(trainer.state().step); };
+  for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(trainer.step(nullptr, look).step, i + 1);
+  EXPECT_THAT(seen, ::testing::ElementsAre(0, 1, 2)) << "the steps done by then";
+}
+
 TEST(Trainer, ResumedRunIsBitIdentical) {
   const std::filesystem::path folder =
       std::filesystem::path(::testing::TempDir()) / "trainer_resume_test";
