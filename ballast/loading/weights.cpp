@@ -215,26 +215,33 @@ void load_segments(const checkpoint::Checkpoint& checkpoint,
 
 namespace {
 
-// One for each BASE layer, called after it and `what`.
+// One for each BASE layer, called as `name_of` says.
 std::vector<checkpoint::TensorView> views_of_prices(
-    const model::LanguageModel& model, const std::string& what,
+    const model::LanguageModel& model, std::string (*name_of)(const experts::ExpertLayer&),
     const at::Tensor& (experts::PriceAverage::*which)() const) {
   std::vector<checkpoint::TensorView> views;
   for (const auto& layer : model.expert_layers()) {
     if (const experts::PriceAverage* const prices = layer->router().prices())
-      views.push_back(view_of(layer->name() + what, (prices->*which)()));
+      views.push_back(view_of(name_of(*layer), (prices->*which)()));
   }
   return views;
+}
+
+std::string name_of_prices(const experts::ExpertLayer& layer) { return layer.name() + ".prices"; }
+
+// As the optimizer's state is called, beside which it lies: it is no weight.
+std::string name_of_start(const experts::ExpertLayer& layer) {
+  return tensor_name("start_prices", layer.name());
 }
 
 }  // namespace
 
 std::vector<checkpoint::TensorView> price_views(const model::LanguageModel& model) {
-  return views_of_prices(model, ".prices", &experts::PriceAverage::value);
+  return views_of_prices(model, name_of_prices, &experts::PriceAverage::value);
 }
 
 std::vector<checkpoint::TensorView> start_price_views(const model::LanguageModel& model) {
-  return views_of_prices(model, ".start_prices", &experts::PriceAverage::start);
+  return views_of_prices(model, name_of_start, &experts::PriceAverage::start);
 }
 
 void load_prices(const checkpoint::Checkpoint& checkpoint, const model::LanguageModel& model) {
@@ -246,8 +253,8 @@ void load_prices(const checkpoint::Checkpoint& checkpoint, const model::Language
       load_segment(checkpoint, name, values);
       return values;
     };
-    prices->set(loaded(layer->name() + ".prices"));
-    const std::string start = layer->name() + ".start_prices";
+    prices->set(loaded(name_of_prices(*layer)));
+    const std::string start = name_of_start(*layer);
     if (checkpoint.has(start)) prices->set_start(loaded(start));  // else of an earlier program
   }
 }

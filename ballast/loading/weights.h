@@ -62,7 +62,7 @@ void load_segment(const checkpoint::Checkpoint& checkpoint, const std::string& n
 
 // The average prices of the BASE layers, called layer.6.prices.
 std::vector<checkpoint::TensorView> price_views(const model::LanguageModel& model);
-// What their solvers start from in training, called layer.6.start_prices. Where a checkpoint has
+// What their solvers start from in training, called start_prices/layer.6. Where a checkpoint has
 // none it is the average.
 std::vector<checkpoint::TensorView> start_price_views(const model::LanguageModel& model);
 void load_prices(const checkpoint::Checkpoint& checkpoint, const model::LanguageModel& model);

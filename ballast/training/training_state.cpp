@@ -147,10 +147,9 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints,
           .front();
   SaveTogether saving(parts, grid, writing);
   const parameters::ParameterTable& table = parts.table;
-  std::vector<checkpoint::TensorView> prices = loading::price_views(parts.model);
-  std::ranges::move(loading::start_price_views(parts.model), std::back_inserter(prices));
-  saving.write(kModelFile, {{table.master(), loading::all_weights()}}, prices);
-  saving.write("optimizer", state_of_optimizer(table));
+  saving.write(kModelFile, {{table.master(), loading::all_weights()}},
+               loading::price_views(parts.model));
+  saving.write("optimizer", state_of_optimizer(table), loading::start_price_views(parts.model));
   if (table.average().defined()) saving.write("average", {{table.average(), loading::average()}});
   const auto all =
       comm::gather_texts(workers, checkpoint::entries_text(saving.entries), {"checkpoint entries"});

@@ -22,7 +22,9 @@ pid_t start_daemon(const char* host) {
     ::execl("/bin/sh", "sh", "-c", "read nothing; exit 0", host, nullptr);
     return 127;
   });
-  while (command_line_of(child).empty() || command_line_of(child).back() != host)
+  // While it becomes another program it has no words for a moment.
+  for (auto words = command_line_of(child); words.empty() || words.back() != host;
+       words = command_line_of(child))
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return child;
 }

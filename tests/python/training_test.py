@@ -104,7 +104,7 @@ class Training(unittest.TestCase):
         state = {}
         for file in self.folder.glob("step_*/*.safetensors"):
             state |= {name: value for name, value in load_file(file).items()
-                      if not name.startswith(("adam.", "muon.", "average."))}
+                      if not name.startswith(("adam.", "muon.", "average.", "start_prices/"))}
         return steps, state
 
     def compare(self, layer, precision, replay, bound, **knobs):
